@@ -1,0 +1,190 @@
+"""One trajectory piece that a workflow hands over for training.
+
+    tokens   | p p p p p | r r r e r r |      p prompt   r response   e not the model's own
+             |<- P  ----->|<--- R ----->|      L = P + R
+    logprobs              | x x x . x x |
+    action_mask           | 1 1 1 0 1 1 |
+
+The token ids are those that the engine produced. Text is never tokenised again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+__all__ = ["EID", "Experience"]
+
+
+@dataclass(frozen=True, slots=True)
+class EID:
+    """Where an experience comes from: batch / task / run / step.
+
+    ``batch`` is the explore step, ``task`` the position of the task in it, ``run`` the repetition of
+    the task, ``step`` the step inside the run (0 for a single-turn workflow).
+    """
+
+    batch: int | str = 0
+    task: int | str = 0
+    run: int = 0
+    step: int = 0
+    suffix: str = ""
+
+    @property
+    def uid(self) -> str:
+        """Return the unique id, ``batch/task/run/step[/suffix]``."""
+        tail = f"/{self.suffix}" if self.suffix else ""
+        return f"{self.batch}/{self.task}/{self.run}/{self.step}{tail}"
+
+    @property
+    def sid(self) -> str:
+        """Return the id that the same step of all runs of a task share."""
+        return f"{self.batch}/{self.task}/{self.step}"
+
+    @property
+    def rid(self) -> str:
+        """Return the id of the run."""
+        return f"{self.batch}/{self.task}/{self.run}"
+
+    @property
+    def tid(self) -> str:
+        """Return the id of the task, which is the group that advantages compare in."""
+        return f"{self.batch}/{self.task}"
+
+    def with_step(self, step: int) -> EID:
+        """Return the same id at another step of the run."""
+        return replace(self, step=step)
+
+    def __str__(self) -> str:
+        return self.uid
+
+
+@dataclass(kw_only=True)
+class Experience:
+    """What a workflow returns for one (part of a) trajectory.
+
+    Lists are accepted wherever a tensor is named; they become tensors at construction.
+
+    Attributes:
+        tokens: ``[L]`` int64, prompt and response; the engine's own ids.
+        prompt_length: ``P``, 1 <= P <= L; the first response token is ``tokens[P]``.
+        logprobs: ``[R]`` float32, natural log-probability of each response token under the full
+            softmax at the sampling temperature; 0 where the model did not sample the token.
+        action_mask: ``[R]`` bool, True where the model itself chose the token. None until the runner
+            sets it to all True.
+        reward: the reward of this piece; None if there is none (SFT data).
+        token_level_reward: ``[R]`` float32, overrides ``reward`` where rewards are per token.
+        advantages: ``[R]`` float32, written by an advantage function.
+        returns: ``[R]`` float32, written by an advantage function.
+        temperature: the sampling temperature that ``logprobs`` belong to.
+        chosen: ``[C]`` int64 response ids of the preferred answer (DPO).
+        rejected: ``[J]`` int64 response ids of the other answer (DPO).
+        info: free data of the workflow and the runtime (``model_version``, ``use_count``, ...).
+        metrics: numbers that are logged, averaged over the step.
+
+    Raises:
+        ValueError: lengths disagree, or ``prompt_length`` is out of range.
+    """
+
+    tokens: Tensor
+    prompt_length: int = 1
+    eid: EID = field(default_factory=EID)
+    logprobs: Tensor | None = None
+    action_mask: Tensor | None = None
+    reward: float | None = None
+    token_level_reward: Tensor | None = None
+    advantages: Tensor | None = None
+    returns: Tensor | None = None
+    temperature: float = 1.0
+    truncate_status: str | None = None  # None: not cut; else "prompt_truncated", "response_truncated"
+    info: dict[str, Any] = field(default_factory=dict)  # Any: the workflow's own data
+    metrics: dict[str, float] = field(default_factory=dict)
+    prompt_text: str | None = None
+    response_text: str | None = None
+    messages: list[dict[str, Any]] | None = None  # Any: the chat format of the workflow
+    tools: list[dict[str, Any]] | None = None
+    chosen: Tensor | None = None
+    rejected: Tensor | None = None
+    chosen_messages: list[dict[str, Any]] | None = None
+    rejected_messages: list[dict[str, Any]] | None = None
+    teacher_logprobs: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self._to_tensors()
+        self._check_lengths()
+
+    @property
+    def response_length(self) -> int:
+        """Return ``R``, the number of tokens after the prompt."""
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def is_preference_pair(self) -> bool:
+        """Return whether this is a DPO pair."""
+        return self.chosen is not None and self.rejected is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python values, as json can hold them."""
+        import torch
+
+        def plain(value: object) -> object:
+            if isinstance(value, torch.Tensor):
+                return value.tolist()
+            if isinstance(value, EID):
+                return {name: getattr(value, name) for name in EID.__slots__}
+            return value
+
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> Experience:
+        """Return the experience that :meth:`to_dict` wrote."""
+        known = {f.name for f in fields(cls)}
+        values = {name: value for name, value in row.items() if name in known}
+        if isinstance(values.get("eid"), dict):
+            values["eid"] = EID(**values["eid"])
+        return cls(**values)
+
+    def _to_tensors(self) -> None:
+        import torch
+
+        kinds = {
+            "tokens": torch.int64,
+            "chosen": torch.int64,
+            "rejected": torch.int64,
+            "action_mask": torch.bool,
+            "logprobs": torch.float32,
+            "token_level_reward": torch.float32,
+            "advantages": torch.float32,
+            "returns": torch.float32,
+            "teacher_logprobs": torch.float32,
+        }
+        for name, dtype in kinds.items():
+            value: Sequence[float] | Tensor | None = getattr(self, name)
+            if value is not None:
+                setattr(self, name, torch.as_tensor(value).to(dtype=dtype, device="cpu"))
+
+    def _check_lengths(self) -> None:
+        total = len(self.tokens)
+        if self.is_preference_pair:
+            if not 0 < self.prompt_length <= total:
+                raise ValueError(f"prompt_length is {self.prompt_length}, but there are {total} tokens")
+            return
+        if not 0 < self.prompt_length <= total:
+            raise ValueError(
+                f"prompt_length is {self.prompt_length}, but there are {total} tokens; "
+                f"it must lie between 1 and the number of tokens"
+            )
+        names = ("logprobs", "action_mask", "token_level_reward", "advantages", "returns")
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and len(value) != self.response_length:
+                raise ValueError(
+                    f"{name} has {len(value)} entries, but the response has {self.response_length} tokens "
+                    f"({total} tokens less a prompt of {self.prompt_length})"
+                )

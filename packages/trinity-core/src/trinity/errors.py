@@ -1,0 +1,101 @@
+"""Every error a user can meet, each saying what is wrong, where, and what to do now.
+
+All of them survive pickling: they take one finished message and add no state of their own, so that
+an error raised in a worker process arrives as itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "BufferClosedError",
+    "CheckpointError",
+    "ConfigError",
+    "ConflictError",
+    "DataError",
+    "EnvError",
+    "ModelError",
+    "NotSupportedYetError",
+    "PluginError",
+    "RunFailedError",
+    "TrinityError",
+    "UnknownComponentError",
+    "WorkflowError",
+    "did_you_mean",
+    "unknown_name",
+]
+
+
+class TrinityError(Exception):
+    """Something the user can act upon; the base of all errors below."""
+
+
+class ConfigError(TrinityError, ValueError):
+    """The configuration cannot be run as written."""
+
+
+class NotSupportedYetError(ConfigError, NotImplementedError):
+    """A published setting whose feature this version does not have."""
+
+
+class DataError(TrinityError, ValueError):
+    """A dataset, a row or a stored experience cannot be used."""
+
+
+class PluginError(TrinityError, ImportError):
+    """A plugin cannot be loaded, or does not do what it declares."""
+
+
+class UnknownComponentError(TrinityError, ValueError):
+    """No component has the name that was asked for."""
+
+
+class ConflictError(TrinityError, ValueError):
+    """One name is given by several parts and nothing says which is meant."""
+
+
+class WorkflowError(TrinityError, RuntimeError):
+    """A workflow returned something that is no list of experiences."""
+
+
+class EnvError(TrinityError, RuntimeError):
+    """An environment failed; a run that ends by it carries no reward."""
+
+
+class ModelError(TrinityError, RuntimeError):
+    """A model cannot be loaded, or an engine failed while generating."""
+
+
+class RunFailedError(TrinityError, RuntimeError):
+    """A run stopped because too many of its rollouts failed."""
+
+
+class BufferClosedError(TrinityError, RuntimeError):
+    """A buffer was closed; what it held has been handed out."""
+
+
+class CheckpointError(TrinityError, RuntimeError):
+    """A checkpoint cannot be read, or does not belong to this run."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the nearest known name, or an empty string.
+
+    >>> did_you_mean("gropo", ["grpo", "ppo"])
+    " Did you mean 'grpo'?"
+    """
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for an unknown name: the nearest one and the whole list.
+
+    >>> unknown_name("advantage_fn", "gropo", ["ppo", "grpo"])
+    "no advantage_fn named 'gropo'. Did you mean 'grpo'? Known: grpo, ppo."
+    """
+    names = sorted(known)
+    listed = ", ".join(names) if names else "none"
+    return f"no {kind} named {name!r}.{did_you_mean(name, names)} Known: {listed}."
