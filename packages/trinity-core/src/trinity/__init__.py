@@ -1,20 +1,23 @@
 """Trinity trains LLM agents with reinforcement learning.
 
-          extend:    hook specs, registries, plugin manager   how to plug in
-          common:    the nouns                                what travels
-          algorithm: the maths                                what is computed
-                                |
-  row          run              |  write       sample        advantage, loss      sync
- -----> Task ------> Experience ------> buffer ------> batch ------> loss ------> weights --> engines
- buffer/       explorer/             buffer/       algorithm/    algorithm/     trainer/   synchronizer/
+       extend:    hook specs, registries, plugin manager   how to plug in
+       common:    the nouns                                what travels
+       algorithm: the maths                                what is computed
+                             |
+  row       run              |  write       sample      advantage, loss     sync
+ ----> Task -----> Experience -----> buffer -----> batch -----> loss ----> weights ----> engines
+ buffer/    explorer/           buffer/     algorithm/   algorithm/    trainer/  synchronizer/
 
-``trinity.run(config, local=True)`` runs a configuration in this process; ``trinity run`` is its twin
-on the command line. A plugin marks its hooks with ``trinity.hookimpl``.
+``trinity.run(config, local=True)`` runs a configuration in this process; ``trinity run`` is its
+twin on the command line. A plugin marks its hooks with ``trinity.hookimpl``.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trinity.extend.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from trinity.runtime.run import run
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "hookimpl", "run"]

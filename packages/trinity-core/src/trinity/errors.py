@@ -7,7 +7,10 @@ an error raised in a worker process arrives as itself.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "BufferClosedError",

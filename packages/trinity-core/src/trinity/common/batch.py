@@ -33,7 +33,7 @@ ALIASES = {
 
 
 class Fields(MutableMapping[str, Any]):
-    """A mapping that knows a field by our name and by verl's (Any: tensors, or one list per row)."""
+    """A mapping that knows a field by our name and by verl's (Any: tensors, or lists of B)."""
 
     def __init__(self, values: dict[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class Fields(MutableMapping[str, Any]):
 
 
 class ExperienceBatch:
-    """Padded fields of ``B`` experiences, in the shape that the tutorials know from verl's DataProto.
+    """Padded fields of ``B`` experiences, in the shape of the tutorials' (verl's) DataProto.
 
     ``batch["advantages"]`` and ``batch.batch["advantages"]`` are the same tensor.
 
@@ -104,7 +104,9 @@ class ExperienceBatch:
         self.meta_info = dict(meta_info or {})
 
     @classmethod
-    def from_experiences(cls, experiences: Sequence[Experience], *, pad_token_id: int = 0) -> ExperienceBatch:
+    def from_experiences(
+        cls, experiences: Sequence[Experience], *, pad_token_id: int = 0
+    ) -> ExperienceBatch:
         """Return the batch of these rows, padded to the longest response.
 
         Raises:
@@ -146,7 +148,8 @@ class ExperienceBatch:
             [self.experiences[row] for row in chosen],
             fields={name: value[chosen] for name, value in self.batch.items()},
             non_tensor_fields={
-                name: [values[row] for row in chosen] for name, values in self.non_tensor_batch.items()
+                name: [values[row] for row in chosen]
+                for name, values in self.non_tensor_batch.items()
             },
             meta_info=self.meta_info,
         )
@@ -176,9 +179,13 @@ def _padded_fields(experiences: Sequence[Experience], *, pad_token_id: int) -> d
         length = lengths[row]
         fields["responses"][row, :length] = exp.tokens[exp.prompt_length :]
         fields["action_mask"][row, :length] = True if exp.action_mask is None else exp.action_mask
-        fields["token_level_rewards"][row, :length] = _token_rewards(exp, fields["action_mask"][row, :length])
+        fields["token_level_rewards"][row, :length] = _token_rewards(
+            exp, fields["action_mask"][row, :length]
+        )
     for source, name in (("logprobs", "old_logprob"), ("advantages",) * 2, ("returns",) * 2):
-        padded = _pad_optional([getattr(exp, source) for exp in experiences], shape=shape, name=source)
+        padded = _pad_optional(
+            [getattr(exp, source) for exp in experiences], shape=shape, name=source
+        )
         if padded is not None:
             fields[name] = padded
     return fields
@@ -196,7 +203,9 @@ def _token_rewards(exp: Experience, mask_R: Tensor) -> Tensor:
     return rewards_R
 
 
-def _pad_optional(values: list[Tensor | None], *, shape: tuple[int, int], name: str) -> Tensor | None:
+def _pad_optional(
+    values: list[Tensor | None], *, shape: tuple[int, int], name: str
+) -> Tensor | None:
     import torch
 
     present = [value for value in values if value is not None]
@@ -204,7 +213,9 @@ def _pad_optional(values: list[Tensor | None], *, shape: tuple[int, int], name: 
         return None
     if len(present) != len(values):
         missing = sum(value is None for value in values)
-        raise ValueError(f"{missing} of {len(values)} experiences have no {name}; all or none must have it")
+        raise ValueError(
+            f"{missing} of {len(values)} experiences have no {name}; all or none must have it"
+        )
     padded = torch.zeros(shape)
     for row, value in enumerate(present):
         padded[row, : len(value)] = value

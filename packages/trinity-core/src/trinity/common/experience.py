@@ -25,8 +25,8 @@ __all__ = ["EID", "Experience"]
 class EID:
     """Where an experience comes from: batch / task / run / step.
 
-    ``batch`` is the explore step, ``task`` the position of the task in it, ``run`` the repetition of
-    the task, ``step`` the step inside the run (0 for a single-turn workflow).
+    ``batch`` is the explore step, ``task`` the position of the task in it, ``run`` the repetition
+    of the task, ``step`` the step inside the run (0 for a single-turn workflow).
     """
 
     batch: int | str = 0
@@ -75,8 +75,8 @@ class Experience:
         prompt_length: ``P``, 1 <= P <= L; the first response token is ``tokens[P]``.
         logprobs: ``[R]`` float32, natural log-probability of each response token under the full
             softmax at the sampling temperature; 0 where the model did not sample the token.
-        action_mask: ``[R]`` bool, True where the model itself chose the token. None until the runner
-            sets it to all True.
+        action_mask: ``[R]`` bool, True where the model itself chose the token. None until the
+            runner sets it to all True.
         reward: the reward of this piece; None if there is none (SFT data).
         token_level_reward: ``[R]`` float32, overrides ``reward`` where rewards are per token.
         advantages: ``[R]`` float32, written by an advantage function.
@@ -101,7 +101,9 @@ class Experience:
     advantages: Tensor | None = None
     returns: Tensor | None = None
     temperature: float = 1.0
-    truncate_status: str | None = None  # None: not cut; else "prompt_truncated", "response_truncated"
+    truncate_status: str | None = (
+        None  # None: not cut; else "prompt_truncated", "response_truncated"
+    )
     info: dict[str, Any] = field(default_factory=dict)  # Any: the workflow's own data
     metrics: dict[str, float] = field(default_factory=dict)
     prompt_text: str | None = None
@@ -173,7 +175,9 @@ class Experience:
         total = len(self.tokens)
         if self.is_preference_pair:
             if not 0 < self.prompt_length <= total:
-                raise ValueError(f"prompt_length is {self.prompt_length}, but there are {total} tokens")
+                raise ValueError(
+                    f"prompt_length is {self.prompt_length}, but there are {total} tokens"
+                )
             return
         if not 0 < self.prompt_length <= total:
             raise ValueError(
@@ -185,6 +189,7 @@ class Experience:
             value = getattr(self, name)
             if value is not None and len(value) != self.response_length:
                 raise ValueError(
-                    f"{name} has {len(value)} entries, but the response has {self.response_length} tokens "
-                    f"({total} tokens less a prompt of {self.prompt_length})"
+                    f"{name} has {len(value)} entries, but the response has "
+                    f"{self.response_length} tokens ({total} tokens less a prompt of "
+                    f"{self.prompt_length})"
                 )

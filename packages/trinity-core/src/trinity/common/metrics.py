@@ -8,14 +8,23 @@ A component returns plain floats under its own names; the room that runs it adds
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from statistics import fmean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["Metrics", "aggregate", "merge", "with_prefix"]
 
 Metrics = dict[str, float]
 
-_SUFFIXES = {"sum": math.fsum, "max": max, "min": min, "last": lambda values: values[-1], "mean": fmean}
+_SUFFIXES = {
+    "sum": math.fsum,
+    "max": max,
+    "min": min,
+    "last": lambda values: values[-1],
+    "mean": fmean,
+}
 
 
 def with_prefix(prefix: str, metrics: Mapping[str, float]) -> Metrics:
@@ -41,7 +50,11 @@ def aggregate(rows: Iterable[Mapping[str, object]], *, prefix: str) -> Metrics:
         if name and suffix in _SUFFIXES:
             merged[f"{prefix}/{name}/{suffix}"] = float(_SUFFIXES[suffix](values))
             continue
-        for statistic, value in (("mean", fmean(values)), ("max", max(values)), ("min", min(values))):
+        for statistic, value in (
+            ("mean", fmean(values)),
+            ("max", max(values)),
+            ("min", min(values)),
+        ):
             merged[f"{prefix}/{key}/{statistic}"] = value
     return merged
 

@@ -41,6 +41,6 @@ class RunFailure:
         """Return the failure as one line for a person."""
         at = f" at {self.where}" if self.where else ""
         return (
-            f"{self.outcome.value}: workflow {self.workflow!r} ({self.plugin}), task {self.task_id}, "
-            f"run {self.run}, attempt {self.attempt}{at}: {self.message}"
+            f"{self.outcome.value}: workflow {self.workflow!r} ({self.plugin}), "
+            f"task {self.task_id}, run {self.run}, attempt {self.attempt}{at}: {self.message}"
         )

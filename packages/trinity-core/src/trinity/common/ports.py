@@ -1,18 +1,19 @@
 """Where rooms meet: the protocols, with as few methods as their callers call.
 
-    explorer --ExperienceSink--> buffer --ExperienceSource--> trainer --WeightSource--> synchronizer
-        ^                                                                                    |
-        +-- RolloutEngine <---------------------- load_weights(WeightSnapshot) --------------+
+explorer --ExperienceSink--> buffer --ExperienceSource--> trainer --WeightSource--> synchronizer
+^                                                                                    |
++-- RolloutEngine <---------------------- load_weights(WeightSnapshot) --------------+
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
     from torch import Tensor
 
     from trinity.common.experience import Experience
@@ -37,8 +38,8 @@ WeightVersion = NewType("WeightVersion", int)  # counts optimizer steps; 0 is th
 class RunKey:
     """Which request this is: orders requests of a step and seeds their randomness.
 
-    ``batch`` is the explore step (an evaluation uses the string ``"<step>/<taskset>"``, never both in
-    one engine batch), ``attempt`` counts retries after an error, from 1.
+    ``batch`` is the explore step (an evaluation uses ``"eval/<step>/<taskset>"``), ``attempt``
+    counts retries after an error, from 1.
     """
 
     batch: str = "0"

@@ -1,0 +1,1 @@
+"""Which rooms a run has, and in which process they live."""

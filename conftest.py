@@ -1,0 +1,33 @@
+"""What every test of the repository may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
+
+
+@pytest.fixture
+def golden() -> Callable[..., None]:
+    """Return a function that compares a text with ``tests/golden/messages/<name>.txt``.
+
+    Keyword arguments name what changes from run to run: ``golden(text, "no_file", TMP=tmp_path)``
+    compares with ``<TMP>`` in its place.
+    """
+
+    def compare(text: str, name: str, **changing: object) -> None:
+        for label, value in changing.items():
+            text = text.replace(str(value), f"<{label}>")
+        path = MESSAGES / f"{name}.txt"
+        if os.environ.get("TRINITY_UPDATE_GOLDEN") == "1":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.rstrip() + "\n")
+        assert path.exists(), f"{path} is missing; write it with: nox -s golden"
+        expected = path.read_text()
+        assert text.rstrip() + "\n" == expected, f"{path} differs; if it is meant, run: nox -s golden"
+
+    return compare

@@ -1,0 +1,71 @@
+"""``trinity run``: run a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from trinity.runtime.result import RunResult, StageResult
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Option("--config", "-c", help="The YAML file of the run.")],
+    local: Annotated[bool, typer.Option("--local", help="Run every part in this process.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Set a value, as in --set buffer.batch_size=8. Repeatable."),
+    ] = None,
+    plugin_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin-dir", help="A folder of modules that hold plugins. Repeatable."),
+    ] = None,
+) -> None:
+    """Run a configuration from the first task to the last checkpoint."""
+    from trinity.runtime.preflight import set_threads
+
+    set_threads()
+    from trinity.cli.plugin_options import use_plugin_dirs
+    from trinity.common.config import load_config
+    from trinity.runtime.run import run as run_config
+
+    use_plugin_dirs(plugin_dir)
+    result = run_config(load_config(config, overrides=settings or ()), local=local)
+    for line in _closing_lines(result):
+        typer.echo(line)
+    raise typer.Exit(result.exit_code)
+
+
+def _closing_lines(result: RunResult) -> list[str]:
+    lines = [""]
+    for stage in result.stages:
+        lines += _stage_lines(stage)
+    plots = [str(plot) for stage in result.stages for plot in stage.plots]
+    if plots:
+        lines.append(f"plots: {', '.join(plots)}")
+    last = result.stages[-1]
+    if last.checkpoint is not None:
+        lines.append(f"model: {last.checkpoint / 'actor' / 'huggingface'}")
+    return lines
+
+
+def _stage_lines(stage: StageResult) -> list[str]:
+    name = f"stage {stage.name}" if stage.name else "run"
+    was = " (already)" if stage.was_finished_before else ""
+    lines = [
+        f"{name}: {stage.status.value}{was}, {stage.train_steps} train steps, {stage.seconds:.0f} s"
+    ]
+    for metric, value in stage.evaluation.items():
+        if "/reward/mean@" not in metric:
+            continue
+        first = stage.first_evaluation.get(metric)
+        change = f" (at the start {first:.3f})" if first is not None else ""
+        lines.append(f"  {metric} {value:.3f}{change}")
+    return lines

@@ -1,0 +1,57 @@
+"""Evaluate the base model and every checkpoint of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from trinity.common.metrics import Metrics
+    from trinity.runtime.checkpoint import Checkpoint
+    from trinity.runtime.parts import Parts
+
+__all__ = ["run_bench"]
+
+
+def run_bench(parts: Parts) -> Metrics:
+    """Evaluate the base model, then each checkpoint in order; return the last evaluation.
+
+    With ``explorer.bench_on_latest_checkpoint`` only the newest checkpoint is evaluated. Metrics
+    are recorded as ``bench/<taskset>/...`` at the checkpoint's step.
+    """
+    checkpoints = parts.checkpoints.all()
+    if parts.config.explorer.bench_on_latest_checkpoint:
+        return _evaluate(parts, checkpoints[-1]) if checkpoints else _evaluate(parts, None)
+    metrics = _evaluate(parts, None)
+    for checkpoint in checkpoints:
+        metrics = _evaluate(parts, checkpoint)
+    return metrics
+
+
+def _evaluate(parts: Parts, checkpoint: Checkpoint | None) -> Metrics:
+    assert parts.explorer is not None
+    step = checkpoint.step if checkpoint else 0
+    if checkpoint is not None:
+        snapshot = _read_weights(checkpoint)
+        for engine in parts.engines:
+            engine.load_weights(snapshot)
+    evaluated = parts.explorer.evaluate(step)
+    metrics = {f"bench/{name.removeprefix('eval/')}": value for name, value in evaluated.items()}
+    parts.record("explorer", metrics, step=step)
+    parts.display.evaluated(step, evaluated)
+    return evaluated
+
+
+def _read_weights(checkpoint: Checkpoint) -> WeightSnapshot:
+    from safetensors.torch import load_file
+
+    files = sorted(checkpoint.actor.rglob("*.safetensors"))
+    if not files:
+        raise CheckpointError(f"the checkpoint {checkpoint.path} holds no model weights")
+    folder = files[0].parent
+    tensors = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        tensors.update(load_file(str(file)))
+    return WeightSnapshot(version=WeightVersion(checkpoint.step), tensors=tensors)

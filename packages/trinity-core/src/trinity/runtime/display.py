@@ -1,0 +1,146 @@
+"""Show a person how a run goes: live in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trinity.runtime.pipeline import Progress
+
+__all__ = ["Display"]
+
+NUM_PLAIN_LINES = 40  # about so many step lines a stage where nothing can be redrawn
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+class Display:
+    """The picture of one stage.
+
+    ``began -> (explored | trained | evaluated | say)* -> ended``. With a terminal the picture is
+    redrawn in place; otherwise each thing is a line, steps thinned out to some forty lines.
+    """
+
+    def __init__(self, console: Console | None = None, *, title: str = "") -> None:
+        self.console = console or Console(highlight=False)
+        self._title = title
+        self._live: Live | None = None
+        self._total_steps = 0
+        self._done = 0
+        self._first = 0
+        self._began_at = 0.0
+        self._values: dict[str, str] = {}
+        self._rewards: deque[float] = deque(maxlen=60)
+        self._last_evaluation = ""
+
+    def began(self, *, total_steps: int, progress: Progress) -> None:
+        """Start the picture of a stage of ``total_steps`` steps."""
+        self._total_steps = total_steps
+        self._done = self._first = max(progress.explored, progress.trained)
+        self._began_at = time.perf_counter()
+        if self.console.is_terminal:
+            self._live = Live(self._picture(), console=self.console, refresh_per_second=4)
+            self._live.start()
+        else:
+            self.say(f"{self._title}: {total_steps} steps")
+
+    def say(self, text: str) -> None:
+        """Print a line above the picture."""
+        self.console.print(Text(text))
+
+    def explored(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take in the metrics of an explore step."""
+        reward = metrics.get("rollout/reward/mean")
+        if reward is not None:
+            self._rewards.append(reward)
+            self._values["reward"] = f"{reward:.3f}"
+        tokens, seconds = metrics.get("rollout/num_tokens"), metrics.get("time/rollout_s")
+        if tokens and seconds:
+            self._values["tokens/s"] = f"{tokens / seconds:,.0f}"
+        failed = metrics.get("rollout/failed_runs", 0)
+        if failed:
+            self._values["failed runs"] = f"{failed:.0f}"
+        self._advance(step, is_trained=False)
+
+    def trained(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take in the metrics of an optimizer step."""
+        for label, name in (("loss", "actor/loss"), ("kl", "actor/ppo_kl")):
+            if name in metrics:
+                self._values[label] = f"{metrics[name]:.4f}"
+        self._advance(step, is_trained=True)
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take in an evaluation; ``step`` is the explore step it follows."""
+        parts = [
+            f"{name.removeprefix('eval/')} {value:.3f}" for name, value in _rewards_of(metrics)
+        ]
+        self._last_evaluation = f"after step {step}: " + ", ".join(parts)
+        self.say(f"evaluation {self._last_evaluation}")
+        self._redraw()
+
+    def ended(self, lines: Sequence[str] = ()) -> None:
+        """Take the picture down and print the last lines; also after an error."""
+        if self._live is not None:
+            self._live.update(self._picture(), refresh=True)
+            self._live.stop()
+            self._live = None
+        for line in lines:
+            self.say(line)
+
+    def _advance(self, step: int, *, is_trained: bool) -> None:
+        self._done = max(self._done, step)
+        if self._live is not None:
+            self._redraw()
+        elif is_trained and self._is_a_line_due(step):
+            values = "  ".join(f"{name} {value}" for name, value in self._values.items())
+            self.say(f"step {step}/{self._total_steps}  {values}  {self._clock()}")
+
+    def _is_a_line_due(self, step: int) -> bool:
+        every = max(1, self._total_steps // NUM_PLAIN_LINES)
+        return step % every == 0 or step in {1, self._total_steps}
+
+    def _redraw(self) -> None:
+        if self._live is not None:
+            self._live.update(self._picture())
+
+    def _picture(self) -> Group:
+        head = Table.grid(padding=(0, 1), expand=False)
+        bar = ProgressBar(total=max(self._total_steps, 1), completed=self._done, width=40)
+        counted = f"{self._done}/{self._total_steps}"
+        head.add_row(Text(self._title, style="bold"), bar, counted, self._clock())
+        line = Text("  ".join(f"{name} {value}" for name, value in self._values.items()))
+        rows = [head, line]
+        if self._rewards:
+            rows.append(Text(f"reward {_sparkline(list(self._rewards))}", style="green"))
+        if self._last_evaluation:
+            rows.append(Text(f"evaluation {self._last_evaluation}"))
+        return Group(*rows)
+
+    def _clock(self) -> str:
+        elapsed = time.perf_counter() - self._began_at
+        done = self._done - self._first
+        if done <= 0:
+            return f"{elapsed:.0f} s"
+        left = elapsed / done * (self._total_steps - self._done)
+        return f"{elapsed:.0f} s, {left:.0f} s left"
+
+
+def _rewards_of(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
+    chosen = [(name, value) for name, value in metrics.items() if "/mean@" in name]
+    rewards = [(name, value) for name, value in chosen if "/reward/" in name]
+    return rewards or chosen
+
+
+def _sparkline(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_BARS[int((value - low) / span * (len(_BARS) - 1))] for value in values)

@@ -1,0 +1,56 @@
+"""Ctrl-C: once to finish the step, save and close; twice to stop at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+__all__ = ["Interrupt"]
+
+
+class Interrupt:
+    """Notes the first SIGINT or SIGTERM and turns the second into ``KeyboardInterrupt``.
+
+    A context manager; outside the main thread, where Python delivers no signals, it only remembers
+    what :meth:`request` is told.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._is_requested = False
+        self._previous: dict[int, object] = {}
+
+    @property
+    def is_requested(self) -> bool:
+        """Return whether the run was asked to stop."""
+        return self._is_requested
+
+    def request(self) -> None:
+        """Ask the run to stop after the phase it is in."""
+        self._is_requested = True
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._is_requested:
+            raise KeyboardInterrupt
+        self.request()
+        self._say("stopping: the step is finished and saved first; Ctrl-C again stops at once")

@@ -1,0 +1,224 @@
+"""The story of a run.
+
+              explore(step)          train what is due             sync
+  taskset --> explorer --> buffer --> strategy --> trainer --> weights --> engines
+                 ^                                                            |
+                 +------------------------------------------------------------+
+
+With style ``fixed``, interval i and offset o, the explorer gets new weights after its steps o+i,
+o+2i, ...; before that the trainer has trained all that was explored up to i steps after the last
+sync, and nothing of the last o steps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.metrics import Metrics, with_prefix
+from trinity.errors import TrinityError
+
+if TYPE_CHECKING:
+    from trinity.runtime.parts import Parts
+
+__all__ = ["Interrupted", "Pipeline", "Progress"]
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop; everything up to the last whole phase is saved."""
+
+
+@dataclass
+class Progress:
+    """How far a run is; a checkpoint holds it."""
+
+    explored: int = 0  # explore steps
+    trained: int = 0  # optimizer steps
+    num_due: int = 0  # experiences to be trained before the next sync
+    written: list[int] = field(default_factory=list)  # experiences of each step not yet due
+    synced: int = 0  # the explore step after which the engines got weights last
+    trained_experiences: int = 0
+    last_saved: int = -1
+    evaluated: int = -1  # the explore step of the last evaluation
+
+
+class Pipeline:
+    """Runs the parts of one stage in one process, one phase after the other."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.progress = Progress()
+        self.first_evaluation: Metrics = {}
+        self.evaluation: Metrics = {}
+        self._explorer_state: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Go on from the progress there is until every step is done.
+
+        Raises:
+            Interrupted: it was asked to stop; a checkpoint was written.
+            TrinityError: a part failed; what was trained is saved.
+        """
+        parts = self._parts
+        parts.display.began(total_steps=parts.total_steps, progress=self.progress)
+        try:
+            self._finish_what_is_due()
+            if parts.config.explorer.eval_on_startup and self.progress.explored == 0:
+                self._evaluate()
+            while self._may_explore():
+                self._explore()
+                self._finish_what_is_due()
+                if self._is_evaluation_due():
+                    self._evaluate()
+            self._train_the_rest()
+            self._evaluate()
+        except TrinityError:
+            self._save_after_failure()
+            raise
+        self._save(is_last=True)
+
+    def _may_explore(self) -> bool:
+        return (
+            self._parts.explorer is not None
+            and self.progress.explored < self._parts.num_explore_steps
+            and not self._is_trained_enough()
+        )
+
+    def _is_trained_enough(self) -> bool:
+        limit = self._parts.num_train_steps
+        return limit is not None and self.progress.trained >= limit
+
+    def _explore(self) -> None:
+        parts, progress = self._parts, self.progress
+        assert parts.explorer is not None
+        self._explorer_state = parts.explorer.state_dict()
+        began = time.perf_counter()
+        result = parts.explorer.explore_step(progress.explored + 1)
+        progress.explored += 1
+        progress.written.append(result.num_experiences)
+        metrics = result.metrics | {"time/rollout_s": time.perf_counter() - began}
+        self._explorer_state = parts.explorer.state_dict()
+        parts.record("explorer", metrics, step=progress.explored)
+        parts.display.explored(progress.explored, metrics)
+        self._stop_if_asked()
+
+    def _finish_what_is_due(self) -> None:
+        """Train up to the sync point that was reached, and sync there."""
+        if not self._parts.trainer:
+            self.progress.written.clear()
+            return
+        if self._is_sync_point():
+            self._make_due(keep=self._parts.config.synchronizer.sync_offset)
+        if self.progress.num_due or self.progress.synced < self._sync_point():
+            self._train_what_is_due()
+            self._sync()
+
+    def _is_sync_point(self) -> bool:
+        progress = self.progress
+        return progress.explored > progress.synced and self._sync_point() == progress.explored
+
+    def _sync_point(self) -> int:
+        """Return the last explore step after which the engines get weights."""
+        sync = self._parts.config.synchronizer
+        rounds = (self.progress.explored - sync.sync_offset) // sync.sync_interval
+        return sync.sync_offset + rounds * sync.sync_interval if rounds > 0 else 0
+
+    def _make_due(self, *, keep: int) -> None:
+        written = self.progress.written
+        ready = written[: len(written) - keep]
+        self.progress.written = written[len(written) - keep :]
+        self.progress.num_due += sum(ready)
+
+    def _train_what_is_due(self) -> None:
+        source = self._parts.source
+        assert source is not None
+        source.num_due = self.progress.num_due
+        while source.available() and not self._is_trained_enough():
+            self._train_step()
+        self.progress.num_due = 0 if not source.available() else source.num_due
+
+    def _train_step(self) -> None:
+        parts, progress = self._parts, self.progress
+        assert parts.trainer is not None
+        assert parts.strategy is not None
+        assert parts.source is not None
+        began = time.perf_counter()
+        experiences, sampled = parts.strategy.sample(progress.trained + 1)
+        waited = time.perf_counter() - began
+        metrics = parts.trainer.train_step(experiences, step=progress.trained + 1)
+        progress.trained += 1
+        progress.trained_experiences += len(experiences)
+        progress.num_due = parts.source.num_due
+        metrics |= with_prefix("sample", sampled)
+        metrics |= {"time/sample_s": waited, "time/train_s": time.perf_counter() - began}
+        parts.record("trainer", metrics, step=progress.trained)
+        parts.display.trained(progress.trained, metrics)
+        self._save_if_due()
+        self._stop_if_asked()
+
+    def _sync(self) -> None:
+        parts, progress = self._parts, self.progress
+        progress.synced = progress.explored
+        if parts.sync is None or parts.trainer is None:
+            return
+        began = time.perf_counter()
+        version = parts.sync.sync(parts.trainer.snapshot)
+        metrics = {"time/sync_s": time.perf_counter() - began, "sync/model_version": float(version)}
+        parts.record("synchronizer", metrics, step=progress.explored)
+
+    def _train_the_rest(self) -> None:
+        """Train what no sync point asked for: the offset's steps, or a whole file."""
+        if self._parts.trainer is None or self._parts.strategy is None:
+            return
+        if self._parts.explorer is None:
+            self._train_from_storage()
+            return
+        if self.progress.written:
+            self._make_due(keep=0)
+            self._train_what_is_due()
+            self._sync()
+
+    def _train_from_storage(self) -> None:
+        while not self._is_trained_enough():
+            try:
+                self._train_step()
+            except StopIteration:
+                return
+
+    def _is_evaluation_due(self) -> bool:
+        interval = self._parts.config.explorer.eval_interval
+        return interval > 0 and self.progress.explored % interval == 0
+
+    def _evaluate(self) -> None:
+        parts, step = self._parts, self.progress.explored
+        if parts.explorer is None or not parts.has_evaluation or self.progress.evaluated == step:
+            return
+        began = time.perf_counter()
+        metrics = parts.explorer.evaluate(step)
+        self.progress.evaluated = step
+        self.evaluation = metrics
+        self.first_evaluation = self.first_evaluation or metrics
+        parts.record("explorer", metrics | {"time/eval_s": time.perf_counter() - began}, step=step)
+        parts.display.evaluated(step, metrics)
+        self._stop_if_asked()
+
+    def _save_if_due(self) -> None:
+        interval = self._parts.config.trainer.save_interval
+        if interval > 0 and self.progress.trained % interval == 0:
+            self._save()
+
+    def _save(self, *, is_last: bool = False) -> None:
+        if self._parts.trainer is None and not is_last:
+            return
+        self._parts.save(self.progress, self._explorer_state, is_last=is_last)
+        self.progress.last_saved = self.progress.trained
+
+    def _save_after_failure(self) -> None:
+        if self._parts.trainer is not None and self.progress.trained > self.progress.last_saved:
+            self._parts.save(self.progress, self._explorer_state, is_last=False)
+
+    def _stop_if_asked(self) -> None:
+        if self._parts.interrupt.is_requested:
+            self._save(is_last=True)
+            raise Interrupted

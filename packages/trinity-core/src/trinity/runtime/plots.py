@@ -1,0 +1,83 @@
+"""Draw reward and loss of a run from its metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.monitor.jsonl import read_metrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_plots"]
+
+Rows = list[dict[str, float]]
+
+
+def draw_plots(monitor_dir: Path, plot_dir: Path, *, title: str) -> list[Path]:
+    """Write ``reward.png`` and ``loss.png`` and return those that had something to show."""
+    explorer = read_metrics(monitor_dir, role="explorer")
+    trainer = read_metrics(monitor_dir, role="trainer")
+    plots = []
+    if _series(explorer, "rollout/reward/mean"):
+        plots.append(_draw(plot_dir / "reward.png", title, lambda axes: _reward(axes, explorer)))
+    if _series(trainer, "actor/loss"):
+        plots.append(_draw(plot_dir / "loss.png", title, lambda axes: _loss(axes, trainer)))
+    return plots
+
+
+def _draw(path: Path, title: str, fill) -> Path:  # noqa: ANN001 -- a function on Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    fill(axes)
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _reward(axes: Axes, rows: Rows) -> None:
+    steps, rewards = zip(*_series(rows, "rollout/reward/mean"), strict=True)
+    axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="rollout, each step")
+    axes.plot(steps, _smooth(list(rewards)), color="tab:blue", label="rollout, mean of 10 steps")
+    for name in _evaluated(rows):
+        points = _series(rows, name)
+        label = "evaluation " + name.removeprefix("eval/").replace("/reward/", ", ")
+        axes.plot(*zip(*points, strict=True), "o-", label=label)
+    axes.set_xlabel("explore step")
+    axes.set_ylabel("reward")
+    axes.legend(frameon=False)
+
+
+def _loss(axes: Axes, rows: Rows) -> None:
+    steps, losses = zip(*_series(rows, "actor/loss"), strict=True)
+    axes.plot(steps, losses, color="tab:red", alpha=0.35, label="each step")
+    axes.plot(steps, _smooth(list(losses)), color="tab:red", label="mean of 10 steps")
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("loss")
+    axes.legend(frameon=False)
+
+
+def _evaluated(rows: Rows) -> list[str]:
+    names = {name for row in rows for name in row if "/reward/mean@" in name}
+    return sorted(name for name in names if name.startswith("eval/"))
+
+
+def _series(rows: Rows, name: str) -> list[tuple[float, float]]:
+    return [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+
+
+def _smooth(values: list[float], window: int = 10) -> list[float]:
+    means = []
+    for end in range(1, len(values) + 1):
+        part = values[max(0, end - window) : end]
+        means.append(sum(part) / len(part))
+    return means

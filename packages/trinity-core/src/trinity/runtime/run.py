@@ -1,0 +1,86 @@
+"""Run a configuration: every stage, from the first row to the last checkpoint."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from trinity.common.config import Config, load_config, resolve_stages
+from trinity.errors import NotSupportedYetError
+from trinity.extend import get_manager
+from trinity.runtime.display import Display
+from trinity.runtime.interrupt import Interrupt
+from trinity.runtime.preflight import header_lines, set_threads
+from trinity.runtime.result import RunResult, RunStatus, StageResult
+from trinity.runtime.rundir import RunDir
+from trinity.runtime.stage import run_stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+__all__ = ["run"]
+
+
+def run(
+    config: Config | str | Path, *, local: bool = False, console: Console | None = None
+) -> RunResult:
+    """Run a configuration and return what it left behind.
+
+    Args:
+        config: a YAML file, or a configuration that was loaded and perhaps changed.
+        local: True runs every room in this process.
+        console: where to print; None: the terminal.
+
+    Raises:
+        ConfigError: the configuration cannot be run as written; nothing was started.
+        TrinityError: a part failed on the way; what was trained is saved.
+        KeyboardInterrupt: stopped at once by a second Ctrl-C.
+    """
+    if not local:
+        raise NotSupportedYetError(
+            "runs over Ray are not supported yet. Add --local (in Python: local=True) to run "
+            "every part in this process."
+        )
+    set_threads()
+    given = config if isinstance(config, Config) else load_config(config)
+    stages = resolve_stages(given)
+    display = Display(console)
+    rundir = _run_directory(stages[0], given, display)
+    for line in header_lines(stages, rundir=rundir, manager=get_manager()):
+        display.say(line)
+    with Interrupt(display.say) as interrupt:
+        results = _run_stages(stages, given=given, rundir=rundir, display=display, stop=interrupt)
+    return RunResult(directory=rundir.path, stages=tuple(results))
+
+
+def _run_stages(
+    stages: Sequence[Config], *, given: Config, rundir: RunDir, display: Display, stop: Interrupt
+) -> list[StageResult]:
+    results: list[StageResult] = []
+    names = [stage.stage_name for stage in given.stages] or [""]
+    for name, config in zip(names, stages, strict=True):
+        if results and results[-1].checkpoint is not None:
+            config.model.model_path = str(results[-1].checkpoint / "actor" / "huggingface")
+        place = rundir.stage(name) if name else rundir
+        results.append(run_stage(config, rundir=place, display=display, interrupt=stop, stage=name))
+        if results[-1].status is not RunStatus.FINISHED:
+            break
+    return results
+
+
+def _run_directory(first: Config, given: Config, display: Display) -> RunDir:
+    """Return the folder to use; a used one is left alone if the run is to start anew."""
+    rundir = RunDir.of(given)
+    if not first.continue_from_checkpoint and rundir.is_used():
+        given.name = f"{given.name}_{time.strftime('%Y%m%d%H%M%S')}"
+        renamed = RunDir.of(given)
+        display.say(
+            f"{rundir.path} holds a run and continue_from_checkpoint is false: "
+            f"this one goes to {renamed.path}"
+        )
+        rundir = renamed
+    rundir.create()
+    return rundir

@@ -1,0 +1,107 @@
+"""The folder of a run.
+
+<checkpoint_root_dir>/<project>/[<group>/]<name>/      a run; with stages, one such folder a stage
+    run.json                 status, steps done, evaluation, seconds: what a second start reads
+    config.yaml              the configuration as it was resolved, each value
+    plugins.json             the plugin set: distribution, version, source
+    trinity.log              the log
+    monitor/metrics.jsonl    one line a step and role; tensorboard/ beside it
+    buffer/                  experiences that a file storage keeps
+    plots/reward.png loss.png
+    global_step_<N>/         a checkpoint, complete or absent (checkpoint.py)
+    latest_checkpointed_iteration.txt
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trinity.common.config import Config
+
+__all__ = ["RunDir", "write_atomically"]
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The paths of one run, or of one stage of it."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, config: Config) -> RunDir:
+        """Return where this configuration's run lives; relative to the working directory."""
+        root = Path(config.checkpoint_root_dir or "checkpoints")
+        parts = [part for part in (config.project, config.group, config.name) if part]
+        return cls(root.joinpath(*parts))
+
+    def stage(self, name: str) -> RunDir:
+        """Return the folder of a stage."""
+        return RunDir(self.path / name)
+
+    @property
+    def monitor(self) -> Path:
+        """Return the folder of the metrics."""
+        return self.path / "monitor"
+
+    @property
+    def buffer(self) -> Path:
+        """Return the folder of stored experiences."""
+        return self.path / "buffer"
+
+    @property
+    def plots(self) -> Path:
+        """Return the folder of the plots."""
+        return self.path / "plots"
+
+    def create(self) -> None:
+        """Make the folder and show that it can be written to.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.write_text("")
+            probe.unlink()
+        except OSError as error:
+            raise ConfigError(
+                f"the run directory {self.path} cannot be written: {error.strerror or error}. "
+                f"Set checkpoint_root_dir to a folder that you may write to."
+            ) from error
+
+    def is_used(self) -> bool:
+        """Return whether a run has left anything here."""
+        return self.path.is_dir() and any(self.path.iterdir())
+
+    def read_status(self) -> dict[str, Any]:
+        """Return what ``run.json`` holds, empty if there was no run (Any: json)."""
+        path = self.path / "run.json"
+        if not path.exists():
+            return {}
+        status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return status
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        """Replace ``run.json``."""
+        write_atomically(self.path / "run.json", json.dumps(status, indent=2) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is never seen half-written."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with scratch.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)

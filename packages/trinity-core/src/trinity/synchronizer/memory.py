@@ -1,0 +1,30 @@
+"""Hand weights over inside one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trinity.common.ports import RolloutEngine, WeightSnapshot, WeightVersion
+
+__all__ = ["MemorySync"]
+
+
+class MemorySync:
+    """Gives every engine the trainer's tensors, which each engine copies into its own model.
+
+    Nothing is copied here: an engine that was built on the trainer's own module only takes over
+    the version number.
+    """
+
+    def __init__(self, engines: Sequence[RolloutEngine]) -> None:
+        self._engines = list(engines)
+
+    def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
+        """Bring the weights of ``snapshot()`` to all engines and return their version."""
+        weights = snapshot()
+        for engine in self._engines:
+            engine.load_weights(weights)
+        return weights.version

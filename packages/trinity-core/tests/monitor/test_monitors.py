@@ -1,0 +1,50 @@
+"""Monitors write what they are given."""
+
+from __future__ import annotations
+
+import json
+
+from trinity.common.metrics import aggregate
+from trinity.monitor.jsonl import JsonlMonitor, read_metrics
+from trinity.monitor.tensorboard import TensorboardMonitor
+
+
+def test_each_step_is_one_line_of_json(tmp_path) -> None:
+    monitor = JsonlMonitor(directory=tmp_path, role="trainer")
+    monitor.log({"actor/loss": 0.5}, step=1)
+    monitor.log({"actor/loss": float("nan")}, step=2)
+    monitor.close()
+
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [
+        {"step": 1, "role": "trainer", "actor/loss": 0.5},
+        {"step": 2, "role": "trainer", "actor/loss": None},
+    ]
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "role": "trainer"}\n{"step": 2, "ro')
+
+    assert read_metrics(tmp_path, role="trainer") == [{"step": 1, "role": "trainer"}]
+
+
+def test_tensorboard_reads_back_what_was_logged(tmp_path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monitor = TensorboardMonitor(directory=tmp_path, role="trainer")
+    monitor.log({"actor/loss": 0.5}, step=3)
+    monitor.close()
+
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "trainer")).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("actor/loss")] == [(3, 0.5)]
+
+
+def test_numbers_are_merged_to_mean_max_and_min_unless_a_suffix_chooses() -> None:
+    rows = [{"reward": 1.0, "calls:sum": 2}, {"reward": 0.0, "calls:sum": 3, "text": "x"}]
+
+    assert aggregate(rows, prefix="rollout") == {
+        "rollout/reward/mean": 0.5,
+        "rollout/reward/max": 1.0,
+        "rollout/reward/min": 0.0,
+        "rollout/calls/sum": 5.0,
+    }

@@ -1,0 +1,192 @@
+"""In which order a run explores, trains and syncs, shown with parts that only count."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from trinity.errors import RunFailedError
+from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.pipeline import Interrupted, Pipeline
+
+
+class CountingStorage:
+    def __init__(self) -> None:
+        self.rows = []
+
+    def read(self, count, *, timeout_s, min_model_version=0):
+        taken, self.rows = self.rows[:count], self.rows[count:]
+        return taken
+
+    def available(self):
+        return len(self.rows)
+
+
+class FakeParts:
+    """Parts that write down what happens to them."""
+
+    has_evaluation = False
+
+    def __init__(self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings) -> None:
+        self.story = []
+        self.storage = CountingStorage()
+        self.source = BoundedSource(self.storage)
+        self.num_explore_steps = self.total_steps = steps
+        self.num_train_steps = settings.pop("num_train_steps", None)
+        self.save_interval = settings.pop("save_interval", 0)
+        self.fails_at = settings.pop("fails_at", None)
+        self.per_step, self.train_batch = per_step, train_batch
+        self.config = SimpleNamespace(
+            synchronizer=SimpleNamespace(sync_interval=interval, sync_offset=offset),
+            explorer=SimpleNamespace(eval_on_startup=False, eval_interval=100),
+            trainer=SimpleNamespace(save_interval=self.save_interval),
+        )
+        self.display = SimpleNamespace(
+            began=lambda **_: None,
+            explored=lambda *_: None,
+            trained=lambda *_: None,
+            evaluated=lambda *_: None,
+        )
+        self.interrupt = SimpleNamespace(is_requested=False)
+        self.explorer = self.trainer = self.strategy = self
+        self.sync = None
+
+    def explore_step(self, step):
+        if step == self.fails_at:
+            raise RunFailedError("too many runs failed")
+        self.story.append(f"explore {step}")
+        self.storage.rows += [step] * self.per_step
+        return SimpleNamespace(metrics={}, num_experiences=self.per_step)
+
+    def sample(self, step):
+        return self.source.read(self.train_batch, timeout_s=1.0), {}
+
+    def train_step(self, experiences, *, step):
+        self.story.append(f"train {step}: {experiences}")
+        return {}
+
+    def snapshot(self):
+        return None
+
+    def state_dict(self):
+        return {}
+
+    def record(self, role, metrics, *, step):
+        pass
+
+    def save(self, progress, explorer_state, *, is_last):
+        self.story.append(f"save {progress.trained}")
+
+
+class Syncing(FakeParts):
+    def __init__(self, **settings) -> None:
+        super().__init__(**settings)
+        self.sync = SimpleNamespace(sync=self._note_sync)
+
+    def _note_sync(self, snapshot):
+        self.story.append("sync")
+        return 0
+
+
+def test_with_interval_one_exploring_and_training_take_turns() -> None:
+    parts = Syncing(steps=2)
+
+    Pipeline(parts).run()
+
+    assert parts.story == [
+        "explore 1", "train 1: [1, 1, 1, 1]", "sync",
+        "explore 2", "train 2: [2, 2, 2, 2]", "sync",
+        "save 2",
+    ]  # fmt: skip
+
+
+def test_with_interval_two_the_weights_move_every_second_step() -> None:
+    parts = Syncing(steps=3, interval=2)
+
+    Pipeline(parts).run()
+
+    assert parts.story == [
+        "explore 1", "explore 2", "train 1: [1, 1, 1, 1]", "train 2: [2, 2, 2, 2]", "sync",
+        "explore 3", "train 3: [3, 3, 3, 3]", "sync",
+        "save 3",
+    ]  # fmt: skip
+
+
+def test_with_an_offset_of_one_the_explorer_is_one_step_ahead() -> None:
+    parts = Syncing(steps=3, offset=1)
+
+    Pipeline(parts).run()
+
+    assert parts.story == [
+        "explore 1", "explore 2", "train 1: [1, 1, 1, 1]", "sync",
+        "explore 3", "train 2: [2, 2, 2, 2]", "sync",
+        "train 3: [3, 3, 3, 3]", "sync",
+        "save 3",
+    ]  # fmt: skip
+
+
+def test_a_last_short_batch_is_trained_before_the_sync() -> None:
+    parts = Syncing(steps=1, per_step=10, train_batch=4)
+
+    Pipeline(parts).run()
+
+    assert [line for line in parts.story if line.startswith("train")] == [
+        "train 1: [1, 1, 1, 1]",
+        "train 2: [1, 1, 1, 1]",
+        "train 3: [1, 1]",
+    ]
+
+
+def test_a_limit_of_train_steps_ends_the_run() -> None:
+    parts = FakeParts(steps=10, num_train_steps=2)
+
+    pipeline = Pipeline(parts)
+    pipeline.run()
+
+    assert (pipeline.progress.explored, pipeline.progress.trained) == (2, 2)
+
+
+def test_checkpoints_are_written_every_save_interval_and_at_the_end() -> None:
+    parts = FakeParts(steps=5, save_interval=2)
+
+    Pipeline(parts).run()
+
+    assert [line for line in parts.story if line.startswith("save")] == ["save 2", "save 4", "save 5"]
+
+
+def test_a_failure_while_exploring_saves_what_was_trained() -> None:
+    parts = FakeParts(steps=5, fails_at=3)
+
+    with pytest.raises(RunFailedError):
+        Pipeline(parts).run()
+
+    assert parts.story[-1] == "save 2"
+
+
+def test_an_interrupt_while_exploring_saves_before_training() -> None:
+    parts = FakeParts(steps=5)
+    parts.interrupt.is_requested = True
+    pipeline = Pipeline(parts)
+
+    with pytest.raises(Interrupted):
+        pipeline.run()
+
+    assert parts.story == ["explore 1", "save 0"]
+    assert pipeline.progress.written == [4]
+
+
+def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on() -> None:
+    parts = FakeParts(steps=2)
+    parts.interrupt.is_requested = True
+    pipeline = Pipeline(parts)
+    with pytest.raises(Interrupted):
+        pipeline.run()
+    parts.interrupt.is_requested = False
+
+    pipeline.run()
+
+    assert parts.story == [
+        "explore 1", "save 0", "train 1: [1, 1, 1, 1]",
+        "explore 2", "train 2: [2, 2, 2, 2]", "save 2",
+    ]  # fmt: skip
