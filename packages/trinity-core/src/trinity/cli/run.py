@@ -32,11 +32,11 @@ def run(
     from trinity.runtime.preflight import set_threads
 
     set_threads()
-    from trinity.cli.plugin_options import use_plugin_dirs
     from trinity.common.config import load_config
+    from trinity.extend import get_manager, set_manager
     from trinity.runtime.run import run as run_config
 
-    use_plugin_dirs(plugin_dir)
+    set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or ()))
     result = run_config(load_config(config, overrides=settings or ()), local=local)
     for line in _closing_lines(result):
         typer.echo(line)

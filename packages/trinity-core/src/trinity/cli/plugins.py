@@ -1,0 +1,102 @@
+"""``trinity plugins``: list, show, check, create and set up plugins."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from trinity.cli.columns import echo_columns
+from trinity.cli.plugins_check import check
+from trinity.cli.plugins_new import new
+from trinity.cli.plugins_setup import setup
+from trinity.cli.plugins_show import show
+from trinity.errors import unknown_name
+from trinity.extend import KINDS, PluginRecord, get_manager
+from trinity.extend.record import PluginState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="List, inspect, check and create plugins.",
+)
+
+
+@app.command("list")
+def list_plugins(
+    kind: Annotated[str, typer.Option(help="Only plugins that give this kind of part.")] = "",
+    status: Annotated[str, typer.Option(help="Only plugins in this state.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
+    can_import: Annotated[
+        bool, typer.Option("--import/--no-import", help="Read metadata only: --no-import.")
+    ] = True,
+) -> None:
+    """List the installed plugins, their states and what they give."""
+    _refuse_unknown("--kind", kind, list(KINDS))
+    _refuse_unknown("--status", status, [s for s in get_args(PluginState) if s != "unloaded"])
+    manager = get_manager()
+    records = manager.records if can_import else manager.unloaded_records()
+    records = [record for record in records if not status or record.state == status]
+    records = [r for r in records if not kind or any(c.kind == kind for c in r.components)]
+    if as_json:
+        typer.echo(json.dumps({"schema": 1, "plugins": list(map(_as_json, records))}, indent=2))
+        return
+    headers = ("PLUGIN", "DISTRIBUTION", "VERSION", "API", "STATUS", "PROVIDES")
+    echo_columns(headers, [_as_row(record, kind) for record in records])
+
+
+app.command()(show)
+app.command()(check)
+app.command("doctor", hidden=True)(check)
+app.command()(new)
+app.command()(setup)
+
+
+def _refuse_unknown(option: str, value: str, known: Sequence[str]) -> None:
+    if value and value not in known:
+        raise typer.BadParameter(unknown_name("value", value, known), param_hint=option)
+
+
+def _as_row(record: PluginRecord, kind: str) -> tuple[str, ...]:
+    names = ", ".join(c.name for c in record.components if c.kind == kind)
+    provides = names if kind else record.provides()
+    if record.message:
+        provides = f"{provides}; {record.message}" if record.is_usable else record.message
+    return (
+        record.name,
+        record.distribution or "(plugin folder)",
+        record.version or "-",
+        record.api or ("?" if record.state in {"broken", "incompatible"} else "-"),
+        "-" if record.state == "unloaded" else record.state,
+        provides,
+    )
+
+
+def _as_json(record: PluginRecord) -> dict[str, Any]:  # Any: json
+    fields = asdict(record) | {"components": [_component_json(c) for c in record.components]}
+    fields["shadowed"] = list(record.shadowed)
+    return fields
+
+
+def _component_json(component: Any) -> dict[str, Any]:
+    spec = component.spec
+    return {
+        "kind": component.kind,
+        "name": component.name,
+        "target": spec.target,
+        "summary": spec.summary,
+        "needs": sorted(spec.needs),
+        "provides": sorted(spec.provides),
+        "aliases": list(spec.aliases),
+        "import_aliases": list(spec.import_aliases),
+        "deprecated": spec.deprecated,
+        "default_for": spec.default_for,
+    }

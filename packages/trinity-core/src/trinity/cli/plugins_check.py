@@ -1,0 +1,107 @@
+"""``trinity plugins check``: metadata, API, imports, assets, conformance."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli.columns import echo_columns
+from trinity.cli.plugins_show import record_named
+from trinity.errors import NotSupportedYetError, PluginError
+from trinity.extend import get_manager
+from trinity.extend.known import distribution_of_tool, install_line
+
+if TYPE_CHECKING:
+    from trinity.extend import PluginManager, PluginRecord
+    from trinity.extend.checks import Result
+
+__all__ = ["check"]
+
+CORE_GROUPS = {"static", "import", "component"}
+
+
+def check(
+    names: Annotated[list[str] | None, typer.Argument(help="Plugins; all without a name.")] = None,
+    has_ray: Annotated[bool, typer.Option("--ray", help="Also in a Ray worker.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
+) -> None:
+    """Check plugins; leaves with 1 if one is not as it must be."""
+    if has_ray:
+        raise NotSupportedYetError("plugins check --ray is not supported yet. Leave --ray out.")
+    manager = get_manager()
+    manager.check_import_package()
+    records = [record_named(name, manager) for name in names or ()]
+    records = records or [r for r in manager.records if r.state != "disabled"]
+    results = [(record, result) for record in records for result in _results(record, manager)]
+    if as_json:
+        rows = [{"plugin": record.name, **asdict(result)} for record, result in results]
+        typer.echo(json.dumps({"schema": 1, "results": rows}, indent=2))
+    else:
+        _echo(results, records, manager)
+    if any(result.is_bad for _, result in results):
+        raise typer.Exit(1)
+
+
+def _results(record: PluginRecord, manager: PluginManager) -> list[Result]:
+    from trinity.extend.checks import run_checks
+
+    is_shared = sum(other.name == record.name for other in manager.records) > 1
+    name = record.distribution if is_shared and record.distribution else record.name
+    return [*run_checks(name, manager), *_asset_results(record, manager)]
+
+
+def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]:
+    from trinity.extend.assets import assets_of, missing_part
+    from trinity.extend.checks import Result, Status
+
+    results = []
+    for asset in assets_of(record, manager):
+        status, message = Status.PASS, ""
+        try:
+            message = missing_part(asset, record=record)
+            status = Status.FAIL if message else status
+        except PluginError as error:
+            status, message = Status.ERROR, str(error)
+        remedy = f"Run: trinity plugins setup {record.name}"
+        results.append(
+            Result(
+                id=f"assets.{asset.name}",
+                component="",
+                status=status,
+                message=message,
+                remedy=remedy,
+            )
+        )
+    return results
+
+
+def _echo(
+    results: list[tuple[PluginRecord, Result]], records: list[PluginRecord], manager: PluginManager
+) -> None:
+    from trinity.extend.checks import collect_checks
+
+    rows = [
+        (record.name, result.status.value, result.id, result.component, _explained(result))
+        for record, result in results
+        if result.status.value in {"FAIL", "ERROR", "XPASS"}
+    ]
+    if rows:
+        echo_columns(("PLUGIN", "STATUS", "CHECK", "COMPONENT", "FINDING"), rows)
+        typer.echo("")
+    for record in records:
+        counts = Counter(r.status.value for owner, r in results if owner is record)
+        counted = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        typer.echo(f"{record.label}: {counted or 'nothing to check'}")
+    kit = distribution_of_tool("conformance kit")
+    if kit and {one.group for one in collect_checks(manager)} <= CORE_GROUPS:
+        typer.echo(f"Only the core's checks ran. For the conformance kit: {install_line(kit)}")
+
+
+def _explained(result: Result) -> str:
+    remedy = f" {result.remedy}" if result.remedy else ""
+    severity = "" if result.is_bad else " (a warning)"
+    return f"{result.message.rstrip('.')}.{remedy}{severity}"

@@ -1,0 +1,91 @@
+"""``trinity plugins new``: write a plugin that builds, passes its conformance tests and trains."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from trinity import __version__
+from trinity.cli.plugin_shapes import SHAPES
+from trinity.errors import ConfigError, ConflictError, unknown_name
+from trinity.extend import KINDS, PLUGIN_API, get_manager
+
+__all__ = ["new"]
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Of the plugin and its part, such as my_reward.")],
+    kind: Annotated[str, typer.Option(help=f"One of {', '.join(SHAPES)}.")],
+    directory: Annotated[Path, typer.Option(help="Where its folder is made.")] = Path(),
+) -> None:
+    """Write a plugin of one part: package, test, README and an example run."""
+    if kind not in SHAPES:
+        raise typer.BadParameter(unknown_name("kind", kind, SHAPES), param_hint="--kind")
+    if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
+        raise typer.BadParameter(f"{name!r} is no name like my_reward", param_hint="NAME")
+    plugin = name.replace("-", "_").removeprefix("trinity_")
+    values = _values(plugin, kind)
+    root = directory / values["distribution"]
+    _refuse_taken(plugin, kind, root)
+    for path, text in _files(values).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {root / path}")
+    typer.echo(f'next: python -m pip install -e "{root}[test]"')
+    typer.echo(f"then: trinity plugins check {plugin}")
+
+
+def _refuse_taken(plugin: str, kind: str, root: Path) -> None:
+    if root.exists():
+        raise ConfigError(f"{root} exists. Choose another name or --directory.")
+    manager = get_manager()
+    if plugin in manager.names(kind):
+        origin = manager.find(kind, plugin).origin
+        raise ConflictError(f"{kind} {plugin!r} is given by {origin}. Choose another name.")
+
+
+def _values(plugin: str, kind: str) -> dict[str, str]:
+    shape = SHAPES[kind]
+    camel = "".join(part.capitalize() for part in plugin.split("_"))
+    distribution = "trinity-" + plugin.replace("_", "-")
+    major, minor = __version__.split(".")[:2]
+    chosen = {"workflow_type": "simple_workflow", "reward_fn_type": "math_reward"}
+    chosen |= {"algorithm_type": "grpo", "algorithm_key": ""}
+    return chosen | {
+        "plugin": plugin,
+        "component": plugin,
+        "kind": kind,
+        "distribution": distribution,
+        "package": distribution.replace("-", "_"),
+        "module": shape.module,
+        "class_name": camel.removesuffix(shape.suffix) + shape.suffix,
+        "hook": KINDS[kind],
+        "plugin_api": str(PLUGIN_API),
+        "core_range": f">={major}.{minor},<{major}.{int(minor) + 1}",
+        shape.run_key: shape.run_value.format(name=plugin),
+    }
+
+
+def _files(values: dict[str, str]) -> dict[str, str]:
+    """Return the text of each file of the plugin, by its path."""
+    source = f"src/{values['package']}"
+    made_of = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{source}/__init__.py": "init.py",
+        f"{source}/plugin.py": "plugin.py",
+        f"{source}/{values['module']}.py": f"{values['kind']}.py",
+        "tests/test_plugin.py": "test_plugin.py",
+        "run.yaml": "run.yaml",
+        "tasks.jsonl": "tasks.jsonl",
+    }
+    return {
+        path: Template((TEMPLATES / f"{name}.tmpl").read_text("utf-8")).substitute(values)
+        for path, name in made_of.items()
+    }

@@ -1,0 +1,145 @@
+"""``trinity plugins show``: one plugin or one component, with arguments, origin and licence."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trinity.errors import PluginError, UnknownComponentError, unknown_name
+from trinity.extend import KINDS, get_manager
+
+if TYPE_CHECKING:
+    from trinity.extend import Component, PluginManager, PluginRecord
+
+__all__ = ["record_named", "show"]
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A plugin, its distribution, or KIND/NAME.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
+) -> None:
+    """Show what a plugin provides, with arguments, defaults, docs, origin and licence."""
+    manager = get_manager()
+    kind, _, component_name = name.partition("/")
+    if component_name and kind in KINDS:
+        components = [manager.find(kind, component_name)]
+        plugin = {}
+    else:
+        record = record_named(name, manager)
+        components, plugin = list(record.components), _about(record)
+    shown = {"schema": 1, **plugin, "components": [_about_component(c) for c in components]}
+    if as_json:
+        typer.echo(json.dumps(shown, indent=2, default=str))
+        return
+    for key, value in plugin.items():
+        if value:
+            typer.echo(f"{key + ':':<14}{value}")
+    for component in shown["components"]:
+        _echo_component(component)
+
+
+def record_named(name: str, manager: PluginManager) -> PluginRecord:
+    """Return the plugin with this name, or of the distribution with this name.
+
+    Raises:
+        UnknownComponentError: there is none, or a name is shared by several.
+    """
+    records = manager.records
+    found = [r for r in records if r.name == name] or [r for r in records if r.distribution == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        owners = " and ".join(str(record.origin) for record in found)
+        raise UnknownComponentError(f"plugin {name!r} is in {owners}. Name the distribution.")
+    raise UnknownComponentError(unknown_name("plugin", name, [record.name for record in records]))
+
+
+def _about(record: PluginRecord) -> dict[str, Any]:  # Any: json
+    about = _metadata(record)
+    source = record.source
+    if record.commit or record.path:
+        source += f" {record.commit or ''} {record.path or ''}".replace("  ", " ").rstrip()
+    return {
+        "plugin": record.name,
+        "distribution": record.distribution,
+        "version": record.version,
+        "api": record.api,
+        "status": record.state,
+        "message": record.message,
+        "remedy": record.remedy,
+        "summary": about.get("Summary"),
+        "source": source,
+        "module": record.module,
+        "licence": about.get("License-Expression") or about.get("License"),
+        "docs": about.get("Project-URL") or about.get("Home-page"),
+        "needs": ", ".join(about.get_all("Requires-Dist", [])) if record.distribution else None,
+    }
+
+
+def _metadata(record: PluginRecord) -> Any:  # Any: an email.message.Message, or an empty mapping
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        return metadata(record.distribution) if record.distribution else {}
+    except PackageNotFoundError:
+        return {}
+
+
+def _about_component(component: Component) -> dict[str, Any]:
+    spec = component.spec
+    about = {
+        "kind": component.kind,
+        "name": component.name,
+        "target": spec.target,
+        "origin": str(component.origin),
+        "summary": spec.summary,
+        "aliases": list(spec.aliases),
+        "needs": sorted(spec.needs),
+        "provides": sorted(spec.provides),
+        "deprecated": spec.deprecated,
+        "arguments": [],
+        "error": "",
+    }
+    try:
+        cls = component.load()
+    except PluginError as error:
+        return about | {"error": str(error)}
+    first_line = (inspect.getdoc(cls) or "").partition("\n")[0]
+    return about | {"summary": spec.summary or first_line, "arguments": _arguments(cls)}
+
+
+def _arguments(cls: type) -> list[dict[str, Any]]:
+    parameters = inspect.signature(cls).parameters.values()
+    return [
+        {
+            "name": str(parameter) if parameter.kind.name.startswith("VAR_") else parameter.name,
+            "type": _shown(parameter.annotation),
+            "has_default": parameter.default is not inspect.Parameter.empty,
+            "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
+        }
+        for parameter in parameters
+    ]
+
+
+def _shown(annotation: object) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _echo_component(about: dict[str, Any]) -> None:
+    typer.echo("")
+    typer.echo(f"{about['kind']}/{about['name']}  {about['target']}")
+    for text in (about["summary"], about["error"]):
+        if text:
+            typer.echo(f"    {text}")
+    for key in ("aliases", "needs", "provides"):
+        if about[key]:
+            typer.echo(f"    {key}: {', '.join(about[key])}")
+    for argument in about["arguments"]:
+        kind = f": {argument['type']}" if argument["type"] else ""
+        default = f" = {argument['default']!r}" if argument["has_default"] else ""
+        typer.echo(f"      {argument['name']}{kind}{default}")

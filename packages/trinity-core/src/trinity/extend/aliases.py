@@ -1,0 +1,145 @@
+"""Import paths of the published tutorials whose classes live in plugins.
+
+One finder, last of all, answers an import inside ``trinity`` that nothing else answers: with a
+module whose attributes come from the plugin, or with the line that installs the plugin.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import PluginError
+from trinity.extend import known
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.extend.component import Component
+
+__all__ = ["AliasLoader", "PublishedPathFinder", "published_class"]
+
+
+def published_class(kind: str, class_name: str) -> type:
+    """Return the plugin's class with this name, for the ``__getattr__`` of a published module.
+
+    Raises:
+        AttributeError: no plugin has it, and none of ours is known to.
+        ImportError: a plugin that is not installed has it; the message holds the pip line.
+    """
+    from trinity.extend.manager import get_manager
+
+    for component in get_manager().components(kind):
+        if component.spec.target.rpartition(":")[2] == class_name:
+            return component.load()
+    distribution = known.distribution_of_class(class_name)
+    if distribution is None:
+        raise AttributeError(f"no {kind} class is named {class_name!r}")
+    raise PluginError(_missing(class_name, distribution))
+
+
+class PublishedPathFinder:
+    """Finds what plugins serve below ``trinity``."""
+
+    def __init__(self) -> None:
+        self._is_asking = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec for a published path or a package above one; None for any other.
+
+        Raises:
+            PluginError: an ImportError; the path's plugin is not installed.
+        """
+        if not fullname.startswith("trinity.") or self._is_asking:
+            return None
+        served = self._served_paths()
+        if fullname in served:
+            return ModuleSpec(fullname, _ServedLoader(served[fullname]))
+        distribution = known.distribution_of_path(fullname)
+        if distribution is not None:
+            raise PluginError(_missing(fullname, distribution), name=fullname)
+        if any(
+            known_path.startswith(f"{fullname}.") for known_path in (*served, *known.known_paths())
+        ):
+            return ModuleSpec(fullname, None, is_package=True)
+        return None
+
+    def _served_paths(self) -> dict[str, list[Component]]:
+        from trinity.extend.manager import get_manager
+
+        self._is_asking = True
+        try:
+            served: dict[str, list[Component]] = {}
+            for component in get_manager().components():
+                for alias in component.spec.import_aliases:
+                    served.setdefault(alias, []).append(component)
+            return served
+        finally:
+            self._is_asking = False
+
+
+class AliasLoader:
+    """Gives a module that is loaded under another name."""
+
+    def __init__(self, real_name: str) -> None:
+        self.real_name = real_name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the real module itself."""
+        module = importlib.import_module(self.real_name)
+        self._real_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back; it has been executed already."""
+        module.__spec__ = self._real_spec
+
+
+class _ServedLoader:
+    def __init__(self, components: list[Component]) -> None:
+        self.components = components
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _ServedModule(spec.name, self.components)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__doc__ = "Served by " + ", ".join(sorted({str(c.origin) for c in self.components}))
+
+
+class _ServedModule(ModuleType):
+    """A module without code of its own: its attributes are those of the plugin's modules."""
+
+    def __init__(self, name: str, components: list[Component]) -> None:
+        super().__init__(name)
+        self._components = components
+
+    def __getattr__(self, name: str) -> Any:  # Any: a module's attribute
+        if not name.startswith("__"):
+            for component in self._components:
+                if component.spec.target.rpartition(":")[2] == name:
+                    return component.load()
+            for component in self._components:
+                module = importlib.import_module(component.spec.target.partition(":")[0])
+                if hasattr(module, name):
+                    return getattr(module, name)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+def _missing(what: str, distribution: str) -> str:
+    return (
+        f"{what} is part of {distribution}, which is not installed or not in use. "
+        f"Run: {known.install_line(distribution)}"
+    )
+
+
+def _install_finder() -> None:
+    if not any(isinstance(finder, PublishedPathFinder) for finder in sys.meta_path):
+        sys.meta_path.append(PublishedPathFinder())
+
+
+_install_finder()

@@ -1,0 +1,114 @@
+"""What a plugin says about one component, before anything of it is imported."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trinity.errors import PluginError
+from trinity.extend.failure import described_failure
+from trinity.extend.held import loading_as
+
+__all__ = ["AssetSpec", "Component", "ComponentSpec", "Origin", "imported_target", "split_target"]
+
+
+@dataclass(frozen=True)
+class ComponentSpec:
+    """One component: where it is, and what it asks of a run."""
+
+    target: str  # "module:Class", imported on first use
+    summary: str = ""
+    args_model: str | None = None  # "module:Model" that checks the arguments; None: the signature
+    needs: frozenset[str] = frozenset()  # words such as logprobs, ref_logprob, history
+    provides: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()  # further names of the same component
+    import_aliases: tuple[str, ...] = ()  # published module paths that it serves
+    deprecated: str | None = None  # what to use instead; None: not deprecated
+    default_for: Literal["cpu", "gpu"] | None = None  # None: used only where it is named
+
+
+@dataclass(frozen=True)
+class AssetSpec:
+    """One thing that a plugin needs beside Python packages."""
+
+    name: str
+    what: str  # one line for a person
+    size: str  # such as "1.2 GB"
+    check: str  # "module:function", returns None when it is there, else what is missing
+    fetch: str | None = None  # "module:function"; None: only a person can get it
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose a component is."""
+
+    plugin: str
+    distribution: str | None  # None: no distribution, but a script or a plugin folder
+    version: str | None
+    source: str  # wheel, editable, git COMMIT, or the file of a script or a plugin folder
+
+    @property
+    def key(self) -> str:
+        """Return what tells this plugin from every other: two may share a name."""
+        return f"{self.distribution or self.source}:{self.plugin}"
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}" if self.distribution else self.source
+
+
+@dataclass(frozen=True)
+class Component:
+    """A named component with its origin; ``load`` imports it."""
+
+    kind: str
+    name: str
+    spec: ComponentSpec
+    origin: Origin
+    held: type | None = field(default=None, compare=False)  # None: imported from spec.target
+
+    def load(self) -> type:
+        """Return the class, importing its module on first use.
+
+        Raises:
+            PluginError: the module cannot be imported or lacks the class; says whose it is.
+        """
+        if self.spec.deprecated:
+            warnings.warn(
+                f"{self.kind} {self.name!r} is deprecated: {self.spec.deprecated}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+        if self.held is not None:
+            return self.held
+        try:
+            with loading_as(self.origin.key):
+                return imported_target(self.spec.target)
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"{self.kind} {self.name!r} of {self.origin} cannot be loaded from "
+                f"{self.spec.target!r}: {described_failure(error)}."
+            ) from error
+
+
+def imported_target(target: str) -> type:
+    """Return what ``"module:Class"`` or ``"module.Class"`` names."""
+    module_name, qualname = split_target(target)
+    found: object = importlib.import_module(module_name)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[return-value]  # what a plugin calls a class is checked by the kit
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Return the module and the name within it of ``"module:Class"`` or ``"module.Class"``.
+
+    >>> split_target("pkg.mod:Outer.Inner"), split_target("pkg.mod.Class")
+    (('pkg.mod', 'Outer.Inner'), ('pkg.mod', 'Class'))
+    """
+    separator = ":" if ":" in target else "."
+    module_name, _, qualname = target.rpartition(separator)
+    if not module_name or not qualname:
+        raise ImportError(f"{target!r} is no 'module:Class'")
+    return module_name, qualname

@@ -1,0 +1,130 @@
+"""What every component must be, whatever its kind."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import re
+from typing import TYPE_CHECKING
+
+from trinity.extend.check import Check, CheckContext, Finding
+
+if TYPE_CHECKING:
+    from trinity.extend.component import Component
+
+__all__ = ["BASES", "MEMBERS", "PROVIDED", "checks"]
+
+# The class that a component of a kind derives from; where there is a protocol, what it has.
+BASES = {
+    "workflow": "trinity.common.workflows.workflow:Workflow",
+    "reward_fn": "trinity.common.rewards:RewardFn",
+    "advantage_fn": "trinity.algorithm.advantage_fn:AdvantageFn",
+    "policy_loss_fn": "trinity.algorithm.policy_loss_fn:PolicyLossFn",
+    "kl_fn": "trinity.algorithm.kl_fn:KLFn",
+    "entropy_loss_fn": "trinity.algorithm.entropy_loss_fn:EntropyLossFn",
+    "sample_strategy": "trinity.algorithm.sample_strategy:SampleStrategy",
+    "algorithm": "trinity.algorithm.algorithm:AlgorithmType",
+}
+MEMBERS = {
+    "rollout_engine": ("version", "submit", "run_began", "run_ended", "load_weights", "close"),
+    "trainer": ("train_step", "snapshot", "save", "load", "close"),
+    "storage": ("close",),
+    "priority_fn": ("__call__",),
+    "experience_operator": ("process", "close"),
+    "monitor": ("log", "close"),
+}
+# Constructor arguments that the framework hands in, so that no user needs their description.
+PROVIDED = frozenset(
+    {"task", "model", "auxiliary_models", "config", "path", "chat_format"}
+    | {"directory", "role", "engines", "num_rows", "total_epochs", "total_steps", "model_path"}
+)
+
+
+def target_resolves(component: Component, _: CheckContext) -> Finding | None:
+    """Find a target that cannot be imported, or is no class."""
+    try:
+        target = component.load()
+    except ImportError as error:
+        return Finding(str(error))
+    if not inspect.isclass(target):
+        return Finding(f"{component.spec.target} is no class but a {type(target).__name__}")
+    return None
+
+
+def is_the_right_class(component: Component, context: CheckContext) -> Finding | None:
+    """Find a class without the base or the methods of its kind."""
+    cls = context.load(component)
+    absent = [name for name in MEMBERS.get(component.kind, ()) if not hasattr(cls, name)]
+    if absent:
+        return Finding(f"{cls.__name__} has no {', '.join(absent)}")
+    target = BASES.get(component.kind)
+    if target is None:
+        return None
+    module, _, name = target.partition(":")
+    base = getattr(importlib.import_module(module), name)
+    if issubclass(cls, base):
+        return None
+    return Finding(f"{cls.__name__} is no {name}", remedy=f"Derive it from {module}.{name}.")
+
+
+def arguments_are_documented(component: Component, context: CheckContext) -> Finding | None:
+    """Find a class without a docstring, or an argument that no docstring mentions."""
+    cls = context.load(component)
+    if not (cls.__doc__ or "").strip():
+        return Finding(f"{cls.__name__} has no docstring")
+    classes = [one for one in cls.__mro__ if one is not object]
+    texts = [one.__doc__ or "" for one in classes]
+    texts += [getattr(vars(one).get("__init__"), "__doc__", None) or "" for one in classes]
+    text = "\n".join(texts)
+    names = [
+        name
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD and name not in PROVIDED
+    ]
+    silent = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)]
+    if silent:
+        return Finding(f"no docstring of {cls.__name__} says what {', '.join(silent)} means")
+    return None
+
+
+def is_picklable_by_name(component: Component, context: CheckContext) -> Finding | None:
+    """Find a class that another process cannot find by module and name."""
+    cls = context.load(component)
+    try:
+        found = pickle.loads(pickle.dumps(cls))
+    except (pickle.PicklingError, AttributeError, ImportError) as error:
+        return Finding(f"{cls.__qualname__} does not pickle: {error}")
+    if found is not cls:
+        return Finding(f"{cls.__module__}.{cls.__qualname__} names another class")
+    return None
+
+
+ANY = frozenset({"*"})
+checks = (
+    Check(
+        id="component.resolves",
+        function=target_resolves,
+        remedy="Correct the target, 'module:Class', or install what its module imports.",
+        kinds=ANY,
+    ),
+    Check(
+        id="component.subclass",
+        function=is_the_right_class,
+        remedy="Give it the methods that its kind has.",
+        kinds=ANY,
+    ),
+    Check(
+        id="component.documented",
+        function=arguments_are_documented,
+        remedy="Describe each constructor argument in the docstring of the class.",
+        severity="warning",
+        kinds=ANY,
+    ),
+    Check(
+        id="component.picklable",
+        function=is_picklable_by_name,
+        remedy="Define it at the top of a module, under the name it is registered by.",
+        kinds=ANY,
+    ),
+)

@@ -1,0 +1,115 @@
+"""Find plugins from metadata alone: nothing of theirs is imported here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trinity.extend.record import PluginRecord
+from trinity.extend.requirements import CORE, canonical, unmet_core_requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.metadata import Distribution, EntryPoint
+
+__all__ = [
+    "GROUP",
+    "Admission",
+    "FoundPlugin",
+    "found_plugins",
+    "import_package_owners",
+    "source_of",
+]
+
+GROUP = "trinity.plugins"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundPlugin:
+    """A plugin and the distribution that declares it."""
+
+    record: PluginRecord
+    distribution: Distribution | None  # None: from a plugin folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """Which of the plugins that were found may be imported: ``plugins.*`` and ``-P``."""
+
+    autoload: bool = True
+    allow: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+    def decide(self, found: FoundPlugin) -> PluginRecord:
+        """Return the record, disabled or incompatible where its metadata says so."""
+        record = found.record
+        names = {record.name, canonical(record.distribution or record.name)}
+        if names & {*self.disabled, *map(canonical, self.disabled)}:
+            message = "switched off by plugins.disabled or -P"
+            return replace(record, state="disabled", message=message, remedy="leave the switch out")
+        if record.distribution is None or canonical(record.distribution) == CORE:
+            return record
+        if not self.autoload and not names & {*self.allow, *map(canonical, self.allow)}:
+            remedy = f"add {record.name} to plugins.allow"
+            message = "plugins.autoload is off"
+            return replace(record, state="disabled", message=message, remedy=remedy)
+        unmet = unmet_core_requirement(found.distribution) if found.distribution else ""
+        if not unmet:
+            return record
+        remedy = f"python -m pip install --upgrade {CORE} {record.distribution}"
+        return replace(record, state="incompatible", message=unmet, remedy=remedy)
+
+
+def found_plugins(entry_points: Iterable[EntryPoint] | None = None) -> list[FoundPlugin]:
+    """Return the plugins of the installed distributions, sorted by distribution and name."""
+    if entry_points is None:
+        from importlib.metadata import entry_points as installed_entry_points
+
+        entry_points = installed_entry_points(group=GROUP)
+    found = [_found(entry_point) for entry_point in entry_points]
+    return sorted(found, key=lambda plugin: (plugin.record.distribution or "", plugin.record.name))
+
+
+def _found(entry_point: EntryPoint) -> FoundPlugin:
+    distribution = entry_point.dist
+    source, path, commit = source_of(distribution)
+    record = PluginRecord(
+        name=entry_point.name,
+        distribution=distribution.name if distribution else canonical(entry_point.module),
+        version=distribution.version if distribution else "0",
+        module=entry_point.module,
+        source=source,
+        path=path,
+        commit=commit,
+    )
+    return FoundPlugin(record=record, distribution=distribution)
+
+
+def source_of(distribution: Distribution | None) -> tuple[str, str | None, str | None]:
+    """Return where an installation came from, its folder and its commit, by PEP 610."""
+    text = distribution.read_text("direct_url.json") if distribution else None
+    if not text:
+        return "wheel", None, None
+    url: dict[str, Any] = json.loads(text)  # Any: json
+    if url.get("dir_info", {}).get("editable"):
+        return "editable", str(url["url"]).removeprefix("file://"), None
+    if "vcs_info" in url:
+        return "git", str(url["url"]), str(url["vcs_info"].get("commit_id", ""))
+    return "wheel", str(url["url"]).removeprefix("file://"), None
+
+
+def import_package_owners() -> list[str]:
+    """Return the installed distributions, other than the core, that own the package ``trinity``."""
+    from importlib.metadata import distributions
+
+    owners = set()
+    for distribution in distributions():
+        top_level = distribution.read_text("top_level.txt") or ""
+        is_owner = "trinity" in top_level.split()
+        if not is_owner:
+            files = distribution.read_text("RECORD") or ""
+            is_owner = files.startswith("trinity/__init__.py,") or "\ntrinity/__init__.py," in files
+        if is_owner and canonical(distribution.name) != CORE:
+            owners.add(f"{distribution.name} {distribution.version}")
+    return sorted(owners)

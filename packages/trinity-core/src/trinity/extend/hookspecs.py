@@ -1,0 +1,145 @@
+"""The hooks: one for each kind of component, then those of a run's life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pluggy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from trinity.extend.component import AssetSpec, ComponentSpec
+
+__all__ = ["KINDS", "PLUGIN_API", "PLUGIN_API_OLDEST", "TrinityHooks", "hookimpl", "hookspec"]
+
+PLUGIN_API = 1  # what a plugin module declares as TRINITY_PLUGIN_API
+PLUGIN_API_OLDEST = 1
+
+hookspec = pluggy.HookspecMarker("trinity")
+hookimpl = pluggy.HookimplMarker("trinity")
+
+KINDS: dict[str, str] = {  # kind of component -> the hook that gives it
+    "workflow": "trinity_workflows",
+    "reward_fn": "trinity_reward_fns",
+    "advantage_fn": "trinity_advantage_fns",
+    "policy_loss_fn": "trinity_policy_loss_fns",
+    "kl_fn": "trinity_kl_fns",
+    "entropy_loss_fn": "trinity_entropy_loss_fns",
+    "sample_strategy": "trinity_sample_strategies",
+    "algorithm": "trinity_algorithm_types",
+    "rollout_engine": "trinity_rollout_engines",
+    "trainer": "trinity_trainers",
+    "sync_method": "trinity_sync_methods",
+    "storage": "trinity_storages",
+    "priority_fn": "trinity_priority_fns",
+    "experience_operator": "trinity_experience_operators",
+    "task_selector": "trinity_task_selectors",
+    "monitor": "trinity_monitors",
+}
+
+
+class TrinityHooks(Protocol):
+    """What a plugin may implement; each hook is optional.
+
+    A hook that gives components returns a mapping ``name -> "module:Class"``, or ``name ->
+    ComponentSpec`` where there is more to say. Nothing is imported until a component is used. The
+    base classes named here are those of the package ``trinity``.
+    """
+
+    @hookspec
+    def trinity_workflows(self) -> Mapping[str, str | ComponentSpec]:
+        """Return workflows: how a model acts on a task. Base: ``common.workflows.Workflow``."""
+
+    @hookspec
+    def trinity_reward_fns(self) -> Mapping[str, str | ComponentSpec]:
+        """Return reward functions: what a response is worth. Base: ``common.rewards.RewardFn``."""
+
+    @hookspec
+    def trinity_advantage_fns(self) -> Mapping[str, str | ComponentSpec]:
+        """Return advantage functions: what a token is taught. Base: ``algorithm.AdvantageFn``."""
+
+    @hookspec
+    def trinity_policy_loss_fns(self) -> Mapping[str, str | ComponentSpec]:
+        """Return policy losses. Base: ``algorithm.PolicyLossFn``."""
+
+    @hookspec
+    def trinity_kl_fns(self) -> Mapping[str, str | ComponentSpec]:
+        """Return divergences from the reference model. Base: ``algorithm.KLFn``."""
+
+    @hookspec
+    def trinity_entropy_loss_fns(self) -> Mapping[str, str | ComponentSpec]:
+        """Return entropy losses. Base: ``algorithm.EntropyLossFn``."""
+
+    @hookspec
+    def trinity_sample_strategies(self) -> Mapping[str, str | ComponentSpec]:
+        """Return sample strategies: what a batch holds. Base: ``algorithm.SampleStrategy``."""
+
+    @hookspec
+    def trinity_algorithm_types(self) -> Mapping[str, str | ComponentSpec]:
+        """Return algorithms: which parts go together. Base: ``algorithm.AlgorithmType``."""
+
+    @hookspec
+    def trinity_rollout_engines(self) -> Mapping[str, str | ComponentSpec]:
+        """Return rollout engines. Protocol: ``trinity.common.ports.RolloutEngine``."""
+
+    @hookspec
+    def trinity_trainers(self) -> Mapping[str, str | ComponentSpec]:
+        """Return trainers: what turns a batch into better weights."""
+
+    @hookspec
+    def trinity_sync_methods(self) -> Mapping[str, str | ComponentSpec]:
+        """Return ways in which weights reach the rollout engines."""
+
+    @hookspec
+    def trinity_storages(self) -> Mapping[str, str | ComponentSpec]:
+        """Return storages. Protocols: ``ExperienceSink``, ``ExperienceSource``."""
+
+    @hookspec
+    def trinity_priority_fns(self) -> Mapping[str, str | ComponentSpec]:
+        """Return priority functions: which experiences a priority queue gives first."""
+
+    @hookspec
+    def trinity_experience_operators(self) -> Mapping[str, str | ComponentSpec]:
+        """Return operators: what happens to experiences before they are stored."""
+
+    @hookspec
+    def trinity_task_selectors(self) -> Mapping[str, str | ComponentSpec]:
+        """Return task selectors: the order in which the rows of a taskset are read."""
+
+    @hookspec
+    def trinity_monitors(self) -> Mapping[str, str | ComponentSpec]:
+        """Return monitors: where metrics go. Protocol: ``trinity.common.ports.Monitor``."""
+
+    @hookspec
+    def trinity_commands(self) -> Mapping[str, str]:
+        """Return commands of the command line: name -> ``"module:typer_app"``, imported on use."""
+
+    @hookspec
+    def trinity_conformance_checks(self) -> Mapping[str, str]:
+        """Return groups of conformance checks: group -> ``"module:checks"``, imported on use."""
+
+    @hookspec
+    def trinity_assets(self) -> Iterable[AssetSpec]:
+        """Return what the plugin needs beside Python packages: data, a binary, a service."""
+
+    @hookspec
+    def trinity_configure(self, config: Any) -> None:  # Any: trinity.common.config.Config
+        """Look at the resolved configuration before the run's rooms are built."""
+
+    @hookspec
+    def trinity_run_started(self, run: Any) -> None:  # Any: the runtime's record of the run
+        """Note that a run has started; ``run`` describes it."""
+
+    @hookspec
+    def trinity_step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Note that an optimizer step is done, with its metrics."""
+
+    @hookspec
+    def trinity_checkpoint_saved(self, path: Path) -> None:
+        """Note that a checkpoint is complete in the folder ``path``."""
+
+    @hookspec
+    def trinity_run_finished(self, run: Any) -> None:  # Any: the runtime's record of the run
+        """Note that a run has ended, well or not; ``run`` describes it."""

@@ -1,0 +1,182 @@
+"""Import one plugin and ask its hooks; what goes wrong stays its own."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from trinity.errors import PluginError, did_you_mean
+from trinity.extend.component import Component, ComponentSpec
+from trinity.extend.failure import described_failure
+from trinity.extend.held import loading_as
+from trinity.extend.hookspecs import KINDS, PLUGIN_API, PLUGIN_API_OLDEST, TrinityHooks
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from trinity.extend.record import PluginRecord
+
+__all__ = ["guarded_call", "hook_names", "load_plugin", "new_hook_caller"]
+
+
+def new_hook_caller() -> pluggy.PluginManager:
+    """Return a pluggy manager that knows our hooks and no plugin."""
+    hooks = pluggy.PluginManager("trinity")
+    hooks.add_hookspecs(TrinityHooks)
+    return hooks
+
+
+def hook_names() -> list[str]:
+    """Return the names of all hooks."""
+    return [name for name in vars(TrinityHooks) if name.startswith("trinity_")]
+
+
+def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginRecord:
+    """Return the record after importing the plugin and asking it for its components.
+
+    The plugin stays registered with ``hooks`` only where its state is ``ok``.
+    """
+    try:
+        with loading_as(record.key):
+            module = importlib.import_module(record.module)
+        api = _declared_api(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- the boundary of one plugin
+        return _broken(record, described_failure(error))
+    record = replace(record, api=_shown_api(api))
+    if api is not None and not _is_spoken(api):
+        return _incompatible(record)
+    try:
+        hooks.register(module, name=record.key)
+        components = tuple(_components(record, hooks))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- the boundary of one plugin
+        hooks.unregister(name=record.key)
+        return _broken(record, described_failure(error))
+    record = replace(record, state="ok", components=components)
+    problem = _misspelt_hook(module, hooks) or _unmarked_hook(module, hooks)
+    if problem:
+        hooks.unregister(name=record.key)
+        return replace(_broken(record, problem), remedy="correct the name, then install it again")
+    return record
+
+
+def guarded_call(
+    record: PluginRecord, hook: str, hooks: pluggy.PluginManager, arguments: Mapping[str, Any]
+) -> Iterator[Any]:
+    """Yield what each of one plugin's implementations of the hook returns.
+
+    Raises:
+        PluginError: an implementation raised; the error says whose it is.
+    """
+    for implementation in getattr(hooks.hook, hook).get_hookimpls():
+        if implementation.plugin_name != record.key:
+            continue
+        try:
+            with loading_as(record.key):
+                yield implementation.function(
+                    *(arguments[name] for name in implementation.argnames)
+                )
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"hook {hook} of plugin {record.label} failed: {described_failure(error)}. "
+                f"Leave it out with -P no:{record.name}, or report it to its authors."
+            ) from error
+
+
+def _components(record: PluginRecord, hooks: pluggy.PluginManager) -> Iterator[Component]:
+    for kind, hook in KINDS.items():
+        for implementation in getattr(hooks.hook, hook).get_hookimpls():
+            if implementation.plugin_name != record.key:
+                continue
+            with loading_as(record.key):
+                given = implementation.function()
+            yield from _as_components(record, kind, hook, given)
+
+
+def _as_components(
+    record: PluginRecord, kind: str, hook: str, given: object
+) -> Iterator[Component]:
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{hook} returned {given!r}, not a mapping of names to 'module:Class'")
+    for name, value in given.items():
+        spec = ComponentSpec(target=value) if isinstance(value, str) else value
+        if not isinstance(name, str) or not isinstance(spec, ComponentSpec):
+            raise TypeError(
+                f"{hook} gives {name!r}: {value!r}, not a 'module:Class' or ComponentSpec"
+            )
+        yield Component(kind, name, spec, record.origin)
+
+
+def _declared_api(module: ModuleType) -> tuple[int, int] | None:
+    """Return the oldest and newest plugin API that the module speaks; None: it does not say."""
+    declared = getattr(module, "TRINITY_PLUGIN_API", None)
+    if declared is None:
+        return None
+    if isinstance(declared, int):
+        return declared, declared
+    if isinstance(declared, tuple) and len(declared) == 2:
+        return int(declared[0]), int(declared[1])
+    raise TypeError(f"TRINITY_PLUGIN_API is {declared!r}, neither a number nor (oldest, newest)")
+
+
+def _shown_api(api: tuple[int, int] | None) -> str | None:
+    if api is None:
+        return None
+    return str(api[0]) if api[0] == api[1] else f"{api[0]}-{api[1]}"
+
+
+def _is_spoken(api: tuple[int, int]) -> bool:
+    return api[0] <= PLUGIN_API and api[1] >= PLUGIN_API_OLDEST
+
+
+def _incompatible(record: PluginRecord) -> PluginRecord:
+    core = str(PLUGIN_API)
+    if PLUGIN_API_OLDEST != PLUGIN_API:
+        core = f"{PLUGIN_API_OLDEST}-{PLUGIN_API}"
+    oldest = int((record.api or "0").partition("-")[0])
+    older = "trinity-core" if oldest > PLUGIN_API else record.distribution or record.name
+    return replace(
+        record,
+        state="incompatible",
+        message=f"needs plugin API {record.api}, this core speaks {core}",
+        remedy=f"python -m pip install --upgrade {older}",
+    )
+
+
+def _misspelt_hook(module: ModuleType, hooks: pluggy.PluginManager) -> str:
+    """Return what is wrong with a marked function that no hook has the name of."""
+    for name in dir(module):
+        options = hooks.parse_hookimpl_opts(module, name)
+        if options is None:
+            continue
+        hook = options.get("specname") or name
+        if hook not in hook_names():
+            return f"unknown hook {hook!r}.{did_you_mean(hook, hook_names())}"
+    return ""
+
+
+def _unmarked_hook(module: ModuleType, hooks: pluggy.PluginManager) -> str:
+    """Return what is wrong with a function named like a hook that lacks ``@hookimpl``."""
+    for name in hook_names():
+        function = vars(module).get(name)
+        if callable(function) and hooks.parse_hookimpl_opts(module, name) is None:
+            return f"{name!r} lacks @hookimpl, so it would never be called"
+    return ""
+
+
+def _broken(record: PluginRecord, message: str) -> PluginRecord:
+    remedy = f"leave it out with -P no:{record.name}"
+    if record.distribution:
+        remedy = f"python -m pip install --upgrade {record.distribution}, or {remedy}"
+    trace = traceback.format_exc()
+    return replace(
+        record,
+        state="broken",
+        message=message.rstrip("."),
+        remedy=remedy,
+        trace="" if trace.startswith("NoneType") else trace,
+    )

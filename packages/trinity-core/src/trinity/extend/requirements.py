@@ -1,0 +1,63 @@
+"""Compare versions: what a plugin asks of the core, and what a run asks of its plugins."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from importlib.metadata import Distribution
+
+    from trinity.extend.record import PluginRecord
+
+__all__ = ["CORE", "canonical", "missing_requirements", "unmet_core_requirement"]
+
+CORE = "trinity-core"
+_ON_CORE = re.compile(r"trinity[-_.]+core(?![\w.-]*\w)", re.IGNORECASE)
+
+
+def unmet_core_requirement(distribution: Distribution) -> str:
+    """Return what the distribution asks of the core and does not get; empty: all is well."""
+    for line in distribution.requires or ():
+        if not _ON_CORE.match(line):
+            continue
+        from importlib.metadata import version
+
+        from packaging.requirements import Requirement
+
+        requirement, core_version = Requirement(line), version(CORE)
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if applies and not requirement.specifier.contains(core_version, prereleases=True):
+            return f"needs {CORE}{requirement.specifier}, this is {CORE} {core_version}"
+    return ""
+
+
+def missing_requirements(
+    requirements: Sequence[str], *, records: Iterable[PluginRecord]
+) -> list[str]:
+    """Return one line for each of ``plugins.require`` that does not hold, with the pip line."""
+    from packaging.requirements import Requirement
+
+    usable = {canonical(r.distribution): r for r in records if r.distribution and r.is_usable}
+    missing = []
+    for text in requirements:
+        requirement = Requirement(text)
+        record = usable.get(canonical(requirement.name))
+        if record is None:
+            have = "it is not installed or not in use"
+        elif requirement.specifier.contains(record.version or "0", prereleases=True):
+            continue
+        else:
+            have = f"{record.version} is installed"
+        missing.append(f'plugins.require: {text}: {have}. Run: python -m pip install "{text}"')
+    return missing
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name as the package index compares it.
+
+    >>> canonical("Trinity_Envs.Maze")
+    'trinity-envs-maze'
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,112 @@
+"""What a plugin's metadata must say; nothing of the plugin is run."""
+
+from __future__ import annotations
+
+from importlib import metadata, util
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from trinity.extend.check import Check, CheckContext, Finding, Skipped
+
+if TYPE_CHECKING:
+    from trinity.extend.manager import PluginRecord
+
+__all__ = ["checks"]
+
+CORE = "trinity-core"
+UPPER_BOUNDS = {"<", "<=", "==", "~=", "==="}
+
+
+def entry_point_resolves(record: PluginRecord, _: CheckContext) -> Finding | None:
+    """Find a plugin module that is not there, or that did not load."""
+    if record.state == "disabled":
+        raise Skipped("the plugin is disabled")
+    if record.state in {"broken", "incompatible"}:
+        return Finding(f"{record.state}: {record.message}", remedy=record.remedy)
+    if record.module and util.find_spec(record.module) is None:
+        return Finding(f"there is no module {record.module!r}")
+    return None
+
+
+def api_is_declared(record: PluginRecord, _: CheckContext) -> Finding | None:
+    """Find a plugin module without ``TRINITY_PLUGIN_API``."""
+    if not record.module:
+        raise Skipped("it has no plugin module")
+    if record.api is None:
+        return Finding(f"{record.module} does not set TRINITY_PLUGIN_API")
+    return None
+
+
+def metadata_is_complete(record: PluginRecord, _: CheckContext) -> Finding | None:
+    """Find a distribution without summary or required Python."""
+    about = _distribution(record).metadata
+    missing = [key for key in ("Summary", "Requires-Python") if not about.get(key)]
+    if missing:
+        return Finding(f"the metadata has no {' and no '.join(missing)}")
+    return None
+
+
+def license_is_named(record: PluginRecord, _: CheckContext) -> Finding | None:
+    """Find a distribution without a licence."""
+    about = _distribution(record).metadata
+    classifiers = about.get_all("Classifier") or []
+    if about.get("License-Expression") or about.get("License"):
+        return None
+    if any(line.startswith("License ::") for line in classifiers):
+        return None
+    return Finding("the metadata names no licence")
+
+
+def core_is_required_with_an_upper_bound(record: PluginRecord, _: CheckContext) -> Finding | None:
+    """Find a requirement on the core that lets in every future version, or none at all."""
+    distribution = _distribution(record)
+    if canonicalize_name(distribution.metadata["Name"]) == CORE:
+        raise Skipped("it is the core itself")
+    required = [Requirement(line) for line in distribution.requires or []]
+    ours = [one for one in required if canonicalize_name(one.name) == CORE]
+    if not ours:
+        return Finding(f"it does not require {CORE}")
+    if not any(bound.operator in UPPER_BOUNDS for one in ours for bound in one.specifier):
+        return Finding(f"its requirement '{ours[0]}' has no upper bound")
+    return None
+
+
+def _distribution(record: PluginRecord) -> metadata.Distribution:
+    if not record.distribution:
+        raise Skipped("it comes from no distribution")
+    try:
+        return metadata.distribution(record.distribution)
+    except metadata.PackageNotFoundError:
+        raise Skipped(f"no metadata of {record.distribution} is found") from None
+
+
+checks = (
+    Check(
+        id="static.entry_point",
+        function=entry_point_resolves,
+        remedy="Correct the module in [project.entry-points.'trinity.plugins'].",
+    ),
+    Check(
+        id="static.api_declared",
+        function=api_is_declared,
+        remedy="Write TRINITY_PLUGIN_API = 1 in the plugin module.",
+    ),
+    Check(
+        id="static.metadata",
+        function=metadata_is_complete,
+        remedy="Set description and requires-python under [project].",
+    ),
+    Check(
+        id="static.license",
+        function=license_is_named,
+        remedy="Set license = '<SPDX expression>' under [project].",
+        severity="warning",
+    ),
+    Check(
+        id="static.requires_core",
+        function=core_is_required_with_an_upper_bound,
+        remedy="Require 'trinity-core>=0.1,<0.2': a later core may not speak API 1.",
+    ),
+)

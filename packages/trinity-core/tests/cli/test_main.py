@@ -1,0 +1,153 @@
+"""The command line: fast, lazy, and clear about what went wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from trinity.cli import main as main_module
+from trinity.cli.main import main
+from trinity.extend import get_manager, set_manager
+
+HEAVY = ["torch", "ray", "transformers", "datasets", "numpy", "vllm", "streamlit"]
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys, site):
+    """Return a function that runs ``trinity`` here and returns its code, output and errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["trinity", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as left:
+            code = int(left.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+COMMAND = """
+    from trinity.extend import hookimpl
+
+    @hookimpl
+    def trinity_commands():
+        return {"greet": "greeting:app"}
+"""
+GREETING = """
+    import typer
+
+    app = typer.Typer()
+
+    @app.command()
+    def greet(name: str, fail: bool = False):
+        if fail:
+            raise KeyError("lost")
+        typer.echo(f"hello {name}")
+"""
+
+
+@pytest.fixture
+def greeting(site):
+    site.plugin("greeter", COMMAND)
+    site.module("greeting", GREETING)
+    set_manager(site.discover())
+    return site
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plugins", "list"], ["--version"]])
+def test_listing_imports_nothing_heavy(arguments):
+    code = (
+        "import sys; sys.argv = ['trinity', *sys.argv[1:]]\n"
+        "from trinity.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code\n"
+        f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_help_lists_our_commands_and_those_of_plugins(cli, greeting):
+    code, out, _ = cli("--help")
+    assert code == 0
+    assert "plugins" in out
+    assert "greet    (plugin greeter (trinity-greeter 1.0))" in out
+    assert "greeting" not in sys.modules
+
+
+def test_a_plugins_command_runs(cli, greeting):
+    assert cli("greet", "you")[:2] == (0, "hello you\n")
+
+
+def test_an_unknown_command_is_a_usage_error_with_the_nearest(cli, greeting):
+    code, _, err = cli("plugin")
+    assert code == 2
+    assert "no command named 'plugin'. Did you mean 'plugins'?" in err
+
+
+def test_an_unknown_option_is_a_usage_error(cli, greeting):
+    assert cli("greet", "you", "--loud")[0] == 2
+
+
+def test_an_unexpected_error_is_one_line_and_code_3(cli, greeting, monkeypatch):
+    monkeypatch.delenv("TRINITY_DEBUG", raising=False)
+    code, _, err = cli("greet", "you", "--fail")
+    assert code == 3
+    assert err == "Internal error: KeyError: 'lost'. Set TRINITY_DEBUG=1 for more.\n"
+
+
+def test_trinity_debug_shows_the_traceback(cli, greeting, monkeypatch):
+    monkeypatch.setenv("TRINITY_DEBUG", "1")
+    assert "Traceback (most recent call last)" in cli("greet", "you", "--fail")[2]
+
+
+def test_an_error_of_ours_is_one_message_and_code_1(cli, dull):
+    set_manager(dull.discover())
+    code, out, err = cli("plugins", "show", "dul")
+    assert (code, out) == (1, "")
+    assert err == "Error: no plugin named 'dul'. Did you mean 'dull'? Known: dull.\n"
+
+
+def test_the_version_is_printed_without_looking_for_plugins(cli, monkeypatch):
+    monkeypatch.setattr(main_module, "PluginManager", None)
+    assert cli("--version")[:2] == (0, f"trinity {main_module.__version__}\n")
+
+
+def test_a_broken_plugin_leaves_the_commands_alive(cli, site):
+    site.plugin("bar", "1 / 0")
+    set_manager(site.discover())
+    code, out, err = cli("--help")
+    assert code == 0
+    assert "plugins" in out
+    assert err.startswith("trinity: plugin bar (trinity-bar 1.0), entry point")
+
+
+def test_a_plugin_is_left_out_for_one_run(cli, site):
+    site.plugin("bar", "1 / 0")
+    code, out, err = cli("-P", "no:bar", "plugins", "list")
+    assert (code, err) == (0, "")
+    assert any(line.startswith("bar ") and "disabled" in line for line in out.splitlines())
+    assert get_manager().admission.disabled == ("bar",)
+
+
+@pytest.mark.parametrize(
+    ("switch", "said"), [("bar", "write -P no:NAME"), ("no:baz", "no plugin named 'baz'")]
+)
+def test_a_switch_that_means_nothing_is_a_usage_error(cli, site, switch, said):
+    site.plugin("bar", "1 / 0")
+    code, _, err = cli("-P", switch, "plugins", "list")
+    assert code == 2
+    assert said in err
+
+
+def test_a_plugin_folder_holds_for_every_command(cli, site, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "mine.py").write_text("VALUE = 1\n")
+    code, out, _ = cli("--plugin-dir", str(folder), "plugins", "list")
+    assert code == 0
+    assert "mine     (plugin folder)" in out

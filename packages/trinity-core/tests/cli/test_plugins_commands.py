@@ -1,0 +1,230 @@
+"""``trinity plugins``: list, show, check and setup."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from trinity.cli.plugins import app
+from trinity.extend import set_manager
+from typer.testing import CliRunner
+
+ASSETS = """
+    from trinity.extend import AssetSpec, hookimpl
+
+    TRINITY_PLUGIN_API = 1
+
+    @hookimpl
+    def trinity_assets():
+        return [AssetSpec("games", "text games", "2 MB", "games_asset:missing", {fetch!r})]
+"""
+GAMES = """
+    here = []
+
+    def missing():
+        return None if here else "no game in ~/games"
+
+    def fetch():
+        here.append("game")
+"""
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def mixed(dull):
+    """Four plugins: one good, one broken, one too new, one switched off."""
+    dull.plugin("bar", "import textworld_that_is_not_there", distribution="trinity-envs-bar")
+    dull.plugin("foo", "TRINITY_PLUGIN_API = 3", distribution="foo-trinity", version="2.0")
+    dull.plugin("off", "1 / 0")
+    set_manager(dull.discover(disabled=["off"]))
+    return dull
+
+
+def test_list_shows_every_plugin_with_its_state(mixed, golden):
+    result = run("list")
+    assert result.exit_code == 0
+    golden(result.stdout, "plugins_list", SITE=mixed.path)
+
+
+def test_list_without_import_reads_metadata_only(mixed, golden):
+    golden(run("list", "--no-import").stdout, "plugins_list_no_import")
+    assert "trinity_dull_dull" not in sys.modules
+
+
+def test_list_of_a_kind_names_its_parts(mixed):
+    lines = run("list", "--kind", "workflow").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["PLUGIN", "dull"]
+    assert lines[1].endswith("ok      dull")
+
+
+def test_list_of_a_state_shows_no_other(mixed):
+    lines = run("list", "--status", "broken").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["PLUGIN", "bar"]
+
+
+@pytest.mark.parametrize("option", ["--kind", "--status"])
+def test_a_filter_that_means_nothing_is_a_usage_error(mixed, option):
+    result = run("list", option, "workflw")
+    assert result.exit_code == 2
+
+
+def test_list_as_json_is_an_interface(mixed):
+    listed = json.loads(run("list", "--json").stdout)
+    assert listed["schema"] == 1
+    by_name = {plugin["name"]: plugin for plugin in listed["plugins"]}
+    assert {name: plugin["state"] for name, plugin in by_name.items()} == {
+        "bar": "broken",
+        "dull": "ok",
+        "foo": "incompatible",
+        "off": "disabled",
+    }
+    assert by_name["bar"]["remedy"].startswith("python -m pip install --upgrade trinity-envs-bar")
+    (component,) = by_name["dull"]["components"]
+    assert component["kind"] == "workflow"
+    assert component["name"] == "dull"
+    assert component["target"] == "dull_parts:Dull"
+    assert set(by_name["dull"]) >= {"distribution", "version", "api", "source", "module"}
+
+
+@pytest.fixture
+def documented(site):
+    site.plugin(
+        "loud",
+        """
+        from trinity.extend import ComponentSpec, hookimpl
+
+        TRINITY_PLUGIN_API = 1
+
+        @hookimpl
+        def trinity_reward_fns():
+            return {"loud": ComponentSpec("loud_parts:Loud", needs=frozenset({"history"}))}
+        """,
+        extra={},
+    )
+    site.module(
+        "loud_parts",
+        """
+        class Loud:
+            '''Rewards capital letters.
+
+            Args:
+                factor: for each.
+            '''
+
+            def __init__(self, factor: float = 0.5, *words: str) -> None:
+                pass
+        """,
+    )
+    set_manager(site.discover())
+    return site
+
+
+def test_show_tells_what_a_plugin_provides(documented, golden):
+    result = run("show", "loud")
+    assert result.exit_code == 0
+    golden(result.stdout, "plugins_show")
+
+
+@pytest.mark.parametrize("name", ["trinity-loud", "reward_fn/loud", "reward_fn/trinity-loud/loud"])
+def test_show_takes_a_distribution_or_a_component(documented, name):
+    assert "factor: float = 0.5" in run("show", name).stdout
+
+
+def test_show_as_json_is_an_interface(documented):
+    shown = json.loads(run("show", "loud", "--json").stdout)
+    assert (shown["schema"], shown["plugin"], shown["status"]) == (1, "loud", "ok")
+    (component,) = shown["components"]
+    assert component["origin"] == "trinity-loud 1.0"
+    assert component["arguments"][0] == {
+        "name": "factor",
+        "type": "float",
+        "has_default": True,
+        "default": 0.5,
+    }
+
+
+def test_show_of_a_part_that_does_not_load_tells_why(site, dull_source):
+    site.plugin("dull", dull_source)
+    set_manager(site.discover())
+    assert "No module named 'dull_parts'" in run("show", "dull").stdout
+
+
+def test_check_finds_what_is_wrong_and_leaves_with_1(mixed):
+    result = run("check", "bar")
+    assert result.exit_code == 1
+    assert "static.entry_point" in result.stdout
+    assert "textworld_that_is_not_there" in result.stdout
+
+
+def test_check_without_names_looks_at_all_but_the_disabled(mixed):
+    result = run("check")
+    assert result.exit_code == 1
+    assert "off (" not in result.stdout
+    assert "dull (trinity-dull 1.0): " in result.stdout
+
+
+def test_check_prints_the_line_that_installs_the_rest(mixed):
+    assert "python -m pip install trinity-testing" in run("check", "dull").stdout
+
+
+def test_check_as_json_is_an_interface(mixed):
+    checked = json.loads(run("check", "bar", "--json").stdout)
+    assert checked["schema"] == 1
+    (found,) = [r for r in checked["results"] if r["id"] == "static.entry_point"]
+    assert (found["plugin"], found["status"], found["severity"]) == ("bar", "FAIL", "error")
+    assert set(found) == {"plugin", "id", "component", "status", "severity", "message", "remedy"}
+
+
+def test_doctor_is_another_name_of_check(mixed):
+    assert run("doctor", "bar", "--json").stdout == run("check", "bar", "--json").stdout
+
+
+@pytest.fixture
+def needy(site):
+    site.plugin("needy", ASSETS.format(fetch="games_asset:fetch"))
+    site.module("games_asset", GAMES)
+    set_manager(site.discover())
+    return site
+
+
+def test_check_names_a_missing_asset_and_the_command_that_gets_it(needy):
+    result = run("check", "needy")
+    assert result.exit_code == 1
+    assert "assets.games" in result.stdout
+    assert "no game in ~/games. Run: trinity plugins setup needy" in result.stdout
+
+
+def test_setup_fetches_and_verifies(needy):
+    result = run("setup", "needy")
+    assert result.exit_code == 0
+    assert result.stdout == "games: fetching text games (2 MB)\ngames: ok\n"
+    assert run("setup", "needy").stdout == "games: ok\n"
+
+
+def test_setup_of_what_cannot_be_fetched_says_so_and_leaves_with_1(site):
+    site.plugin("needy", ASSETS.format(fetch=None))
+    site.module("games_asset", GAMES)
+    set_manager(site.discover())
+    result = run("setup", "needy")
+    assert result.exit_code == 1
+    assert result.stdout == ("games: missing: no game in ~/games. It cannot be fetched for you.\n")
+
+
+def test_setup_of_a_plugin_without_needs_says_so(dull):
+    set_manager(dull.discover())
+    assert "needs nothing beside its Python packages" in run("setup", "dull").stdout
+
+
+def test_a_failing_fetch_says_whose_it_is(site):
+    from trinity.errors import PluginError
+
+    site.plugin("needy", ASSETS.format(fetch="games_asset:no_such_function"))
+    site.module("games_asset", GAMES)
+    set_manager(site.discover())
+    result = run("setup", "needy")
+    assert isinstance(result.exception, PluginError)
+    assert "fetching 'games' of plugin needy (trinity-needy 1.0) failed" in str(result.exception)

@@ -1,0 +1,112 @@
+"""A scaffolded plugin builds, installs, passes its own conformance tests, and can be run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from trinity.cli.plugin_shapes import SHAPES
+from trinity.cli.plugins import app
+from trinity.errors import ConfigError, ConflictError
+from trinity.extend import PluginManager, set_manager
+from trinity.extend.checks import run_checks
+from typer.testing import CliRunner
+
+
+def new(*arguments: str):
+    return CliRunner().invoke(app, ["new", *arguments])
+
+
+def wheel_of(project, target):
+    """Build the project's wheel and unpack it, as pip would, into ``target``."""
+    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
+    subprocess.run(
+        [sys.executable, "-c", build, str(target)], cwd=project, check=True, capture_output=True
+    )
+    (wheel,) = target.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(target)
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_new_plugin_builds_and_passes_its_conformance_tests(site, tmp_path, kind):
+    result = new(f"sample-{kind.replace('_', '-')}", "--kind", kind, "--directory", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    project = tmp_path / f"trinity-sample-{kind.replace('_', '-')}"
+    wheel_of(project, site.path)
+    manager = PluginManager.discover(env={})
+    set_manager(manager)
+    name = f"sample_{kind}"
+    assert name in manager.names(kind)
+    bad = [result for result in run_checks(name, manager) if result.is_bad]
+    assert bad == []
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_the_example_run_of_a_new_plugin_names_it(site, tmp_path, kind):
+    from trinity.common.config import load_config
+
+    new("mine", "--kind", kind, "--directory", str(tmp_path))
+    path = tmp_path / "trinity-mine" / "run.yaml"
+    config = load_config(path, env={"TRINITY_MODEL_PATH": "model"})
+    taskset = config.buffer.explorer_input.taskset
+    named = {
+        "workflow": taskset.default_workflow_type,
+        "reward_fn": taskset.default_reward_fn_type,
+        "advantage_fn": config.algorithm.advantage_fn,
+        "policy_loss_fn": config.algorithm.policy_loss_fn,
+        "sample_strategy": config.algorithm.sample_strategy,
+        "algorithm": config.algorithm.algorithm_type,
+    }
+    assert named[kind] == "mine"
+
+
+def test_the_test_file_of_a_new_plugin_has_three_lines(site, tmp_path):
+    new("mine", "--kind", "reward_fn", "--directory", str(tmp_path))
+    text = (tmp_path / "trinity-mine" / "tests" / "test_plugin.py").read_text()
+    assert len([line for line in text.splitlines() if line]) == 2
+    assert 'conformance.suite("mine")' in text
+
+
+def test_a_folder_that_exists_is_left_alone(site, tmp_path):
+    (tmp_path / "trinity-mine").mkdir()
+    result = new("mine", "--kind", "workflow", "--directory", str(tmp_path))
+    assert isinstance(result.exception, ConfigError)
+
+
+def test_a_name_that_is_taken_is_refused_with_its_owner(dull, tmp_path):
+    set_manager(dull.discover())
+    result = new("dull", "--kind", "workflow", "--directory", str(tmp_path))
+    assert isinstance(result.exception, ConflictError)
+    assert "is given by trinity-dull 1.0" in str(result.exception)
+
+
+@pytest.mark.parametrize("arguments", [["mine", "--kind", "trainer"], ["9x", "--kind", "workflow"]])
+def test_a_kind_or_name_that_cannot_be_is_a_usage_error(site, tmp_path, arguments):
+    assert new(*arguments, "--directory", str(tmp_path)).exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_new_plugin_trains(site, tmp_path):
+    from trinity_testing.tiny import make_tiny_model
+
+    new("mine", "--kind", "reward_fn", "--directory", str(tmp_path))
+    project = tmp_path / "trinity-mine"
+    wheel_of(project, site.path)
+    model = make_tiny_model(tmp_path / "model")
+    done = subprocess.run(
+        [sys.executable, "-m", "trinity.cli.main", "run", "--local", "--config", "run.yaml"],
+        cwd=project,
+        env={
+            "PYTHONPATH": str(site.path),
+            "TRINITY_MODEL_PATH": str(model),
+            "PATH": "",
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "run: finished, 2 train steps" in done.stdout

@@ -1,0 +1,137 @@
+"""Hooks are called plugin by plugin, and a misspelt one is named."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from trinity.extend import KINDS, PluginManager
+from trinity.extend.hookspecs import TrinityHooks
+from trinity.extend.loading import hook_names
+
+LIFECYCLE = {
+    "trinity_configure": ["config"],
+    "trinity_run_started": ["run"],
+    "trinity_step_finished": ["step", "metrics"],
+    "trinity_checkpoint_saved": ["path"],
+    "trinity_run_finished": ["run"],
+}
+
+
+def test_every_kind_has_a_hook_and_a_built_in_part():
+    manager = PluginManager.discover(env={}, autoload=False)
+    for kind, hook in KINDS.items():
+        assert hook in hook_names()
+        assert manager.names(kind), kind
+
+
+def test_every_hook_says_what_it_is_for():
+    assert all(inspect.getdoc(getattr(TrinityHooks, name)) for name in hook_names())
+
+
+@pytest.mark.parametrize("hook", LIFECYCLE)
+def test_a_lifecycle_hook_gets_its_arguments_by_name(site, hook):
+    arguments = LIFECYCLE[hook]
+    last = arguments[-1]
+    site.plugin(
+        "watcher",
+        f"""
+        from trinity.extend import hookimpl
+
+        @hookimpl
+        def {hook}({last}):
+            return {last}
+        """,
+    )
+    given = {name: f"the {name}" for name in arguments}
+    ((record, result),) = site.discover().call(hook, **given)
+    assert (record.name, result) == ("watcher", f"the {last}")
+
+
+def test_a_hook_that_raises_is_named_and_the_others_are_called(site, capsys):
+    for name, body in (("bad", "1 / 0"), ("good", "return 7")):
+        site.plugin(
+            name,
+            f"""
+            from trinity.extend import hookimpl
+
+            @hookimpl
+            def trinity_run_started(run):
+                {body}
+            """,
+        )
+    results = site.discover().call("trinity_run_started", run=None)
+    assert [(record.name, result) for record, result in results] == [("good", 7)]
+    said = capsys.readouterr().err
+    assert "hook trinity_run_started of plugin bad (trinity-bad 1.0) failed" in said
+    assert "ZeroDivisionError: division by zero at " in said
+
+
+def test_a_component_hook_that_raises_breaks_its_plugin_only(dull):
+    dull.plugin(
+        "bad",
+        """
+        from trinity.extend import hookimpl
+
+        @hookimpl
+        def trinity_workflows():
+            raise KeyError("lost")
+        """,
+    )
+    manager = dull.discover()
+    assert {r.name: r.state for r in manager.records} == {"bad": "broken", "dull": "ok"}
+
+
+def test_a_component_hook_must_return_a_mapping(site):
+    site.plugin(
+        "bad",
+        """
+        from trinity.extend import hookimpl
+
+        @hookimpl
+        def trinity_workflows():
+            return ["dull"]
+        """,
+    )
+    (record,) = site.discover().records
+    assert "not a mapping of names to 'module:Class'" in record.message
+
+
+def test_a_misspelt_hook_is_named_with_the_nearest(site, capsys, golden):
+    site.plugin(
+        "typo",
+        """
+        from trinity.extend import hookimpl
+
+        TRINITY_PLUGIN_API = 1
+
+        @hookimpl
+        def trinity_workflow():
+            return {}
+        """,
+    )
+    (record,) = site.discover().records
+    assert record.state == "broken"
+    golden(capsys.readouterr().err, "plugin_misspelt_hook")
+
+
+def test_a_hook_without_its_mark_is_named(site):
+    site.plugin("plain", "def trinity_workflows():\n    return {}\n")
+    (record,) = site.discover().records
+    assert record.message == "'trinity_workflows' lacks @hookimpl, so it would never be called"
+
+
+def test_a_hook_that_asks_for_an_unknown_argument_is_broken(site):
+    site.plugin(
+        "curious",
+        """
+        from trinity.extend import hookimpl
+
+        @hookimpl
+        def trinity_step_finished(weather):
+            pass
+        """,
+    )
+    (record,) = site.discover().records
+    assert record.state == "broken"
+    assert "weather" in record.trace

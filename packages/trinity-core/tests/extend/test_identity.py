@@ -1,0 +1,39 @@
+"""Two plugin sets have one digest when they are equal, and only then."""
+
+from __future__ import annotations
+
+
+def test_the_digest_is_the_same_for_the_same_plugins(dull):
+    assert dull.discover().digest() == dull.discover().digest()
+
+
+def test_the_digest_changes_with_a_source_line(dull):
+    before = dull.discover().digest()
+    with (dull.path / "trinity_dull_dull.py").open("a") as file:
+        file.write("# another line\n")
+    assert dull.discover().digest() != before
+
+
+def test_the_digest_changes_with_a_plugin_that_is_left_out(dull):
+    assert dull.discover(disabled=["dull"]).digest() != dull.discover().digest()
+
+
+def test_the_digest_of_a_wheel_follows_its_own_record(site, dull_source):
+    site.plugin("dull", dull_source, extra={"RECORD": "a.py,sha256=1,1\n"})
+    before = site.discover().digest()
+    site.plugin("dull", dull_source, extra={"RECORD": "a.py,sha256=2,1\n"})
+    assert site.discover().digest() != before
+
+
+def test_the_digest_of_a_folder_does_not_depend_on_where_it_lies(site, tmp_path):
+    digests = set()
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").write_text("VALUE = 1\n")
+        digests.add(site.discover(plugin_dirs=[tmp_path / name]).digest())
+    assert len(digests) == 1
+
+
+def test_the_header_names_what_is_in_use_and_what_is_not(dull):
+    dull.plugin("bar", "1 / 0")
+    assert dull.discover().header() == "plugins: dull (trinity-dull 1.0); bar is broken"
