@@ -1,0 +1,157 @@
+"""Are the named components there, and do they take the arguments?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.config.check_args import argument_problems
+from trinity.common.config.problem import Problem
+from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
+from trinity.errors import TrinityError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trinity.common.config.config import Config
+    from trinity.common.config.parts import Parts
+
+__all__ = ["NamedPart", "name_problems", "named_parts"]
+
+_INPUT = "buffer.explorer_input"
+_RUNNER_SETS = frozenset({"num_rows", "seed", "feature_keys", "kwargs"})  # given by the buffer
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedPart:
+    """One component that a configuration names."""
+
+    path: str
+    kind: str
+    name: Any
+    args_path: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    given_by_room: frozenset[str] = frozenset()
+
+
+def name_problems(config: Config, parts: Parts) -> list[Problem]:
+    """Return a problem for each name that no plugin gives and each argument that does not fit."""
+    problems: list[Problem] = []
+    for part in named_parts(config):
+        if _is_guess(config, part, parts):
+            continue
+        try:
+            loaded = parts.manager.find(part.kind, part.name)
+            target = loaded.load()
+        except TrinityError as error:
+            problems.append(_problem(config, part.path, str(error)))
+            continue
+        if not part.args_path:
+            continue
+        for path, message in argument_problems(loaded, target, part.args, part.given_by_room):
+            problems.append(_problem(config, f"{part.args_path}.{path}", message))
+    problems += [
+        _problem(config, "plugins.require", line)
+        for line in parts.manager.missing_requirements(config.plugins.require)
+    ]
+    return problems
+
+
+def _is_guess(config: Config, part: NamedPart, parts: Parts) -> bool:
+    """Return whether a part stands in for what an unknown algorithm would have named."""
+    is_fallback = config.origins.get(part.path) == "default" and part.path.startswith("algorithm.")
+    return is_fallback and parts.find("algorithm", config.algorithm.algorithm_type) is None
+
+
+def named_parts(config: Config) -> Iterator[NamedPart]:
+    """Yield the components that a run of this mode uses."""
+    mode = config.mode
+    yield NamedPart(path="monitor.monitor_type", kind="monitor", name=config.monitor.monitor_type)
+    if mode in {"both", "explore", "train"}:
+        yield from _algorithm_parts(config)
+        buffer = config.buffer.trainer_input.experience_buffer
+        if buffer is not None and buffer.storage_type != "sql":  # said by support_problems
+            path = "buffer.trainer_input.experience_buffer.storage_type"
+            yield NamedPart(path=path, kind="storage", name=buffer.storage_type)
+    if mode in {"both", "train"}:
+        trainer = config.trainer.trainer_type
+        yield NamedPart(path="trainer.trainer_type", kind="trainer", name=trainer)
+    if mode == "both":
+        method = config.synchronizer.sync_method
+        yield NamedPart(path="synchronizer.sync_method", kind="sync_method", name=method)
+    if mode != "train":
+        yield from _explorer_parts(config)
+
+
+def _algorithm_parts(config: Config) -> Iterator[NamedPart]:
+    algorithm = config.algorithm
+    yield NamedPart(
+        path="algorithm.algorithm_type", kind="algorithm", name=algorithm.algorithm_type
+    )
+    for part, kind in ALGORITHM_PARTS.items():
+        if getattr(algorithm, part):
+            yield NamedPart(
+                path=f"algorithm.{part}",
+                kind=kind,
+                name=getattr(algorithm, part),
+                args_path=f"algorithm.{part}_args",
+                args=getattr(algorithm, f"{part}_args") or {},
+            )
+
+
+def _explorer_parts(config: Config) -> Iterator[NamedPart]:
+    engine = config.explorer.rollout_model.engine_type
+    if engine is not None:
+        path = "explorer.rollout_model.engine_type"
+        yield NamedPart(path=path, kind="rollout_engine", name=engine)
+    for index, operator in enumerate(config.data_processor.experience_pipeline.operators):
+        path = f"data_processor.experience_pipeline.operators.{index}"
+        yield NamedPart(
+            path=f"{path}.name",
+            kind="experience_operator",
+            name=operator.name,
+            args_path=f"{path}.args",
+            args=operator.args,
+        )
+    inputs = config.buffer.explorer_input
+    lists = ["eval_tasksets"] if config.mode == "bench" else ["tasksets", "eval_tasksets"]
+    for name in lists:
+        for index in range(len(getattr(inputs, name))):
+            yield from _taskset_parts(config, f"{_INPUT}.{name}", index)
+
+
+def _taskset_parts(config: Config, list_path: str, index: int) -> Iterator[NamedPart]:
+    taskset = getattr(config.buffer.explorer_input, list_path.rpartition(".")[2])[index]
+    path = f"{list_path}.{index}"
+    if taskset.default_workflow_type:
+        yield NamedPart(
+            path=f"{path}.default_workflow_type",
+            kind="workflow",
+            name=taskset.default_workflow_type,
+        )
+    if taskset.default_reward_fn_type:
+        yield NamedPart(
+            path=f"{path}.default_reward_fn_type",
+            kind="reward_fn",
+            name=taskset.default_reward_fn_type,
+            args_path=f"{path}.reward_fn_args",
+            args=taskset.reward_fn_args,
+        )
+    selector = taskset.data_selector
+    if selector.selector_type:
+        yield NamedPart(
+            path=f"{path}.data_selector.selector_type",
+            kind="task_selector",
+            name=selector.selector_type,
+            args_path=f"{path}.data_selector.kwargs",
+            args=selector.kwargs,
+            given_by_room=_RUNNER_SETS,
+        )
+
+
+def _problem(config: Config, path: str, message: str) -> Problem:
+    """Return the problem at the place where the value was written: it may come from elsewhere."""
+    origin = config.origins.get(path, "")
+    path = origin if config.source.where(origin) else path
+    where = config.source.where(path) or config.source.where(path.rpartition(".")[0])
+    return Problem(path=config.source.written(path), message=message, where=where)

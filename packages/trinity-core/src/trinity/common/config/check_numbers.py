@@ -1,0 +1,122 @@
+"""Do the lengths, the batches and the GPUs work out?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.common.config.problem import Problem
+
+if TYPE_CHECKING:
+    from trinity.common.config.config import Config
+    from trinity.common.config.machine import Machine
+    from trinity.common.config.parts import Parts
+
+__all__ = ["number_problems"]
+
+
+def number_problems(config: Config, machine: Machine, parts: Parts) -> list[Problem]:
+    """Return what does not add up."""
+    problems = _length_problems(config, machine)
+    if config.mode in {"both", "train"}:
+        problems += _cut_problems(config)
+    if config.mode == "train" and config.buffer.train_batch_size < 2 and _is_unset(config):
+        path = "buffer.train_batch_size"
+        what = "is missing: in mode train there is no explore step that it could follow."
+        problems.append(_problem(config, path, what, "Set it, to 64 for instance."))
+    if machine.num_gpus > 0:
+        problems += _gpu_problems(config, machine, parts)
+    problems += _interval_problems(config)
+    return problems
+
+
+def _is_unset(config: Config) -> bool:
+    return "train_batch_size" not in config.buffer.model_fields_set
+
+
+def _length_problems(config: Config, machine: Machine) -> list[Problem]:
+    model = config.model
+    length, prompt = model.max_model_len or 0, model.max_prompt_tokens or 0
+    response = model.max_response_tokens or 0
+    problems = []
+    if prompt + response > length:
+        message = (
+            f"is {length}, less than a prompt of {prompt} and a response of {response} tokens."
+        )
+        remedy = f"Use {prompt + response}, or lower max_prompt_tokens or max_response_tokens."
+        problems.append(_problem(config, "model.max_model_len", message, remedy))
+    if machine.model_max_len and length > machine.model_max_len:
+        message = f"is {length}, but the model says that it can {machine.model_max_len} tokens."
+        problems.append(_problem(config, "model.max_model_len", message, severity="notice"))
+    for index, taskset in enumerate(config.buffer.explorer_input.tasksets):
+        most = taskset.rollout_args.max_tokens or 0
+        if most > response:
+            path = f"buffer.explorer_input.tasksets.{index}.rollout_args.max_tokens"
+            message = f"is {most}, more than model.max_response_tokens, {response}."
+            problems.append(_problem(config, path, message, "Raise that, or lower this."))
+    return problems
+
+
+def _cut_problems(config: Config) -> list[Problem]:
+    path = "trainer.max_token_len_per_gpu"
+    budget = config.trainer.max_token_len_per_gpu or 0
+    response = config.model.max_response_tokens or 0
+    longest = response + (config.model.max_prompt_tokens or 0)
+    if budget >= longest:
+        return []
+    if budget < response:
+        message = (
+            f"is {budget}, but one row may have {longest} tokens "
+            "(max_prompt_tokens + max_response_tokens): a batch cannot be cut within a row."
+        )
+        return [_problem(config, path, message, f"Use {longest} or more, or shorter responses.")]
+    message = f"is {budget}, less than the {longest} tokens that prompt and response may have."
+    return [_problem(config, path, message, severity="notice")]
+
+
+def _gpu_problems(config: Config, machine: Machine, parts: Parts) -> list[Problem]:
+    engine = config.explorer.rollout_model
+    problems = []
+    asked = config.cluster.gpu_per_node
+    if asked > machine.num_gpus:
+        message = f"asks for {asked} GPUs, but there are {machine.num_gpus}."
+        problems.append(_problem(config, "cluster.gpu_per_node", message, "Ask for those."))
+    component = parts.find("rollout_engine", engine.engine_type)
+    shares_gpu = component is None or component.spec.default_for == "cpu"
+    wanted = engine.engine_num * engine.tensor_parallel_size
+    trains = config.mode == "both" and not shares_gpu
+    nodes = max(1, config.cluster.node_num)
+    have = nodes * (asked or machine.num_gpus)
+    if config.mode != "train" and wanted + int(trains) > have:
+        message = (
+            f"{engine.engine_num} engines of {engine.tensor_parallel_size} GPUs"
+            f"{' and a trainer' if trains else ''} need {wanted + int(trains)} GPUs; "
+            f"there are {have}."
+        )
+        path = "explorer.rollout_model.engine_num"
+        problems.append(_problem(config, path, message, "Lower it, or tensor_parallel_size."))
+    return problems
+
+
+def _interval_problems(config: Config) -> list[Problem]:
+    sync = config.synchronizer
+    problems = []
+    for side in ("explorer_sync_interval", "trainer_sync_interval"):
+        value = getattr(sync, side)
+        if sync.sync_style == "fixed" and value not in {None, sync.sync_interval}:
+            message = f"is {value}, but with sync_style fixed both sides meet every "
+            message += f"{sync.sync_interval} steps (sync_interval)."
+            problems.append(_problem(config, f"synchronizer.{side}", message, "Leave it out."))
+    return problems
+
+
+def _problem(
+    config: Config, path: str, message: str, remedy: str = "", *, severity: str = "error"
+) -> Problem:
+    source = config.source
+    return Problem(
+        path=source.written(path),
+        message=message,
+        remedy=remedy,
+        where=source.where(path),
+        severity="notice" if severity == "notice" else "error",
+    )

@@ -1,0 +1,153 @@
+"""Is the model there, and are the datasets?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trinity.common.config.model_files import is_hub_id, model_file
+from trinity.common.config.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.config.buffer import ExperienceBufferConfig
+    from trinity.common.config.config import Config
+    from trinity.common.config.taskset import TasksetConfig
+
+__all__ = ["path_problems"]
+
+_MODEL = "model.model_path"
+_INPUT = "buffer.explorer_input"
+_EXPERIENCES = "buffer.trainer_input.experience_buffer"
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+_FORMATS = (".jsonl", ".json", ".parquet", ".csv")
+
+
+def path_problems(config: Config) -> list[Problem]:
+    """Return what is wrong with the model and the datasets of a run of this mode."""
+    problems = [] if config.model.external_model.enable else list(_model_problems(config))
+    if config.mode == "train":
+        problems += _train_input_problems(config)
+    if config.mode in {"both", "explore"}:
+        problems += _taskset_problems(config, "tasksets", config.buffer.explorer_input.tasksets)
+    if config.mode != "train":
+        sets = config.buffer.explorer_input.eval_tasksets
+        problems += _taskset_problems(config, "eval_tasksets", sets)
+    return problems
+
+
+def _model_problems(config: Config) -> Iterator[Problem]:
+    path = config.model.model_path
+    remedy = "Give a folder that save_pretrained wrote, or a Hugging Face id."
+    if not path:
+        yield _problem(config, _MODEL, "is empty: there is no model to use.", remedy)
+    elif Path(path).is_dir():
+        missing = [] if model_file(path, "config.json") else ["config.json"]
+        if not any(model_file(path, name) for name in _TOKENIZERS):
+            missing.append("tokenizer")
+        if missing:
+            what = f"{path!r} is no model folder: it has no {' and no '.join(missing)}."
+            yield _problem(config, _MODEL, what, remedy)
+    elif Path(path).exists():
+        yield _problem(config, _MODEL, f"{path!r} is a file, no model folder.", remedy)
+    elif not is_hub_id(path):
+        yield _problem(config, _MODEL, f"there is no folder {path!r}{_seen_from(path)}.", remedy)
+    elif model_file(path, "config.json") is None:
+        yield _looked_up(config, _MODEL, path)
+
+
+def _train_input_problems(config: Config) -> Iterator[Problem]:
+    buffer = config.buffer.trainer_input.experience_buffer
+    assert buffer is not None, "resolve fills it in"
+    if buffer.storage_type == "queue":
+        what = "is queue, but in mode train nothing writes to a queue of this process."
+        yield _problem(config, f"{_EXPERIENCES}.storage_type", what, "Use file, and give its path.")
+    elif not buffer.path:
+        what = "is missing: mode train reads its rows from there."
+        yield _problem(config, f"{_EXPERIENCES}.path", what)
+    else:
+        yield from _dataset_problems(config, f"{_EXPERIENCES}.path", buffer)
+
+
+def _taskset_problems(
+    config: Config, name: str, tasksets: list[TasksetConfig]
+) -> Iterator[Problem]:
+    needed = name == ("eval_tasksets" if config.mode == "bench" else "tasksets")
+    if needed and not tasksets:
+        key = "eval_tasksets" if config.mode == "bench" else "taskset"
+        what = f"is missing: mode {config.mode} has no tasks."
+        yield _problem(config, f"{_INPUT}.{key}", what, "Give its path and default_workflow_type.")
+    for index, taskset in enumerate(tasksets):
+        path = f"{_INPUT}.{name}.{index}"
+        if not taskset.default_workflow_type and not taskset.format.workflow_key:
+            what = "is missing: nothing says which workflow runs these tasks."
+            yield _problem(config, f"{path}.default_workflow_type", what)
+        if not taskset.path:
+            yield _problem(config, f"{path}.path", "is missing: nothing says where the rows are.")
+        elif taskset.storage_type == "file":
+            yield from _dataset_problems(config, f"{path}.path", taskset)
+
+
+def _dataset_problems(
+    config: Config, path: str, dataset: TasksetConfig | ExperienceBufferConfig
+) -> Iterator[Problem]:
+    place = dataset.path or ""
+    file = Path(place)
+    if file.is_dir():
+        if not any(file.iterdir()):
+            yield _problem(config, path, f"the folder {place!r} is empty.")
+    elif file.is_file():
+        yield from _file_problems(config, path, file)
+    elif "://" in place or not is_hub_id(place) or file.suffix in _FORMATS:
+        what = f"there is no file or folder {place!r}{_seen_from(place)}."
+        yield _problem(config, path, what, "Give a file, a folder or a Hugging Face id.")
+    else:
+        yield _looked_up(config, path, place)
+
+
+def _file_problems(config: Config, path: str, file: Path) -> Iterator[Problem]:
+    if file.suffix not in _FORMATS:
+        what = f"{str(file)!r} is no dataset file."
+        yield _problem(config, path, what, f"Known endings: {', '.join(_FORMATS)}.")
+    elif file.stat().st_size == 0:
+        yield _problem(config, path, f"{str(file)!r} is empty: it holds no rows.")
+    elif file.suffix == ".jsonl":
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            first = next((line for line in lines if line.strip()), "")
+        if not first:
+            yield _problem(config, path, f"{str(file)!r} is empty: it holds no rows.")
+        elif not _is_object(first):
+            what = f"{str(file)!r} is no jsonl: its first line is no JSON object."
+            yield _problem(config, path, what)
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _looked_up(config: Config, path: str, name: str) -> Problem:
+    message = f"there is no folder {name!r} here: it is taken as a Hugging Face id."
+    return _problem(config, path, message, severity="notice")
+
+
+def _seen_from(path: str) -> str:
+    return "" if Path(path).is_absolute() else f" in {Path.cwd()}"
+
+
+def _problem(
+    config: Config, path: str, message: str, remedy: str = "", *, severity: str = "error"
+) -> Problem:
+    source = config.source
+    where = source.where(path) or source.where(path.rpartition(".")[0])
+    return Problem(
+        path=source.written(path),
+        message=message,
+        remedy=remedy,
+        where=where,
+        severity="notice" if severity == "notice" else "error",
+    )

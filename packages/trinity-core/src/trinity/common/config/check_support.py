@@ -1,0 +1,58 @@
+"""Published settings whose feature does not exist yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.config.base import StrictModel
+from trinity.common.config.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.config.config import Config
+
+__all__ = ["support_problems"]
+
+
+def support_problems(config: Config) -> list[Problem]:
+    """Return a problem for each setting of a feature that is still to come."""
+    return list(_below(config, "", config))
+
+
+def _below(value: Any, path: str, config: Config) -> Iterator[Problem]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _below(item, f"{path}.{index}", config)
+    if not isinstance(value, StrictModel):
+        return
+    for name, info in type(value).model_fields.items():
+        below = f"{path}.{name}" if path else name
+        extra = info.json_schema_extra
+        assert isinstance(extra, dict), f"{below} is not classified"
+        given = getattr(value, name)
+        default = info.get_default(call_default_factory=True)
+        if extra["status"] == "not_yet":
+            if _is_refused(given, default, extra):
+                yield _problem(config, below, given, default)
+            continue
+        yield from _below(given, below, config)
+
+
+def _is_refused(given: Any, default: Any, extra: dict[str, Any]) -> bool:
+    if "switch" in extra or given == default or given in extra.get("accepted", ()):
+        return False
+    return given in extra["values"] if "values" in extra else True
+
+
+def _problem(config: Config, path: str, given: Any, default: Any) -> Problem:
+    shown = repr(given) if isinstance(given, str | int | float | bool) else "this setting"
+    simple = isinstance(default, str | int | float | bool)
+    remedy = f"Leave it out, or at {default!r}." if simple else "Leave it out."
+    return Problem(
+        path=config.source.written(path),
+        message=f"{shown} is not supported yet.",
+        remedy=remedy,
+        where=config.source.where(path),
+        severity="not_yet",
+    )

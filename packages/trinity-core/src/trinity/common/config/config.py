@@ -1,0 +1,109 @@
+"""``Config``: the whole configuration, one section per top-level key of the YAML."""
+
+# ruff: noqa: FBT003 -- the default comes first, as in pydantic
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import PrivateAttr
+
+from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
+from trinity.common.config.buffer import BufferConfig
+from trinity.common.config.cluster import ClusterConfig
+from trinity.common.config.data_processor import DataProcessorConfig
+from trinity.common.config.explorer import ExplorerConfig
+from trinity.common.config.log import LogConfig
+from trinity.common.config.model import ModelConfig
+from trinity.common.config.monitor import MonitorConfig
+from trinity.common.config.plugins import PluginsConfig
+from trinity.common.config.service import ServiceConfig
+from trinity.common.config.source import Source
+from trinity.common.config.stages import StageConfig
+from trinity.common.config.synchronizer import SynchronizerConfig
+from trinity.common.config.trainer import TrainerConfig
+
+__all__ = ["Config"]
+
+Mode = Literal["both", "explore", "train", "bench", "serve", "colocate"]
+
+
+class Config(StrictModel):
+    """The configuration of a run.
+
+    Made by `load_config`, filled in by `resolve`, judged by `check`.
+    """
+
+    mode: Annotated[Mode, Lowercase] = not_yet(
+        "both", "what the run does", values=("serve", "colocate")
+    )
+    project: str = core("Trinity-RFT", "first folder of the run directory")
+    group: str = core("", "second folder of the run directory, if any")
+    name: str = core("rft", "last folder of the run directory")
+    checkpoint_root_dir: str = core("", "folder of all run directories; default: ./checkpoints")
+    ray_namespace: str = other(
+        "", "namespace that cooperating processes share", used_by="runs on Ray"
+    )
+    continue_from_checkpoint: bool = core(
+        True, "go on where a run of this name stopped; otherwise start one beside it"
+    )
+    ignore_validator_suggestions: bool = other(
+        False, "do not stop for suggestions on GPU memory", used_by="suggestions on GPU memory"
+    )
+    seed: int = core(42, "rules all randomness that has no seed of its own")
+    plugins: PluginsConfig = section(PluginsConfig, "which plugins take part")
+    algorithm: AlgorithmConfig = section(AlgorithmConfig, "which loss is minimised")
+    data_processor: DataProcessorConfig = section(DataProcessorConfig, "pipelines")
+    model: ModelConfig = section(ModelConfig, "the model")
+    cluster: ClusterConfig = section(ClusterConfig, "the machines")
+    buffer: BufferConfig = section(BufferConfig, "tasks and experiences")
+    explorer: ExplorerConfig = section(ExplorerConfig, "how tasks are run")
+    trainer: TrainerConfig = section(TrainerConfig, "how weights become better")
+    monitor: MonitorConfig = section(MonitorConfig, "where metrics go")
+    synchronizer: SynchronizerConfig = section(SynchronizerConfig, "how weights travel")
+    service: ServiceConfig = section(ServiceConfig, "services beside the run")
+    log: LogConfig = section(LogConfig, "what is logged")
+    stages: list[StageConfig] = core([], "several trainings, one after the other")
+
+    _source: Source = PrivateAttr(default_factory=Source)
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _notes: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Return where each value came from, by its dotted path (after `resolve`)."""
+        return self._origins
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what did not come out as asked: "asked X, have Y, so Z" (after `resolve`)."""
+        return self._notes
+
+    @property
+    def source(self) -> Source:
+        """Return what is known of the file that this configuration was read from."""
+        return self._source
+
+    def copied(self) -> Config:
+        """Return a copy whose sections are new; see `StrictModel.copied`."""
+        copy = super().copied()
+        copy._source = self._source
+        copy._origins = dict(self._origins)
+        copy._notes = list(self._notes)
+        return copy
+
+    def check_and_update(self) -> Config:
+        """Return this configuration resolved for this machine.
+
+        Raises:
+            ConfigError: it cannot be run; the message lists every problem.
+        """
+        from trinity.common.config.preparation import prepared
+
+        return prepared(self)
+
+    def flat(self) -> dict[str, Any]:
+        """Return every value by its dotted path."""
+        from trinity.common.config.paths import leaves
+
+        return dict(leaves(self))

@@ -1,0 +1,88 @@
+"""``explorer``: how tasks are run."""
+
+# ruff: noqa: FBT003 -- the default comes first, as in pydantic
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from trinity.common.config.base import (
+    Lowercase,
+    StrictModel,
+    core,
+    machine,
+    not_yet,
+    other,
+    section,
+)
+from trinity.common.config.inference_model import InferenceModelConfig
+
+__all__ = ["DynamicTimeoutConfig", "ExplorerConfig", "OverRolloutConfig"]
+
+_RAY, _SERVE = "runs on Ray", "mode serve"
+
+
+class OverRolloutConfig(StrictModel):
+    """``explorer.over_rollout``: go on before the slowest tasks are done."""
+
+    ratio: float = not_yet(0.0, "part of a step's tasks that need not be waited for", ge=0, lt=1)
+    wait_after_min: float = not_yet(30.0, "seconds of grace for them", switch="ratio", ge=0)
+    return_partial_tasks: bool = not_yet(False, "keep incomplete groups", switch="ratio")
+
+
+class DynamicTimeoutConfig(StrictModel):
+    """``explorer.dynamic_timeout``: a timeout that follows how long tasks take."""
+
+    enable: bool = not_yet(False, "use it")
+    warmup_min_steps: int = not_yet(1, "steps to measure first", switch="enable", ge=1)
+    ratio: float = not_yet(3.0, "times the mean time of a task", switch="enable", gt=0)
+
+
+class ExplorerConfig(StrictModel):
+    """``explorer``: how tasks are run, and by what."""
+
+    name: str = core("explorer", "name of the explorer")
+    runner_per_model: int = machine(8, "runs at the same time for each engine", ge=1)
+    runner_prepare_concurrency: int = other(8, "runners started at once", used_by=_RAY, ge=1)
+    runner_prepare_max_retries: int = other(2, "attempts to start one", used_by=_RAY, ge=0)
+    max_timeout: float = core(1800, "seconds that a task may take", gt=0)
+    max_retry_times: int = core(2, "further attempts after a task failed", ge=0)
+    env_vars: dict[str, str] = core({}, "environment variables of the runners")
+    concurrent_mode: Annotated[
+        Literal["sequential", "asynchronous", "multi-threading"], Lowercase
+    ] = not_yet(
+        "sequential",
+        "how one runner runs the runs of one task",
+        values=("asynchronous", "multi-threading"),
+    )
+    max_repeat_times_per_runner: int | None = core(
+        None, "most runs of one task that one call makes; None: the whole group", ge=1
+    )
+    runner_num: int | None = other(None, "older form of runner_per_model", used_by="older versions")
+    rollout_model: InferenceModelConfig = section(
+        InferenceModelConfig, "the engine of the trained model"
+    )
+    auxiliary_models: list[InferenceModelConfig] = not_yet([], "further models (judges, teachers)")
+    eval_interval: int = core(100, "explore steps between evaluations; 0: none", ge=0)
+    eval_on_startup: bool = core(True, "evaluate the untrained model too")
+    bench_on_latest_checkpoint: bool = core(
+        False, "mode bench: only the last checkpoint instead of all"
+    )
+    proxy_port: int = other(8010, "port of the service", used_by=_SERVE)
+    listen_address: str = other("0.0.0.0", "address of the service", used_by=_SERVE)
+    service_status_check_interval: int = other(60, "seconds between checks", used_by=_SERVE)
+    min_running_model_num: int = other(1, "engines that stay up in an update", used_by=_SERVE)
+    db_url: str | None = other(None, "database of the conversations", used_by=_SERVE)
+    over_rollout: OverRolloutConfig = section(OverRolloutConfig, "do not wait for the slowest")
+    dynamic_timeout: DynamicTimeoutConfig = section(DynamicTimeoutConfig, "a timeout that adapts")
+    runner_state_report_interval: int = not_yet(
+        0, "seconds between reports on what runners do; 0: none", ge=0
+    )
+    max_inflight_batches: int = other(
+        2, "batches that run at the same time", used_by="sync style fully_async", ge=1
+    )
+    max_failed_ratio: float = core(
+        0.5, "part of a step's runs that may fail before the run stops with an error", ge=0, le=1
+    )
+    on_failed_run: Annotated[Literal["drop", "fail"], Lowercase] = core(
+        "drop", "drop a failed run (and its group if fewer than two remain), or stop"
+    )

@@ -1,0 +1,85 @@
+"""``explorer.rollout_model``: the engine that generates, and how it is set up."""
+
+# ruff: noqa: FBT003 -- the default comes first, as in pydantic
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from trinity.common.config.base import (
+    Lowercase,
+    StrictModel,
+    core,
+    machine,
+    not_yet,
+    other,
+    section,
+)
+from trinity.common.config.model import ExternalModelConfig
+
+__all__ = ["InferenceModelConfig"]
+
+_GPU_ENGINE = "GPU engines"
+_API = "the OpenAI-compatible server"
+
+
+class InferenceModelConfig(StrictModel):
+    """An engine that generates: of the trained model, or of an auxiliary one."""
+
+    model_path: str | None = core(None, "folder or id of the model; default: model.model_path")
+    name: str | None = core(None, "name of an auxiliary model")
+    trust_remote_code: bool = core(False, "run code that comes with the model")
+    engine_type: str | None = machine(
+        None, "the engine; default: the one for GPUs if there are any, else the embedded one"
+    )
+    engine_num: int = machine(1, "engines, each with a copy of the model", ge=1)
+    tensor_parallel_size: int = machine(1, "GPUs that share one engine's tensors", ge=1)
+    data_parallel_size: int = other(1, "replicas within one engine", used_by=_GPU_ENGINE, ge=1)
+    pipeline_parallel_size: int = other(1, "GPUs that share the layers", used_by=_GPU_ENGINE, ge=1)
+    enable_expert_parallel: bool = other(False, "spread experts over GPUs", used_by=_GPU_ENGINE)
+    extra_engine_args: dict[str, Any] = other({}, "passed to the engine", used_by=_GPU_ENGINE)
+    use_v1: bool = other(True, "second generation of the engine", used_by=_GPU_ENGINE)
+    enforce_eager: bool = other(False, "no captured graphs", used_by=_GPU_ENGINE)
+    enable_prefix_caching: bool = other(True, "keep shared prefixes", used_by=_GPU_ENGINE)
+    enable_chunked_prefill: bool = other(True, "prefill in pieces", used_by=_GPU_ENGINE)
+    gpu_memory_utilization: float = other(
+        0.9, "part of the GPU's memory that the engine takes", used_by=_GPU_ENGINE, gt=0, le=1
+    )
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Lowercase] | None = machine(
+        None, "number format of the weights; default: trainer.precision"
+    )
+    seed: int | None = core(None, "seed of sampling; default: the run's seed")
+    temperature: float | None = core(None, "sampling temperature; default: model's", ge=0)
+    top_p: float | None = core(None, "part of the likely tokens; default: model's", gt=0, le=1)
+    top_k: int | None = core(None, "number of likely tokens; default: model's", ge=-1)
+    logprobs: int | None = not_yet(None, "alternatives per token; default: model's", accepted=(0,))
+    max_model_len: int | None = core(None, "most tokens in all; default: model's", ge=1)
+    max_prompt_tokens: int | None = core(None, "most tokens of a prompt; default: model's", ge=1)
+    max_response_tokens: int | None = core(
+        None, "most tokens of a response; default: model's", ge=1
+    )
+    min_response_tokens: int | None = core(
+        None, "fewest tokens of a response; default: model's", ge=0
+    )
+    enable_prompt_truncation: bool | None = core(
+        None, "cut prompts that are too long; default: model's"
+    )
+    repetition_penalty: float | None = core(None, "default: model's", gt=0)
+    ignore_eos: bool = core(False, "generate on after the end token (for measurements)")
+    enable_multimodal: bool = not_yet(False, "read images and videos")
+    chat_template: str | None = not_yet(None, "chat template (Jinja); default: model's")
+    enable_thinking: bool | None = core(None, "thinking switch; default: model's")
+    enable_history: bool = core(False, "record every call of a workflow as an experience")
+    enable_openai_api: bool = not_yet(False, "start an OpenAI-compatible server beside the engine")
+    enable_log_requests: bool = other(False, "log every request", used_by=_API)
+    base_port: int | None = other(None, "first port", used_by=_API)
+    api_key: str = other("EMPTY", "key that callers must show", used_by=_API)
+    enable_auto_tool_choice: bool = other(False, "let the model call tools", used_by=_API)
+    tool_call_parser: str | None = other(None, "reads tool calls out of text", used_by=_API)
+    reasoning_parser: str | None = other(None, "reads thoughts out of text", used_by=_API)
+    external_model_config: ExternalModelConfig = section(ExternalModelConfig, "an external API")
+    enable_return_routed_experts: bool = not_yet(
+        False, "return the experts that a mixture-of-experts model chose"
+    )
+    weight_sync_buffer_size: int = other(
+        1024, "MiB of weights that travel at once", used_by="sync method nccl", ge=1
+    )

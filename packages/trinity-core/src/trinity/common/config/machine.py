@@ -1,0 +1,64 @@
+"""``probe``: what the machine has. It looks and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from trinity.common.config.model_files import model_file
+
+__all__ = ["Machine", "probe"]
+
+_CPUINFO = Path("/proc/cpuinfo")
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86, x86, arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What a configuration is resolved for."""
+
+    num_gpus: int = 0
+    num_cores: int = 1
+    has_bf16: bool = False  # of the GPUs if there are any, else of the CPU
+    model_max_len: int | None = None  # max_position_embeddings of the model, where it can be read
+
+
+def probe(*, model_path: str = "") -> Machine:
+    """Return what this machine has; with a model, how long its sequences may be."""
+    import torch
+
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return Machine(
+        num_gpus=num_gpus,
+        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        has_bf16=torch.cuda.is_bf16_supported() if num_gpus else _cpu_has_bf16(),
+        model_max_len=_model_max_len(model_path),
+    )
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _cpu_has_bf16() -> bool:
+    try:
+        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    lines = [line for line in text.splitlines() if line.lower().startswith(("flags", "features"))]
+    return bool(lines) and bool(_BF16_FLAGS & set(lines[0].split()))
+
+
+def _model_max_len(model_path: str) -> int | None:
+    file = model_file(model_path, "config.json")
+    if file is None:
+        return None
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    text = settings.get("text_config", settings) if isinstance(settings, dict) else {}
+    length = text.get("max_position_embeddings") if isinstance(text, dict) else None
+    return length if isinstance(length, int) and length > 0 else None

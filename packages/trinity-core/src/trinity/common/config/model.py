@@ -1,0 +1,92 @@
+"""``model``: the model that is trained, and how it generates by default."""
+
+# ruff: noqa: FBT003 -- the default comes first, as in pydantic
+from __future__ import annotations
+
+from typing import Any
+
+from trinity.common.config.base import StrictModel, core, not_yet, other, section
+
+__all__ = ["ExternalModelConfig", "LoRAConfig", "ModelConfig", "TinkerConfig"]
+
+_GPU_ENGINE = "GPU engines"
+
+
+class LoRAConfig(StrictModel):
+    """One entry of ``model.lora_configs``: a low-rank adapter."""
+
+    name: str | None = not_yet(None, "name of the adapter")
+    path: str | None = not_yet(None, "folder of an existing adapter")
+    base_model_name: str | None = not_yet(None, "model that the adapter belongs to")
+    lora_rank: int = not_yet(32, "rank of the adapter", ge=1)
+    lora_alpha: int = not_yet(32, "scale of the adapter")
+    lora_dtype: str = not_yet("auto", "number format of the adapter")
+    target_modules: str = not_yet("all-linear", "modules that get an adapter")
+    exclude_modules: str | None = not_yet(None, "modules that get none")
+
+
+class TinkerConfig(StrictModel):
+    """``model.tinker``: training and sampling by the Tinker service."""
+
+    enable: bool = not_yet(False, "train and generate with the Tinker service")
+    rank: int = not_yet(16, "rank of the adapter", switch="enable")
+    seed: int | None = not_yet(None, "seed of the service", switch="enable")
+    train_mlp: bool = not_yet(True, "train the MLP layers", switch="enable")
+    train_attn: bool = not_yet(True, "train the attention layers", switch="enable")
+    train_unembed: bool = not_yet(True, "train the output layer", switch="enable")
+    base_url: str | None = not_yet(None, "address of the service", switch="enable")
+
+
+class ExternalModelConfig(StrictModel):
+    """``model.external_model``: bench a model behind an OpenAI-compatible API."""
+
+    enable: bool = not_yet(False, "send the requests to an external API")
+    base_url_env: str = not_yet(
+        "OPENAI_BASE_URL", "environment variable that holds the address", switch="enable"
+    )
+    api_key_env: str = not_yet(
+        "OPENAI_API_KEY", "environment variable that holds the key", switch="enable"
+    )
+    model_name: str | None = not_yet(None, "the model's name at the API", switch="enable")
+
+
+class ModelConfig(StrictModel):
+    """``model``: the model that is trained, and how it generates by default."""
+
+    model_path: str = core("", "folder or Hugging Face id of the model")
+    trust_remote_code: bool = core(False, "run code that comes with the model")
+    critic_model_path: str = not_yet("", "folder or id of the critic; default: model_path")
+    custom_chat_template: str | None = core(None, "chat template (Jinja) in place of the model's")
+    chat_template_path: str | None = core(
+        None, "file that holds a chat template; wins over custom_chat_template"
+    )
+    temperature: float = core(1.0, "sampling temperature", ge=0)
+    top_p: float = core(
+        1.0, "sample from the most likely tokens that make up this part", gt=0, le=1
+    )
+    top_k: int = core(-1, "sample from so many most likely tokens; -1: all", ge=-1)
+    logprobs: int = not_yet(0, "alternatives per token whose log-probabilities are returned", ge=0)
+    max_model_len: int | None = core(
+        None, "most tokens of prompt and response together; default: what the model can", ge=1
+    )
+    max_prompt_tokens: int | None = core(
+        None, "most tokens of a prompt; default: half of max_model_len", ge=1
+    )
+    max_response_tokens: int | None = core(
+        None, "most tokens of a response; default: half of max_model_len", ge=1
+    )
+    min_response_tokens: int = core(0, "fewest tokens of a response", ge=0)
+    enable_prompt_truncation: bool = core(
+        True, "cut prompts that are too long (marked, never trained on) instead of failing the run"
+    )
+    repetition_penalty: float = core(1.0, "above 1: tokens already there become less likely", gt=0)
+    enable_thinking: bool | None = core(None, "switch of chat templates that know a thinking mode")
+    lora_configs: list[LoRAConfig] | None = not_yet(
+        None, "low-rank adapters, one at most", accepted=([],)
+    )
+    fully_sharded_loras: bool = other(False, "shard the adapters", used_by=_GPU_ENGINE)
+    max_cpu_loras: int | None = other(None, "adapters held in CPU memory", used_by=_GPU_ENGINE)
+    rope_scaling: dict[str, Any] | None = not_yet(None, "other scaling of the rotary embedding")
+    rope_theta: float | None = not_yet(None, "other base of the rotary embedding")
+    tinker: TinkerConfig = section(TinkerConfig, "the Tinker service")
+    external_model: ExternalModelConfig = section(ExternalModelConfig, "an external API")

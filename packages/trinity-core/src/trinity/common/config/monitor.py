@@ -1,0 +1,19 @@
+"""``monitor``: where metrics go."""
+
+# ruff: noqa: FBT003 -- the default comes first, as in pydantic
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from trinity.common.config.base import Lowercase, StrictModel, core, other
+
+__all__ = ["MonitorConfig"]
+
+
+class MonitorConfig(StrictModel):
+    """``monitor``: where metrics go, beside the jsonl file that is always written."""
+
+    monitor_type: Annotated[str, Lowercase] = core("tensorboard", "the monitor")
+    monitor_args: dict[str, Any] | None = core(None, "arguments of the monitor")
+    detailed_stats: bool = core(False, "standard deviation, least and largest of each mean too")
+    enable_ray_timeline: bool = other(False, "write Ray's timeline", used_by="runs on Ray")

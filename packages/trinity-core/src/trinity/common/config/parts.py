@@ -1,0 +1,72 @@
+"""The components that a configuration names, as far as they can be loaded."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import TrinityError
+
+if TYPE_CHECKING:
+    from trinity.extend import Component, PluginManager
+
+__all__ = ["Parts", "default_args_of"]
+
+
+class Parts:
+    """Looks components up for `resolve` and `check`; what cannot be found is None here.
+
+    `check` reports it, with the manager's own message.
+    """
+
+    def __init__(self, manager: PluginManager | None = None) -> None:
+        if manager is None:
+            from trinity.extend import get_manager
+
+            manager = get_manager()
+        self.manager = manager
+
+    def find(self, kind: str, name: str | None) -> Component | None:
+        """Return the component of a name, or None."""
+        if not name:
+            return None
+        try:
+            return self.manager.find(kind, name)
+        except TrinityError:
+            return None
+
+    def load(self, kind: str, name: str | None) -> type | None:
+        """Return the class of a name, or None."""
+        component = self.find(kind, name)
+        if component is None:
+            return None
+        try:
+            return component.load()
+        except TrinityError:
+            return None
+
+    def default_args(self, kind: str, name: str | None) -> dict[str, Any]:
+        """Return the arguments that a component takes by itself."""
+        loaded = self.load(kind, name)
+        return {} if loaded is None else default_args_of(loaded)
+
+    def default_engine(self, *, num_gpus: int) -> str | None:
+        """Return the engine that declares itself the default for this machine."""
+        wanted = ["gpu", "cpu"] if num_gpus else ["cpu"]
+        for place in wanted:
+            for component in self.manager.components("rollout_engine"):
+                if component.spec.default_for == place:
+                    return component.name
+        return None
+
+
+def default_args_of(component: type) -> dict[str, Any]:
+    """Return ``default_args()`` of a class, else the defaults of its ``__init__``."""
+    declared = getattr(component, "default_args", None)
+    if callable(declared):
+        return dict(declared())
+    try:
+        parameters = inspect.signature(component).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    return {p.name: p.default for p in parameters if p.default is not p.empty}

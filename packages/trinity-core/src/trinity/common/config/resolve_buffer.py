@@ -1,0 +1,121 @@
+"""The sets of tasks and the buffer between explorer and trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.common.config.buffer import ExperienceBufferConfig
+
+if TYPE_CHECKING:
+    from trinity.common.config.resolution import Resolution
+
+__all__ = ["resolve_buffer"]
+
+_INPUT = "buffer.explorer_input"
+_EXPERIENCES = "buffer.trainer_input.experience_buffer"
+
+
+def resolve_buffer(work: Resolution) -> None:
+    """Fill in the batch sizes, every set of tasks and the experience buffer."""
+    buffer = work.config.buffer
+    repeat_times = work.config.algorithm.repeat_times or 1
+    if buffer.train_batch_size == 0 or not work.asked("buffer.train_batch_size"):
+        work.fill(
+            "buffer.train_batch_size",
+            buffer.batch_size * repeat_times,
+            origin="batch_size x repeat_times",
+        )
+    _fold_in_taskset(work)
+    num_sets = len(buffer.explorer_input.tasksets)
+    for index in range(num_sets):
+        name = "taskset" if num_sets == 1 else f"taskset_{index}"
+        _resolve_taskset(work, f"{_INPUT}.tasksets.{index}", name=name, is_eval=False)
+    for index in range(len(buffer.explorer_input.eval_tasksets)):
+        path = f"{_INPUT}.eval_tasksets.{index}"
+        _resolve_taskset(work, path, name=f"eval_taskset_{index}", is_eval=True)
+    _resolve_experience_buffer(work)
+
+
+def _fold_in_taskset(work: Resolution) -> None:
+    inputs = work.config.buffer.explorer_input
+    if inputs.taskset is None:
+        return
+    moved = [(f"{_INPUT}.tasksets.0", f"{_INPUT}.taskset")]
+    moved += [
+        (f"{_INPUT}.tasksets.{index + 1}", f"{_INPUT}.tasksets.{index}")
+        for index in range(len(inputs.tasksets))
+    ]
+    inputs.tasksets = [inputs.taskset, *inputs.tasksets]
+    inputs.taskset = None
+    work.config._source = work.config.source.with_moves(*moved)
+    work.from_part(f"{_INPUT}.taskset", "now the first of tasksets")
+
+
+def _resolve_taskset(work: Resolution, path: str, *, name: str, is_eval: bool) -> None:
+    if not work.value(f"{path}.name"):
+        work.fill(f"{path}.name", name, origin="default")
+    _resolve_components(work, path, is_eval=is_eval)
+    older = work.value(f"{path}.task_selector")
+    if older is not None:
+        work.note(f"{work.config.source.written(path)}.task_selector is now data_selector")
+        work.default(f"{path}.data_selector", older, origin=f"{path}.task_selector")
+        work.fill(f"{path}.task_selector", None, origin="now data_selector")
+    work.default(f"{path}.data_selector.seed", work.config.seed, origin="seed")
+    for key in ("temperature", "top_p", "top_k", "logprobs"):
+        work.default(
+            f"{path}.rollout_args.{key}", work.value(f"model.{key}"), origin=f"model.{key}"
+        )
+    work.default(
+        f"{path}.rollout_args.max_tokens",
+        work.config.model.max_response_tokens,
+        origin="model.max_response_tokens",
+    )
+    if not is_eval:
+        _repeat_as_the_algorithm(work, path)
+
+
+def _resolve_components(work: Resolution, path: str, *, is_eval: bool) -> None:
+    inputs = work.config.buffer.explorer_input
+    workflow, origin = inputs.default_workflow_type, f"{_INPUT}.default_workflow_type"
+    if is_eval and inputs.default_eval_workflow_type:
+        workflow, origin = inputs.default_eval_workflow_type, f"{_INPUT}.default_eval_workflow_type"
+    if workflow:
+        work.default(f"{path}.default_workflow_type", workflow, origin=origin)
+    if inputs.default_reward_fn_type:
+        work.default(
+            f"{path}.default_reward_fn_type",
+            inputs.default_reward_fn_type,
+            origin=f"{_INPUT}.default_reward_fn_type",
+        )
+
+
+def _repeat_as_the_algorithm(work: Resolution, path: str) -> None:
+    repeat_times = work.config.algorithm.repeat_times
+    if work.asked(f"{path}.repeat_times") and work.value(f"{path}.repeat_times") != repeat_times:
+        written = work.config.source.written(path)
+        work.note(
+            f"asked {written}.repeat_times, training follows algorithm.repeat_times: {repeat_times}"
+        )
+    work.fill(f"{path}.repeat_times", repeat_times, origin="algorithm.repeat_times")
+
+
+def _resolve_experience_buffer(work: Resolution) -> None:
+    if work.value(_EXPERIENCES) is None:
+        work.fill(_EXPERIENCES, ExperienceBufferConfig(), origin="default")
+    if not work.value(f"{_EXPERIENCES}.name"):
+        work.fill(f"{_EXPERIENCES}.name", "experience_buffer", origin="default")
+    if work.config.mode == "train":
+        for name in ("total_epochs", "total_steps"):
+            value = work.value(f"buffer.{name}")
+            work.default(f"{_EXPERIENCES}.{name}", value, origin=f"buffer.{name}")
+    work.default(
+        f"{_EXPERIENCES}.format.enable_thinking",
+        work.config.model.enable_thinking,
+        origin="model.enable_thinking",
+    )
+    word, origin = work.schema_type
+    work.default(f"{_EXPERIENCES}.schema_type", word, origin=origin)
+    work.default(f"{_EXPERIENCES}.data_selector.seed", work.config.seed, origin="seed")
+    for name in work.config.buffer.trainer_input.auxiliary_buffers:
+        path = f"buffer.trainer_input.auxiliary_buffers.{name}"
+        work.default(f"{path}.data_selector.seed", work.config.seed, origin="seed")

@@ -1,0 +1,93 @@
+"""What follows the machine; each change is said once: asked X, have Y, so Z."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trinity.common.config.resolution import Resolution
+
+__all__ = ["resolve_machine"]
+
+_ENGINE = "explorer.rollout_model"
+_HALF_PRECISION = {"bfloat16", "float16"}
+
+
+def resolve_machine(work: Resolution) -> None:
+    """Fill in trainer, engine, number formats and sync method for this machine."""
+    _resolve_trainer(work)
+    _resolve_engine(work)
+    if work.machine.num_gpus == 0:
+        _run_without_gpus(work)
+    _resolve_precision(work)
+    _resolve_sync(work)
+
+
+def _resolve_trainer(work: Resolution) -> None:
+    if work.config.trainer.trainer_type == "verl":
+        if work.asked("trainer.trainer_type"):
+            work.note("trainer.trainer_type verl: Trinity's own trainer 'torch' is used")
+        work.fill("trainer.trainer_type", "torch", origin="the trainer there is")
+
+
+def _resolve_engine(work: Resolution) -> None:
+    engine = work.parts.default_engine(num_gpus=work.machine.num_gpus)
+    if engine is not None:
+        work.default(f"{_ENGINE}.engine_type", engine, origin="machine")
+
+
+def _run_without_gpus(work: Resolution) -> None:
+    wanted = {
+        "cluster.node_num": 1,
+        "cluster.gpu_per_node": 0,
+        f"{_ENGINE}.engine_num": 1,
+        f"{_ENGINE}.tensor_parallel_size": 1,
+    }
+    beyond = [
+        path
+        for path, have in wanted.items()
+        if path != "cluster.node_num" and work.value(path) > have
+    ]
+    for path, have in wanted.items():
+        if work.value(path) != have:
+            asked = work.asked(path)
+            work.fill(path, have, origin="machine")
+            if asked and path == "cluster.node_num" and not beyond:
+                beyond.append(path)
+    if beyond:
+        work.note(
+            f"asked for GPUs ({', '.join(beyond)}), have none: "
+            "one embedded engine and one trainer run on the CPU"
+        )
+
+
+def _resolve_precision(work: Resolution) -> None:
+    if work.value(f"{_ENGINE}.dtype") == "auto":
+        work.fill(f"{_ENGINE}.dtype", None, origin="default")
+    if work.config.trainer.precision == "bfloat16":
+        _without_half_precision(work, "trainer.precision")
+    work.default(f"{_ENGINE}.dtype", work.config.trainer.precision, origin="trainer.precision")
+    if work.value(f"{_ENGINE}.dtype") in _HALF_PRECISION:
+        _without_half_precision(work, f"{_ENGINE}.dtype")
+
+
+def _without_half_precision(work: Resolution, path: str) -> None:
+    asked = work.value(path)
+    can = work.machine.has_bf16 and (asked == "bfloat16" or work.machine.num_gpus > 0)
+    if can:
+        return
+    work.note(f"asked {path} {asked}, this machine computes it slowly or not at all: float32")
+    work.fill(path, "float32", origin="machine")
+
+
+def _resolve_sync(work: Resolution) -> None:
+    method = work.config.synchronizer.sync_method
+    if method not in {"nccl", "checkpoint"}:
+        return
+    has_gpus = work.machine.num_gpus > 0 or method == "checkpoint"
+    if has_gpus and work.parts.find("sync_method", method) is not None:
+        return
+    if work.asked("synchronizer.sync_method") and work.config.mode == "both":
+        have = "all rooms share one process" if has_gpus else "there is no GPU"
+        work.note(f"asked synchronizer.sync_method {method}, {have}: memory")
+    work.fill("synchronizer.sync_method", "memory", origin="machine")

@@ -1,0 +1,71 @@
+"""How long prompts and responses may be, and what the engine takes over from ``model``."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trinity.common.config.resolution import Resolution
+
+__all__ = ["FALLBACK_MAX_MODEL_LEN", "resolve_model"]
+
+FALLBACK_MAX_MODEL_LEN = 2048  # where neither the configuration nor the model says how long
+
+_LENGTH, _PROMPT, _RESPONSE = (
+    "model.max_model_len",
+    "model.max_prompt_tokens",
+    "model.max_response_tokens",
+)
+_TAKEN_OVER = (
+    "model_path",
+    "trust_remote_code",
+    "temperature",
+    "top_p",
+    "top_k",
+    "logprobs",
+    "max_model_len",
+    "max_prompt_tokens",
+    "max_response_tokens",
+    "min_response_tokens",
+    "enable_prompt_truncation",
+    "repetition_penalty",
+    "enable_thinking",
+)
+
+
+def resolve_model(work: Resolution) -> None:
+    """Fill in the lengths, the engine's share of ``model`` and the trainer's token budget."""
+    _resolve_lengths(work)
+    for name in _TAKEN_OVER:
+        work.default(
+            f"explorer.rollout_model.{name}", work.value(f"model.{name}"), origin=f"model.{name}"
+        )
+    ranks = work.config.trainer.ulysses_sequence_parallel_size
+    work.default(
+        "trainer.max_token_len_per_gpu",
+        math.ceil(2 * work.value(_LENGTH) / ranks),
+        origin="2 x model.max_model_len",
+    )
+
+
+def _resolve_lengths(work: Resolution) -> None:
+    has_prompt, has_response = work.asked(_PROMPT), work.asked(_RESPONSE)
+    if not work.asked(_LENGTH):
+        if has_prompt and has_response:
+            length = work.value(_PROMPT) + work.value(_RESPONSE)
+            work.fill(_LENGTH, length, origin="max_prompt_tokens + max_response_tokens")
+        elif work.machine.model_max_len:
+            work.fill(_LENGTH, work.machine.model_max_len, origin="the model's config.json")
+        else:
+            work.fill(_LENGTH, FALLBACK_MAX_MODEL_LEN, origin="default")
+    length = work.value(_LENGTH)
+    if not has_prompt and not has_response:
+        work.fill(_RESPONSE, max(1, length // 2), origin="half of model.max_model_len")
+        work.fill(_PROMPT, max(1, length - length // 2), origin="half of model.max_model_len")
+        return
+    rest = "the rest of model.max_model_len"
+    if not has_prompt:
+        work.fill(_PROMPT, max(1, length - work.value(_RESPONSE)), origin=rest)
+    if not has_response:
+        work.fill(_RESPONSE, max(1, length - work.value(_PROMPT)), origin=rest)

@@ -1,0 +1,56 @@
+"""``synchronizer``: when and how new weights reach the engines."""
+
+# ruff: noqa: FBT003 -- the default comes first, as in pydantic
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from trinity.common.config.base import StrictModel, core, machine, not_yet, other
+
+__all__ = ["SynchronizerConfig"]
+
+_METHODS = {"online": "nccl", "offline": "checkpoint"}
+_STYLES = {"dynamic_by_explorer": "explorer_driven", "dynamic_by_trainer": "trainer_driven"}
+
+
+def _method(value: Any) -> Any:
+    return _METHODS.get(value.lower(), value.lower()) if isinstance(value, str) else value
+
+
+def _style(value: Any) -> Any:
+    return _STYLES.get(value.lower(), value.lower()) if isinstance(value, str) else value
+
+
+class SynchronizerConfig(StrictModel):
+    """``synchronizer``: when and how new weights reach the engines."""
+
+    sync_method: Annotated[str, BeforeValidator(_method)] = machine(
+        "nccl", "how weights travel: nccl (online), checkpoint (offline), memory, or a plugin's"
+    )
+    sync_style: Annotated[
+        Literal["fixed", "explorer_driven", "trainer_driven", "fully_async"],
+        BeforeValidator(_style),
+    ] = not_yet(
+        "fixed",
+        "who decides when: both sides at fixed steps, or one of them",
+        values=("explorer_driven", "trainer_driven", "fully_async"),
+    )
+    sync_interval: int = core(1, "steps between two synchronisations", ge=1)
+    explorer_sync_interval: int | None = core(
+        None, "steps of the explorer between two; default: sync_interval", ge=1
+    )
+    trainer_sync_interval: int | None = core(
+        None, "steps of the trainer between two; default: sync_interval", ge=1
+    )
+    sync_offset: int = core(0, "steps that the explorer runs ahead", ge=0)
+    sync_timeout: float = other(
+        3600, "seconds that one side waits for the other", used_by="runs on Ray", gt=0
+    )
+    group_name: str = other(
+        "rollout_weight_sync", "name of the process group", used_by="sync method nccl"
+    )
+    wait_for_checkpoint: bool = other(
+        False, "wait until a checkpoint is written", used_by="sync method checkpoint"
+    )

@@ -1,0 +1,104 @@
+"""``trainer``: how batches become better weights."""
+
+# ruff: noqa: FBT003 -- the default comes first, as in pydantic
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from trinity.common.config.base import (
+    Lowercase,
+    StrictModel,
+    core,
+    machine,
+    not_yet,
+    other,
+    section,
+)
+
+__all__ = ["MegatronParallelConfig", "TrainerConfig"]
+
+_MANY, _MEGATRON = "trainers on many GPUs", "trainer_strategy megatron"
+_OTHER = "other trainers"
+
+
+def _switch(value: Any) -> Any:
+    """Return the word; YAML reads a bare ``on`` as true and ``off`` as false."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value.lower() if isinstance(value, str) else value
+
+
+class MegatronParallelConfig(StrictModel):
+    """``trainer.megatron``: how Megatron cuts the model."""
+
+    tensor_model_parallel_size: int = other(1, "GPUs per tensor", used_by=_MEGATRON)
+    pipeline_model_parallel_size: int = other(1, "GPUs per pipeline", used_by=_MEGATRON)
+    virtual_pipeline_model_parallel_size: int | None = other(
+        None, "pieces per GPU of a pipeline", used_by=_MEGATRON
+    )
+    expert_model_parallel_size: int = other(1, "GPUs that share the experts", used_by=_MEGATRON)
+    expert_tensor_parallel_size: int | None = other(
+        None, "GPUs per expert's tensor", used_by=_MEGATRON
+    )
+    context_parallel_size: int = other(1, "GPUs per sequence", used_by=_MEGATRON)
+    sequence_parallel: bool = other(True, "share the norms too", used_by=_MEGATRON)
+
+
+class TrainerConfig(StrictModel):
+    """``trainer``: the trainer, its batches in memory and its checkpoints."""
+
+    name: str = core("trainer", "name of the trainer")
+    trainer_type: Annotated[str, Lowercase] = machine(
+        "verl", "the trainer; the published name means Trinity's own, which is called torch"
+    )
+    trainer_strategy: Annotated[Literal["fsdp", "fsdp2", "megatron"], Lowercase] = other(
+        "fsdp2", "how the model is spread over GPUs", used_by=_MANY
+    )
+    save_interval: int = core(0, "train steps between checkpoints; 0: only at the end", ge=0)
+    enable_preview: bool = other(
+        False, "show rollouts as a table", used_by="monitors that show tables"
+    )
+    total_steps: int | None = core(None, "train steps after which the run ends", ge=1)
+    save_hf_checkpoint: Annotated[Literal["always", "last", "never"], Lowercase] = other(
+        "last",
+        "when to write the model in the Hugging Face format; every checkpoint of ours holds it",
+        used_by="trainers whose checkpoints are in a format of their own",
+    )
+    grad_clip: float = core(1.0, "largest gradient norm; 0: no limit", ge=0)
+    use_dynamic_bsz: bool = other(
+        True, "fill micro-batches by tokens; the own trainer always does", used_by=_OTHER
+    )
+    use_remove_padding: bool = other(
+        True, "leave padding out; the own trainer always does", used_by=_OTHER
+    )
+    balance_batch: bool = other(True, "give each GPU as many tokens", used_by=_MANY)
+    critic_warmup: int = other(0, "steps of the critic alone", used_by="algorithms with a critic")
+    max_token_len_per_gpu: int | None = core(
+        None, "most tokens of a micro-batch; default: 2 x max_model_len", ge=1
+    )
+    ulysses_sequence_parallel_size: int = not_yet(1, "GPUs that share one sequence", ge=1)
+    fix_actor_microbatch_loss_scale: bool = other(
+        False, "weigh micro-batches rightly; the own trainer always does", used_by=_OTHER
+    )
+    param_offload: bool = other(False, "keep weights in CPU memory", used_by=_MANY)
+    optimizer_offload: bool = other(False, "keep optimizer states in CPU memory", used_by=_MANY)
+    grad_offload: bool = other(False, "keep gradients in CPU memory", used_by=_MANY)
+    offload_policy: bool = other(False, "offload as FSDP2 does", used_by=_MANY)
+    save_strategy: Annotated[
+        Literal["single_thread", "single_process", "single_node", "unrestricted"], Lowercase
+    ] = other("unrestricted", "who may write checkpoints at the same time", used_by=_MANY)
+    max_checkpoints_to_keep: int = core(0, "older checkpoints are deleted; 0: keep all", ge=0)
+    megatron: MegatronParallelConfig = section(MegatronParallelConfig, "how Megatron cuts")
+    trainer_config: Any = other({}, "raw settings of another trainer", used_by=_OTHER)
+    trainer_config_path: str = other("", "file of such settings", used_by=_OTHER)
+    precision: Annotated[Literal["float32", "bfloat16"], Lowercase] = machine(
+        "float32", "number format of the trained weights"
+    )
+    prefix_sharing: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = not_yet(
+        "auto", "compute prompts that several responses share once", values=("on",)
+    )
+    gradient_checkpointing: bool = core(
+        False, "compute activations again instead of keeping them: less memory, more time"
+    )

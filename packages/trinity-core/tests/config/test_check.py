@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pytest
+from trinity.common.config import check, load_config, prepared_stages, resolve
+from trinity.common.config.problem import listed
+from trinity.errors import ConfigError, NotSupportedYetError
+
+
+@pytest.fixture
+def checked(cpu, builtin_only, a_run):
+    """Return a function that gives what is wrong with a run of these settings."""
+
+    def run(*overrides: str, machine=cpu, path=None) -> str:
+        config = resolve(load_config(path or a_run(), overrides=overrides), machine)
+        return "\n".join(listed(check(config, machine)))
+
+    return run
+
+
+def test_a_configuration_that_can_be_run_has_no_problems(checked) -> None:
+    assert checked() == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("config_misspelt_component", ["algorithm.policy_loss_fn=pppo"]),
+        ("config_misspelt_argument", ["algorithm.policy_loss_fn_args.clip_rage=0.3"]),
+        ("config_argument_of_wrong_type", ["algorithm.policy_loss_fn_args.clip_range=wide"]),
+        ("config_argument_of_wrong_word", ["algorithm.advantage_fn_args.std_cal_level=grup"]),
+        ("config_group_of_one", ["algorithm.repeat_times=1"]),
+        ("config_batch_cannot_be_cut", ["trainer.max_token_len_per_gpu=16"]),
+        (
+            "config_rows_longer_than_the_model",
+            ["model.max_response_tokens=60", "model.max_prompt_tokens=60"],
+        ),
+        ("config_missing_model", ["model.model_path=./no/such/model"]),
+        ("config_missing_dataset", ["buffer.explorer_input.taskset.path=./no/such.jsonl"]),
+        (
+            "config_feature_to_come",
+            [
+                "synchronizer.sync_style=explorer_driven",
+                "explorer.rollout_model.enable_openai_api=true",
+                "explorer.auxiliary_models=[{model_path: x}]",
+            ],
+        ),
+        ("config_engine_not_installed", ["explorer.rollout_model.engine_type=vllm"]),
+        ("config_sft_in_mode_both", ["algorithm.algorithm_type=sft"]),
+    ],
+)
+def test_bad_input_gets_one_clear_message(
+    checked, golden, tmp_path, monkeypatch, name, settings
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    golden(checked(*settings), name, TMP=tmp_path)
+
+
+def test_a_folder_that_is_no_model_is_named(checked, golden, tmp_path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    text = checked(f"model.model_path={tmp_path / 'empty'}")
+
+    golden(text, "config_folder_is_no_model", TMP=tmp_path)
+
+
+def test_an_empty_dataset_is_named(checked, golden, tmp_path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+
+    text = checked(f"buffer.explorer_input.taskset.path={tmp_path / 'empty.jsonl'}")
+
+    golden(text, "config_empty_dataset", TMP=tmp_path)
+
+
+def test_a_model_and_a_dataset_may_be_ids_of_the_hub(cpu, builtin_only, a_run) -> None:
+    settings = ["model.model_path=org/model", "buffer.explorer_input.taskset.path=org/rows"]
+    config = resolve(load_config(a_run(), overrides=settings), cpu)
+
+    found = check(config, cpu)
+
+    assert {problem.severity for problem in found} == {"notice"}
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["mode=serve"], "mode: 'serve' is not supported yet."),
+        (["mode=bench"], "eval_tasksets: is missing: mode bench has no tasks."),
+        (["mode=train"], "storage_type: is queue, but in mode train nothing writes"),
+        (["model.model_path=''"], "model.model_path: is empty"),
+        (["buffer.explorer_input.taskset.default_workflow_type=null"], "nothing says which"),
+        (["buffer.explorer_input.taskset.path=null"], "nothing says where the rows are"),
+        (["buffer.explorer_input.taskset.data_selector.kwargs.x=1"], "has no argument 'x'"),
+        (["buffer.explorer_input.taskset.rollout_args.max_tokens=60"], "is 60, more than model"),
+        (["buffer.explorer_input.taskset.storage_type=sql"], "'sql' is not supported yet"),
+        (["monitor.monitor_type=jsonll"], "no monitor named 'jsonll'. Did you mean 'jsonl'?"),
+        (["synchronizer.trainer_sync_interval=3"], "both sides meet every 1 steps"),
+        (["algorithm.optimizer.optimizer_type=lion"], "'lion' is not supported yet"),
+        (["data_processor.experience_pipeline.operators=[{name: nothing}]"], "'nothing'"),
+        (["plugins.require=['no-such-plugin>=1']"], "no-such-plugin"),
+        (["model.tinker.enable=true"], "model.tinker.enable: True is not supported yet."),
+        (["algorithm.rollout_correction={a: 1}"], "this setting is not supported yet."),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_starts(checked, settings, expected) -> None:
+    assert expected in checked(*settings)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "algorithm.rollout_correction=off",
+        "trainer.prefix_sharing=off",
+        "buffer.explorer_input.taskset.rollout_args.logprobs=0",
+        "model.lora_configs=[]",
+        "synchronizer.explorer_sync_interval=1",
+    ],
+)
+def test_a_feature_to_come_may_be_given_at_its_default(checked, setting) -> None:
+    assert checked(setting) == ""
+
+
+def test_too_few_gpus_are_an_error(checked, gpus) -> None:
+    text = checked("cluster.gpu_per_node=16", "explorer.rollout_model.engine_num=32", machine=gpus)
+
+    assert "cluster.gpu_per_node: asks for 16 GPUs, but there are 8." in text
+    assert "32 engines of 1 GPUs need 32 GPUs; there are 16." in text
+
+
+def test_a_problem_of_a_stage_is_told_with_its_place_in_the_file(cpu, builtin_only, a_run) -> None:
+    path = a_run("stages: [{stage_name: a, algorithm: {algorithm_type: gropo}}]")
+
+    with pytest.raises(ConfigError) as caught:
+        prepared_stages(load_config(path))
+
+    assert f"{path}:11: stages.0.algorithm.algorithm_type: no algorithm named 'gropo'" in str(
+        caught.value
+    )
+
+
+def test_check_and_update_returns_the_resolved_configuration(builtin_only, a_run) -> None:
+    config = load_config(a_run()).check_and_update()
+
+    assert config.buffer.train_batch_size == 8  # 2 tasks x 4 runs
+    assert config.model.max_prompt_tokens == 32
+
+
+def test_check_and_update_lists_everything_at_once(builtin_only, a_run) -> None:
+    config = load_config(a_run())
+    config.algorithm.advantage_fn = "gropo"
+    config.model.model_path = ""
+
+    with pytest.raises(ConfigError, match="2 problems") as caught:
+        config.check_and_update()
+
+    assert not isinstance(caught.value, NotSupportedYetError)
+
+
+def test_an_error_of_features_to_come_only_has_a_type_of_its_own(builtin_only, a_run) -> None:
+    config = load_config(a_run())
+    config.synchronizer.sync_style = "fully_async"
+
+    with pytest.raises(NotSupportedYetError, match="1 problem"):
+        config.check_and_update()
