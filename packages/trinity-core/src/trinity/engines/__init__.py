@@ -1,0 +1,1 @@
+"""Rollout engines: they sample continuations of prompts."""

@@ -1,0 +1,1 @@
+"""The model as a workflow sees it: chats in, experiences out."""

@@ -1,0 +1,80 @@
+"""One call of a model: the request on its way, and what its answer becomes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trinity.common.experience import Experience
+from trinity.common.models.history import Conversation, Prompt, Turn, recorded
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.ports import Completion, GenerationRequest, RunKey
+
+__all__ = ["Call", "RunRequests"]
+
+
+class RunRequests:
+    """Which run a model wrapper and its clones belong to; counts their requests."""
+
+    def __init__(self, key: RunKey) -> None:
+        self.begin(key)
+
+    def begin(self, key: RunKey) -> None:
+        """Belong to another run from now on."""
+        self.key = key
+        self._count = itertools.count(key.request)
+
+    def next_key(self) -> RunKey:
+        """Return the key of the next request."""
+        return replace(self.key, request=next(self._count))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A request that was sent."""
+
+    prompt: Prompt
+    turn: Turn | None  # None: a plain text
+    is_cut: bool  # the prompt was too long: its beginning is missing
+    request: GenerationRequest
+    future: Future[list[Completion]]
+
+    def experience(self, completion: Completion, *, text: str) -> Experience:
+        """Return the prompt and one reply as an experience."""
+        return Experience(
+            tokens=[*self.prompt.token_ids, *completion.token_ids],  # type: ignore[arg-type]  # becomes a tensor
+            prompt_length=len(self.prompt.token_ids),
+            logprobs=list(completion.logprobs),  # type: ignore[arg-type]
+            action_mask=[False] * len(completion.token_ids) if self.is_cut else None,  # type: ignore[arg-type]
+            temperature=self.request.temperature,
+            truncate_status=self._truncate_status(completion),
+            info={"model_version": int(completion.weight_version)},
+            prompt_text=self.prompt.text,
+            response_text=text,
+        )
+
+    def conversation(
+        self, completion: Completion, *, text: str, chat_format: ChatFormat
+    ) -> Conversation | None:
+        """Return the conversation that can go on after this reply; None: there is none."""
+        if self.turn is None or self.is_cut:
+            return None
+        end = completion.token_ids[-1:] if completion.finish_reason == "stop" else ()
+        return recorded(
+            self.prompt,
+            self.turn,
+            completion,
+            reply=text,
+            end_text=chat_format.decode(end, skip_special_tokens=False) if end else "",
+            temperature=self.request.temperature,
+        )
+
+    def _truncate_status(self, completion: Completion) -> str | None:
+        if self.is_cut:
+            return "prompt_truncated"
+        return "response_truncated" if completion.finish_reason == "length" else None

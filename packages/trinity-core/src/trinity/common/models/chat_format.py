@@ -1,0 +1,150 @@
+"""The text and the token ids of a conversation: a tokenizer with its chat template."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.models.pretrained import load_pretrained
+from trinity.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from trinity.common.config import ModelConfig
+
+__all__ = ["ChatFormat", "Message"]
+
+Message = Mapping[str, Any]  # Any: role and content are text, tool calls are nested
+
+
+class ChatFormat:
+    """Renders, encodes and decodes; many threads may share one.
+
+    Args:
+        tokenizer: of transformers.
+        chat_template: Jinja text in place of the tokenizer's; None: the tokenizer's.
+    """
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, chat_template: str | None = None
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._chat_template = chat_template
+        self._lock = threading.Lock()  # a fast tokenizer fails when two threads use it at once
+
+    @classmethod
+    def load(
+        cls,
+        model_path: str,
+        *,
+        chat_template: str | None = None,
+        chat_template_path: str | None = None,
+        trust_remote_code: bool = False,
+    ) -> ChatFormat:
+        """Return the chat format of a model folder or Hugging Face id.
+
+        Args:
+            model_path: where the tokenizer is.
+            chat_template: Jinja text in place of the model's.
+            chat_template_path: a file that holds it; wins over ``chat_template``.
+            trust_remote_code: run code that comes with the model.
+
+        Raises:
+            ModelError: there is no tokenizer.
+            ConfigError: the template file is missing.
+        """
+        from transformers import AutoTokenizer
+
+        if chat_template_path:
+            chat_template = _read_template(Path(chat_template_path))
+        tokenizer = load_pretrained(
+            AutoTokenizer.from_pretrained, model_path, trust_remote_code=trust_remote_code
+        )
+        return cls(tokenizer, chat_template=chat_template)
+
+    @classmethod
+    def from_config(cls, model: ModelConfig) -> ChatFormat:
+        """Return the chat format that the section ``model`` names."""
+        return cls.load(
+            model.model_path,
+            chat_template=model.custom_chat_template,
+            chat_template_path=model.chat_template_path,
+            trust_remote_code=model.trust_remote_code,
+        )
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """Return the tokenizer's end token, if it has one."""
+        token = self.tokenizer.eos_token_id
+        return [] if token is None else [int(token)]
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Message] | None = None,
+        enable_thinking: bool | None = None,
+    ) -> str:
+        """Return the conversation as text.
+
+        Args:
+            messages: each with ``role`` and ``content``.
+            add_generation_prompt: end with the words that open the assistant's turn.
+            tools: descriptions for templates that know tools.
+            enable_thinking: switch of templates that know thinking; None: theirs.
+
+        Raises:
+            ModelError: there is no template, or it refuses the messages.
+        """
+        from jinja2 import TemplateError
+
+        if not (self._chat_template or self.tokenizer.chat_template):
+            raise ModelError(
+                f"the tokenizer of {self.tokenizer.name_or_path!r} has no chat template. "
+                f"Set model.custom_chat_template or model.chat_template_path."
+            )
+        options: dict[str, Any] = (
+            {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        )
+        try:
+            text = self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                chat_template=self._chat_template,
+                tools=None if not tools else [dict(tool) for tool in tools],
+                add_generation_prompt=add_generation_prompt,
+                tokenize=False,
+                **options,
+            )
+        except (TemplateError, TypeError, KeyError, ValueError, AttributeError) as error:
+            roles = ", ".join(str(message.get("role")) for message in messages)
+            raise ModelError(
+                f"the chat template refuses the messages (roles: {roles or 'none'}): {error}. "
+                f"Each message needs role and content, in an order that the template knows."
+            ) from error
+        return str(text)
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the token ids of the text; a rendered one brings its special tokens along."""
+        with self._lock:
+            return list(self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of the ids."""
+        with self._lock:
+            return str(
+                self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+            )
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"model.chat_template_path: {str(path)!r} cannot be read ({error.strerror}). "
+            f"Give a file that holds a Jinja chat template."
+        ) from error

@@ -1,0 +1,278 @@
+"""The model as a workflow uses it: messages in, experiences out.
+
+workflow --chat(messages)--> ModelWrapper --GenerationRequest--> engine
+   ^                            |  history: recorded ids            |
+   +------- [Experience] -------+ <---------- Completion -----------+
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from trinity.common.models.call import Call, RunRequests
+from trinity.common.models.history import History, Prompt, Turn, make_prompt
+from trinity.common.models.settings import ModelSettings, Sampling
+from trinity.common.models.transcript import transcript
+from trinity.common.ports import Completion, RolloutEngine, RunKey
+from trinity.errors import ConfigError, ModelError, NotSupportedYetError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trinity.common.experience import Experience
+    from trinity.common.models.chat_format import ChatFormat, Message
+
+__all__ = ["ModelWrapper"]
+
+
+class ModelWrapper:
+    """Asks an engine on behalf of one run and keeps what was said.
+
+    Args:
+        engine: what samples.
+        chat_format: tokenizer and chat template of the same model.
+        config: ``explorer.rollout_model``, or :class:`ModelSettings`.
+        model: the section ``model``, which stands in for what ``config`` leaves None.
+        key: which run this is.
+        enable_history: record every call for :meth:`extract_experience_from_history`; None: as
+            ``config`` says.
+    """
+
+    def __init__(
+        self,
+        engine: RolloutEngine,
+        chat_format: ChatFormat,
+        config: object,
+        *,
+        model: object = None,
+        key: RunKey | None = None,
+        enable_history: bool | None = None,
+    ) -> None:
+        self._engine = engine
+        self._chat_format = chat_format
+        settings = config if isinstance(config, ModelSettings) else ModelSettings.of(config, model)
+        if enable_history is not None:
+            settings = replace(settings, enable_history=enable_history)
+        self._settings = settings
+        self._run = RunRequests(key or RunKey())
+        self._history = History()
+        self._calls: list[Experience] = []
+
+    @property
+    def model_path(self) -> str:
+        """Return the folder or id of the model."""
+        return self._settings.model_path
+
+    @property
+    def model_name(self) -> str:
+        """Return the model's name: an auxiliary model's own, else its path."""
+        return self._settings.name or self._settings.model_path
+
+    @property
+    def model_version(self) -> int:
+        """Return the version of the weights that the next call is answered with."""
+        return int(self._engine.version)
+
+    @property
+    def enable_history(self) -> bool:
+        """Return whether every call is recorded."""
+        return self._settings.enable_history
+
+    def chat(self, messages: Sequence[Message], **options: Any) -> list[Experience]:
+        """Return the replies to a conversation; works in any thread.
+
+        Args:
+            messages: each with ``role`` and ``content``.
+            **options: ``n``, ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``min_tokens``,
+                ``repetition_penalty``, ``ignore_eos``; ``tools`` and ``enable_thinking`` for the
+                chat template (Any: each option's own type; None: the default).
+
+        Returns:
+            ``n`` experiences, each of one prompt and one reply.
+
+        Raises:
+            ModelError: an option is unknown, or the engine failed.
+        """
+        return self._wait([self._ask_chat(messages, options)])
+
+    async def chat_async(self, messages: Sequence[Message], **options: Any) -> list[Experience]:
+        """Return the replies to a conversation; see :meth:`chat`."""
+        return await self._await([self._ask_chat(messages, options)])
+
+    def generate(self, prompts: str | Sequence[str], **options: Any) -> list[Experience]:
+        """Return the continuations of plain texts, ``n`` for each, in their order.
+
+        See :meth:`chat` for the options, and for what is raised.
+        """
+        return self._wait(self._ask_texts(prompts, options))
+
+    async def generate_async(
+        self, prompts: str | Sequence[str], **options: Any
+    ) -> list[Experience]:
+        """Return the continuations of plain texts; see :meth:`generate`."""
+        return await self._await(self._ask_texts(prompts, options))
+
+    def convert_messages_to_experience(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None = None,
+        temperature: float | None = None,
+    ) -> Experience:
+        """Return a whole conversation as one experience.
+
+        The replies that this run's engine made come with their token ids and log-probabilities;
+        all other tokens are masked.
+
+        Args:
+            messages: the conversation.
+            tools: as given to :meth:`chat`.
+            temperature: stands in the experience where no reply was recorded.
+        """
+        turn = self._turn(messages, {"tools": tools})
+        default = self._settings.temperature if temperature is None else temperature
+        return transcript(
+            turn, history=self._history, chat_format=self._chat_format, temperature=default
+        )
+
+    async def convert_messages_to_experience_async(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None = None,
+        temperature: float | None = None,
+    ) -> Experience:
+        """Return a whole conversation as one experience; see the other method."""
+        return self.convert_messages_to_experience(messages, tools, temperature)
+
+    def extract_experience_from_history(self, clear_history: bool = True) -> list[Experience]:  # noqa: FBT001, FBT002 -- published
+        """Return an experience for each reply so far, in their order.
+
+        Raises:
+            ConfigError: calls are not recorded.
+        """
+        if not self.enable_history:
+            raise ConfigError(
+                "the calls of this model are not recorded. "
+                "Set explorer.rollout_model.enable_history: true."
+            )
+        calls = list(self._calls)
+        if clear_history:
+            self._calls.clear()
+        return calls
+
+    def get_openai_client(self) -> NoReturn:
+        """Refuse: there is no server yet.
+
+        Raises:
+            NotSupportedYetError: always.
+        """
+        raise NotSupportedYetError(
+            "an OpenAI client needs explorer.rollout_model.enable_openai_api, which is not "
+            "supported yet. Use model.chat or model.chat_async."
+        )
+
+    def get_openai_async_client(self) -> NoReturn:
+        """Refuse: see :meth:`get_openai_client`."""
+        self.get_openai_client()
+
+    def for_run(self, key: RunKey, *, engine: RolloutEngine | None = None) -> ModelWrapper:
+        """Return a wrapper for another run, with nothing said yet.
+
+        Args:
+            key: of the run; its requests are counted from ``key.request`` on.
+            engine: another copy of the model; None: the same.
+        """
+        return ModelWrapper(engine or self._engine, self._chat_format, self._settings, key=key)
+
+    def begin_run(self, key: RunKey) -> None:
+        """Become the wrapper of another run: nothing is said yet, requests are counted anew."""
+        self._run.begin(key)
+        self._history.clear()
+        self._calls.clear()
+
+    def clone_with_isolated_history(self) -> ModelWrapper:
+        """Return a wrapper of the same run that records apart."""
+        clone = self.for_run(self._run.key)
+        clone._run = self._run  # the requests of both are counted together
+        return clone
+
+    def _ask_chat(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Call:
+        sampling = {k: v for k, v in options.items() if k not in {"tools", "enable_thinking"}}
+        turn = self._turn(messages, options)
+        prompt = make_prompt(turn, history=self._history, chat_format=self._chat_format)
+        return self._ask(prompt, turn, Sampling.of(sampling))
+
+    def _ask_texts(self, prompts: str | Sequence[str], options: Mapping[str, Any]) -> list[Call]:
+        sampling = Sampling.of(options)
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        ids = [self._chat_format.encode(text, add_special_tokens=True) for text in texts]
+        asked = [Prompt(token_ids=tuple(i), text=t) for i, t in zip(ids, texts, strict=True)]
+        return [self._ask(prompt, None, sampling) for prompt in asked]
+
+    def _turn(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Turn:
+        thinking = options.get("enable_thinking")
+        return Turn(
+            messages=tuple(dict(message) for message in messages),
+            tools=tuple(options.get("tools") or ()),
+            enable_thinking=self._settings.enable_thinking if thinking is None else thinking,
+        )
+
+    def _ask(self, prompt: Prompt, turn: Turn | None, sampling: Sampling) -> Call:
+        limit = self._settings.prompt_limit
+        is_cut = len(prompt.token_ids) > limit
+        if is_cut:
+            self._check_may_cut(len(prompt.token_ids))
+            prompt = Prompt(token_ids=prompt.token_ids[-limit:], text=prompt.text)
+        request = sampling.request(
+            prompt.token_ids, key=self._run.next_key(), settings=self._settings
+        )
+        future = self._engine.submit(request)
+        return Call(prompt=prompt, turn=turn, is_cut=is_cut, request=request, future=future)
+
+    def _check_may_cut(self, length: int) -> None:
+        if not self._settings.enable_prompt_truncation:
+            raise ModelError(
+                f"the prompt has {length} tokens, more than {self._settings.prompt_limit}. Shorten "
+                f"it, raise model.max_prompt_tokens (and model.max_model_len), or set "
+                f"model.enable_prompt_truncation: true."
+            )
+
+    def _wait(self, calls: Sequence[Call]) -> list[Experience]:
+        limit = self._settings.request_timeout_s
+        try:
+            answers = [call.future.result(limit) for call in calls]
+        except TimeoutError as error:
+            raise self._no_answer() from error
+        return self._received(calls, answers)
+
+    async def _await(self, calls: Sequence[Call]) -> list[Experience]:
+        answers = asyncio.gather(*(asyncio.wrap_future(call.future) for call in calls))
+        try:
+            done = await asyncio.wait_for(answers, self._settings.request_timeout_s)
+        except TimeoutError as error:
+            raise self._no_answer() from error
+        return self._received(calls, done)
+
+    def _no_answer(self) -> ModelError:
+        return ModelError(
+            f"the rollout engine gave no answer in {self._settings.request_timeout_s:.0f} s. "
+            f"Is it overloaded? Lower model.max_response_tokens, or send fewer requests at once."
+        )
+
+    def _received(
+        self, calls: Sequence[Call], answers: Sequence[Sequence[Completion]]
+    ) -> list[Experience]:
+        pairs = zip(calls, answers, strict=True)
+        replies = [(call, completion) for call, answer in pairs for completion in answer]
+        experiences = [self._experience(call, completion) for call, completion in replies]
+        if self.enable_history:
+            self._calls += experiences
+        return experiences
+
+    def _experience(self, call: Call, completion: Completion) -> Experience:
+        text = self._chat_format.decode(completion.token_ids)
+        conversation = call.conversation(completion, text=text, chat_format=self._chat_format)
+        if conversation is not None:
+            self._history.add(conversation)
+        return call.experience(completion, text=text)

@@ -1,0 +1,81 @@
+"""Loads a part of a model from a folder or a Hugging Face id, from the cache where it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["load_pretrained"]
+
+_Part = TypeVar("_Part")
+
+
+def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: Any) -> _Part:
+    """Return what ``loader`` (a ``from_pretrained`` of transformers) makes of the model.
+
+    An id is looked up in the cache first, and downloaded only when it is not there and
+    ``HF_HUB_OFFLINE`` does not forbid it.
+
+    Args:
+        loader: takes the path or id, ``local_files_only`` and the options.
+        model_path: a folder with a ``config.json``, or an id as ``Qwen/Qwen3-0.6B``.
+        **options: passed on (Any: the loader's own).
+
+    Raises:
+        ModelError: there is no such model, or it cannot be read.
+    """
+    folder = Path(model_path).expanduser()
+    if folder.exists() or _looks_like_path(model_path):
+        _check_folder(folder, model_path)
+        return _loaded(loader, str(folder), local_files_only=True, **options)
+    try:
+        return _loaded(loader, model_path, local_files_only=True, **options)
+    except ModelError:
+        if _is_offline():
+            raise
+    return _loaded(loader, model_path, local_files_only=False, **options)
+
+
+def _loaded(loader: Callable[..., _Part], model_path: str, **options: Any) -> _Part:
+    from safetensors import SafetensorError
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # it would write into the display of a run
+    try:
+        return loader(model_path, **options)
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(
+            f"the model {model_path!r} cannot be loaded: {reason} "
+            f"Give model.model_path a folder written by save_pretrained, or an id of the Hugging "
+            f"Face hub that is in the cache or can be downloaded."
+        ) from error
+
+
+def _check_folder(folder: Path, model_path: str) -> None:
+    if not folder.is_dir():
+        what = "is a file, not a model folder" if folder.exists() else "does not exist"
+        raise ModelError(
+            f"model_path {model_path!r} {what}. "
+            f"Give the folder of a Hugging Face model, or an id as 'Qwen/Qwen3-0.6B'."
+        )
+    if not (folder / "config.json").is_file():
+        raise ModelError(
+            f"model_path {model_path!r} is no model folder: it holds no config.json. "
+            f"Give the folder that save_pretrained wrote (a checkpoint's is named huggingface)."
+        )
+
+
+def _looks_like_path(model_path: str) -> bool:
+    return model_path.startswith(("/", ".", "~")) or model_path.count("/") > 1 or not model_path
+
+
+def _is_offline() -> bool:
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)

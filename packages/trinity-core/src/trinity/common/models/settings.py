@@ -1,0 +1,107 @@
+"""How a model is asked: the resolved settings, and what one call changes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.ports import GenerationRequest, RunKey
+from trinity.errors import ModelError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ModelSettings", "Sampling"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSettings:
+    """What a model wrapper reads of ``explorer.rollout_model`` and ``model``."""
+
+    model_path: str = ""
+    name: str | None = None  # None: the model_path
+    max_model_len: int = 4096
+    max_prompt_tokens: int | None = None  # None: what the context holds
+    max_response_tokens: int | None = None  # None: what the context still holds
+    min_response_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    repetition_penalty: float = 1.0
+    ignore_eos: bool = False
+    enable_thinking: bool | None = None  # None: as the chat template has it
+    enable_prompt_truncation: bool = True
+    enable_history: bool = False
+    request_timeout_s: float = 3600.0
+
+    @classmethod
+    def of(cls, *sections: object) -> ModelSettings:
+        """Return the settings; of each, the first section's that has it and does not leave it None.
+
+        >>> from types import SimpleNamespace
+        >>> ModelSettings.of(SimpleNamespace(top_k=None), SimpleNamespace(top_k=5)).top_k
+        5
+        """
+        values: dict[str, Any] = {}  # Any: a setting of any type
+        for field in fields(cls):
+            given = (getattr(section, field.name, None) for section in sections)
+            value = next((value for value in given if value is not None), None)
+            if value is not None:
+                values[field.name] = value
+        return cls(**values)
+
+    @property
+    def prompt_limit(self) -> int:
+        """Return the most tokens of a prompt: at least one more must fit into the context."""
+        most = self.max_model_len - 1
+        return most if self.max_prompt_tokens is None else min(most, self.max_prompt_tokens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """What a call may set; None: as the model's settings have it."""
+
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    repetition_penalty: float | None = None
+    ignore_eos: bool | None = None
+    logprobs: int | None = None  # every reply has them: accepted, and changes nothing
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Sampling:
+        """Return the sampling of a call's keyword arguments.
+
+        Raises:
+            ModelError: an argument is unknown.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in arguments:
+            if name not in known:
+                raise ModelError(unknown_name("generation argument", name, known))
+        return cls(**arguments)
+
+    def request(
+        self, prompt: tuple[int, ...], *, key: RunKey, settings: ModelSettings
+    ) -> GenerationRequest:
+        """Return the request to the engine."""
+        room = settings.max_model_len - len(prompt)
+        return GenerationRequest(
+            prompt_token_ids=prompt,
+            key=key,
+            n=_first(self.n, 1),
+            temperature=float(_first(self.temperature, settings.temperature)),
+            top_p=float(_first(self.top_p, settings.top_p)),
+            top_k=_first(self.top_k, settings.top_k),
+            max_new_tokens=_first(self.max_tokens, settings.max_response_tokens, room),
+            min_new_tokens=_first(self.min_tokens, settings.min_response_tokens),
+            repetition_penalty=float(_first(self.repetition_penalty, settings.repetition_penalty)),
+            ignore_eos=_first(self.ignore_eos, settings.ignore_eos),
+        )
+
+
+def _first(*values: Any) -> Any:  # Any: the type of the setting
+    return next(value for value in values if value is not None)

@@ -1,0 +1,84 @@
+"""Loads the model that an engine runs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from trinity.common.models.pretrained import load_pretrained
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedModel
+
+__all__ = ["eos_token_ids", "load_model", "pick_device"]
+
+_DTYPES = {
+    "auto": "auto",
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def load_model(
+    model_path: str, *, dtype: str, device: torch.device, trust_remote_code: bool
+) -> PreTrainedModel:
+    """Return the model in evaluation mode, all of its weights read from safetensors.
+
+    Raises:
+        ModelError: the dtype is unknown, the model cannot be read, or weights are missing.
+    """
+    if dtype not in _DTYPES:
+        raise ModelError(f"dtype {dtype!r} is unknown; use one of {', '.join(_DTYPES)}.")
+    from transformers import AutoModelForCausalLM
+
+    with _no_progress_bars():
+        module, report = load_pretrained(
+            AutoModelForCausalLM.from_pretrained,
+            model_path,
+            dtype=_DTYPES[dtype],
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"the model {model_path!r} lacks {len(missing)} weights, {missing[0]!r} among them. "
+            f"They would be random: write the folder again with save_pretrained."
+        )
+    return module.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def eos_token_ids(module: PreTrainedModel) -> list[int]:
+    """Return every token that ends a reply, as the model's generation config names them."""
+    for config in (module.generation_config, module.config):
+        ids = getattr(config, "eos_token_id", None)
+        if ids is not None:
+            return [ids] if isinstance(ids, int) else list(ids)
+    return []
+
+
+def pick_device(device: str | None) -> torch.device:
+    """Return the device; None: the GPU if there is one."""
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()

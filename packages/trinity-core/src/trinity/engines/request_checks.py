@@ -1,0 +1,50 @@
+"""Refuses a request that an engine cannot answer, before it joins a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from trinity.common.ports import GenerationRequest
+
+__all__ = ["check_request"]
+
+
+def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int) -> None:
+    """Say what is wrong with the request, if anything is.
+
+    Raises:
+        ModelError: the prompt is empty, too long or holds unknown tokens, or a setting is out of
+            range.
+    """
+    _check_prompt(request.prompt_token_ids, max_model_len=max_model_len, vocab=vocab)
+    ranges = {
+        "n": (request.n >= 1, "at least 1"),
+        "temperature": (request.temperature >= 0, "0 (greedy) or more"),
+        "top_p": (0 < request.top_p <= 1, "above 0 and at most 1"),
+        "top_k": (request.top_k >= -1, "-1 (no limit) or more"),
+        "max_new_tokens": (request.max_new_tokens >= 1, "at least 1"),
+        "min_new_tokens": (request.min_new_tokens >= 0, "0 or more"),
+        "repetition_penalty": (request.repetition_penalty > 0, "above 0"),
+    }
+    for name, (is_right, wanted) in ranges.items():
+        if not is_right:
+            raise ModelError(f"{name} is {getattr(request, name)}; it must be {wanted}.")
+
+
+def _check_prompt(prompt: tuple[int, ...], *, max_model_len: int, vocab: int) -> None:
+    if not prompt:
+        raise ModelError("the prompt is empty; a model needs one token at least to go on from.")
+    if len(prompt) >= max_model_len:
+        raise ModelError(
+            f"the prompt has {len(prompt)} tokens, which leaves no room for a reply in "
+            f"max_model_len {max_model_len}. Shorten the prompt, lower model.max_prompt_tokens, "
+            f"or raise model.max_model_len."
+        )
+    if not (min(prompt) >= 0 and max(prompt) < vocab):
+        raise ModelError(
+            f"the prompt holds token {min(prompt) if min(prompt) < 0 else max(prompt)}, but the "
+            f"model knows tokens 0 to {vocab - 1}. Tokenizer and model belong to different models."
+        )

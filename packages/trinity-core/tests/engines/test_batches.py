@@ -1,0 +1,115 @@
+"""What is computed once, what is not computed at all, and what may not change a sample."""
+
+import pytest
+from transformers import AutoModelForCausalLM
+from trinity.engines.batching import batches
+from trinity.engines.rows import slots_after
+
+
+@pytest.fixture
+def watched(tiny):
+    """Return a model and the shapes of ids that it was called with."""
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    shapes = []
+    model.register_forward_pre_hook(
+        lambda _module, _args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    return model, shapes
+
+
+def test_the_samples_of_a_request_share_one_prefill(tiny, watched, start, ask, answers):
+    model, shapes = watched
+    answers(start(tiny, module=model), ask(range(5, 25), n=8, max_new_tokens=4, ignore_eos=True))
+    assert shapes == [(1, 20), (8, 1), (8, 1), (8, 1)]
+
+
+def test_requests_with_one_prompt_share_its_prefill(tiny, watched, start, ask, answers):
+    model, shapes = watched
+    requests = [ask(range(5, 25), run=i, max_new_tokens=2, ignore_eos=True) for i in range(4)]
+    answers(start(tiny, module=model), *requests)
+    assert shapes == [(1, 20), (4, 1)]
+
+
+def test_a_row_that_ended_is_not_computed_on(tiny, watched, start, ask, answers):
+    model, shapes = watched
+    requests = [ask(task=i, max_new_tokens=2 + i, ignore_eos=True) for i in range(4)]
+    answers(start(tiny, module=model), *requests)
+    assert shapes == [(1, 3), (4, 1), (3, 1), (2, 1), (1, 1)]
+
+
+def test_the_batch_does_not_change_a_sample(tiny, start, ask, answers):
+    requests = [ask(range(5, 7 + i), task=i, n=3, temperature=0.9, top_k=50) for i in range(6)]
+    engine = start(tiny)
+    together = answers(engine, *requests)
+    for request, expected in zip(requests, together, strict=True):
+        [alone] = answers(engine, request)
+        assert [c.token_ids for c in alone] == [c.token_ids for c in expected]
+
+
+def test_one_seed_gives_one_result(tiny, start, ask, answers):
+    requests = [ask(range(5, 7 + i), task=i, n=3) for i in range(4)]
+    first, again = (answers(start(tiny, seed=3), *requests) for _ in range(2))
+    assert first == again
+    other = answers(start(tiny, seed=4), *requests)
+    assert first != other
+
+
+def test_each_sample_run_and_attempt_draws_its_own_numbers(tiny, start, ask, answers):
+    engine = start(tiny)
+    [[one, two]] = answers(engine, ask(n=2, ignore_eos=True))
+    [[other_run]] = answers(engine, ask(run=1, ignore_eos=True))
+    assert len({one.token_ids, two.token_ids, other_run.token_ids}) == 3
+
+
+def test_a_batch_within_bounds_is_not_cut(ask):
+    requests = [ask(task=i, n=2) for i in range(3)]
+    [rows] = batches(requests, max_rows=6, max_tokens=6 * 19, max_model_len=128)
+    assert [(row.source, row.sample) for row in rows] == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)
+    ]  # fmt: skip
+
+
+def test_too_many_rows_are_cut_between_requests(ask):
+    requests = [ask(task=i, n=2) for i in range(3)]
+    cut = batches(requests, max_rows=5, max_tokens=1000, max_model_len=128)
+    assert [[row.source for row in rows] for rows in cut] == [[0, 0, 1, 1], [2, 2]]
+
+
+def test_too_many_tokens_are_cut(ask):
+    requests = [ask(range(5, 15), task=i) for i in range(3)]  # 10 + 16 tokens each
+    cut = batches(requests, max_rows=99, max_tokens=2 * 26, max_model_len=128)
+    assert [[row.source for row in rows] for rows in cut] == [[0, 1], [2]]
+
+
+def test_a_request_that_alone_is_too_large_is_cut(ask):
+    cut = batches([ask(n=5)], max_rows=2, max_tokens=1000, max_model_len=128)
+    assert [[row.sample for row in rows] for rows in cut] == [[0, 1], [2, 3], [4]]
+
+
+def test_an_evaluation_never_shares_a_batch_with_a_step(ask):
+    requests = [ask(batch="3"), ask(batch="3/eval")]
+    cut = batches(requests, max_rows=99, max_tokens=1000, max_model_len=128)
+    assert [[row.source for row in rows] for rows in cut] == [[0], [1]]
+
+
+def test_cut_batches_give_the_same_samples(tiny, start, ask, answers):
+    requests = [ask(range(5, 7 + i), task=i, n=3) for i in range(4)]
+    whole = answers(start(tiny), *requests)
+    cut = answers(start(tiny, max_batch_rows=2), *requests)
+    assert [[c.token_ids for c in cs] for cs in cut] == [[c.token_ids for c in cs] for cs in whole]
+
+
+def test_long_replies_outgrow_the_first_buffers(tiny, start, ask, answers, teacher_forced):
+    requests = [ask(range(5, 7 + i), task=i, max_new_tokens=200, ignore_eos=True) for i in range(3)]
+    requests.append(ask(range(5, 60), task=9, max_new_tokens=5, ignore_eos=True))
+    replies = answers(start(tiny, max_model_len=512), *requests)
+    for request, [completion] in zip(requests, replies, strict=True):
+        assert len(completion.token_ids) == request.max_new_tokens
+        expected = teacher_forced(tiny, request, completion)
+        assert completion.logprobs == pytest.approx(expected.tolist(), abs=2e-5)
+
+
+def test_the_last_slots_move_into_the_places_of_ended_ones():
+    assert slots_after([True, False, False, True, False]) == [4, 1, 2]
+    assert slots_after([True, True]) == []

@@ -1,0 +1,153 @@
+"""When a batch starts, and in which order its requests stand."""
+
+import threading
+import time
+from concurrent.futures import Future
+
+import pytest
+from trinity.engines.gate import Gate, Waiting
+from trinity.errors import ModelError
+
+
+@pytest.fixture
+def gate():
+    return Gate(patience_s=0.3)
+
+
+@pytest.fixture
+def waiting(ask):
+    def make(**key):
+        return Waiting(request=ask(**key), future=Future())
+
+    return make
+
+
+def taken(gate):
+    """Return a list that the next batch's (task, run) appear in, and the thread that waits."""
+    order = []
+
+    def take():
+        work = gate.take()
+        order.extend((w.request.key.task, w.request.key.run) for w in work.requests)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    return order, thread
+
+
+def test_without_runs_a_batch_starts_at_once(gate, waiting):
+    gate.submit(waiting(task=1))
+    start = time.monotonic()
+    assert len(gate.take().requests) == 1
+    assert time.monotonic() - start < 0.2
+
+
+def test_a_batch_waits_for_every_run_and_stands_in_the_order_of_keys(gate, waiting):
+    for _ in range(3):
+        gate.run_began()
+    order, thread = taken(gate)
+    gate.submit(waiting(task=2, run=1))
+    gate.submit(waiting(task=2, run=0))
+    thread.join(0.1)
+    assert order == []
+    gate.submit(waiting(task=1, run=5))
+    thread.join(5)
+    assert order == [(1, 5), (2, 0), (2, 1)]
+
+
+def test_a_run_that_ends_is_not_waited_for(gate, waiting):
+    gate.run_began()
+    gate.run_began()
+    order, thread = taken(gate)
+    gate.submit(waiting(task=1))
+    gate.run_ended()
+    thread.join(0.2)
+    assert order == [(1, 0)]
+
+
+def test_a_slow_run_is_waited_for_until_patience_ends(gate, waiting):
+    gate.run_began()
+    gate.run_began()
+    start = time.monotonic()
+    gate.submit(waiting(task=1))
+    assert len(gate.take().requests) == 1
+    assert 0.25 < time.monotonic() - start < 2
+
+
+def test_a_run_that_was_answered_is_waited_for_again(gate, waiting):
+    gate.run_began()
+    gate.run_began()
+    first = [waiting(task=1), waiting(task=2)]
+    for one in first:
+        gate.submit(one)
+    gate.take()
+    gate.answered(one.request.key for one in first)
+    order, thread = taken(gate)
+    gate.submit(waiting(task=2))
+    thread.join(0.1)
+    assert order == []
+    gate.submit(waiting(task=1))
+    thread.join(5)
+    assert order == [(1, 0), (2, 0)]
+
+
+def test_two_requests_of_one_run_count_as_one_run(gate, waiting):
+    gate.run_began()
+    gate.run_began()
+    order, thread = taken(gate)
+    gate.submit(waiting(task=1))
+    gate.submit(waiting(task=1))
+    thread.join(0.1)
+    assert order == []
+    gate.submit(waiting(task=2))
+    thread.join(5)
+    assert len(order) == 3
+
+
+def test_jobs_come_before_requests(gate, waiting):
+    done = []
+    gate.submit(waiting(task=1))
+    gate.post(lambda: done.append("job"))
+    work = gate.take()
+    assert len(work.jobs) == 1
+    assert work.requests == []
+    assert len(gate.take().requests) == 1
+
+
+def test_a_closed_gate_hands_back_what_waited_and_refuses_more(gate, waiting):
+    one = waiting(task=1)
+    gate.submit(one)
+    assert gate.close() == [one]
+    assert gate.take() is None
+    with pytest.raises(ModelError, match="closed"):
+        gate.submit(waiting(task=2))
+
+
+def test_runs_in_threads_always_make_the_same_batches(tiny, start, ask):
+    """Eight runs of two requests each, in threads: every step of them is one batch of eight."""
+    results = []
+    for _ in range(2):
+        engine = start(tiny, gate_patience_s=20.0)
+        seen, replies = [], {}
+        complete = engine._decoder.complete
+        engine._decoder.complete = lambda rows, version, c=complete, s=seen: (
+            s.append([row.request.key.run for row in rows]) or c(rows, version=version)
+        )
+
+        def run(index, engine=engine, replies=replies):
+            first = engine.submit(ask(range(5, 8 + index), run=index)).result(60)
+            time.sleep(0.002 * ((index * 5) % 8))
+            second = engine.submit(ask(range(5, 9 + index), run=index)).result(60)
+            replies[index] = (first, second)
+            engine.run_ended()
+
+        for _ in range(8):
+            engine.run_began()
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert seen == [list(range(8)), list(range(8))]
+        results.append(replies)
+    assert results[0] == results[1]

@@ -1,0 +1,90 @@
+"""The chat format renders, and says what it cannot render."""
+
+import subprocess
+import sys
+
+import pytest
+from trinity.common.models.chat_format import ChatFormat
+from trinity.common.models.pretrained import load_pretrained
+from trinity.errors import ConfigError, ModelError
+from trinity_testing.tiny import make_tiny_model, make_tiny_tokenizer
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def test_a_model_folder_brings_its_template(tmp_path):
+    chat_format = ChatFormat.load(str(make_tiny_model(tmp_path)))
+    text = "<|im_start|>user\nhello<|im_end|>\n"
+    assert chat_format.render(HELLO, add_generation_prompt=False) == text
+    assert chat_format.render(HELLO) == text + "<|im_start|>assistant\n"
+    assert chat_format.eos_token_ids == [2]
+    assert chat_format.decode(chat_format.encode(text)) == "user\nhello\n"
+
+
+def test_a_template_file_wins_over_the_text_and_the_text_over_the_model(tmp_path):
+    path = str(make_tiny_model(tmp_path))
+    (tmp_path / "t.jinja").write_text("file {{ messages[0].content }}")
+    both = {"chat_template": "text", "chat_template_path": str(tmp_path / "t.jinja")}
+    assert ChatFormat.load(path, **both).render(HELLO) == "file hello"
+    assert ChatFormat.load(path, chat_template="text").render(HELLO) == "text"
+
+
+def test_a_template_file_that_is_missing_is_named(tmp_path, golden):
+    with pytest.raises(ConfigError) as caught:
+        ChatFormat.load("m", chat_template_path=str(tmp_path / "none.jinja"))
+    golden(str(caught.value), "chat_template_file_missing", FOLDER=tmp_path)
+
+
+def test_the_thinking_switch_reaches_the_template():
+    template = "{{ 'on' if enable_thinking is not defined or enable_thinking else 'off' }}"
+    chat_format = ChatFormat(make_tiny_tokenizer(chat_template=template))
+    rendered = [chat_format.render(HELLO, enable_thinking=value) for value in (None, True, False)]
+    assert rendered == ["on", "on", "off"]
+
+
+def test_no_template_is_an_error_with_a_remedy(golden):
+    tokenizer = make_tiny_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(ModelError) as caught:
+        ChatFormat(tokenizer).render(HELLO)
+    golden(str(caught.value), "chat_template_missing")
+
+
+def test_messages_that_the_template_refuses_are_described(golden):
+    template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ModelError) as caught:
+        ChatFormat(make_tiny_tokenizer(chat_template=template)).render(HELLO)
+    golden(str(caught.value), "chat_template_refuses")
+
+
+def test_a_message_without_content_is_described():
+    with pytest.raises(ModelError, match="Each message needs role and content"):
+        ChatFormat(make_tiny_tokenizer()).render([{"role": "user"}])
+
+
+def test_an_id_is_looked_for_in_the_cache_first(monkeypatch):
+    tried = []
+
+    def loader(model_path, *, local_files_only):
+        tried.append((model_path, local_files_only))
+        if local_files_only:
+            raise OSError("not cached")
+        return "model"
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    assert load_pretrained(loader, "some/model") == "model"
+    assert tried == [("some/model", True), ("some/model", False)]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="'some/model' cannot be loaded: not cached"):
+        load_pretrained(loader, "some/model")
+
+
+def test_importing_the_model_wrapper_imports_nothing_heavy():
+    code = (
+        "import sys, trinity.common.models.model, trinity.common.models.chat_format;"
+        "print({'torch', 'transformers', 'numpy', 'ray'} & set(sys.modules))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "set()"
