@@ -1,0 +1,1 @@
+"""OPMD, online policy mirror descent, as a plugin."""

@@ -1,0 +1,1 @@
+"""The trainer: batches in, better weights out."""

@@ -1,0 +1,135 @@
+"""Masked sums, means and loss aggregation: pure functions on tensors.
+
+B rows of a batch   R response
+
+A masked position never reaches a result: values are selected before anything is multiplied, so that
+even 1e30 or NaN in the padding changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+from trinity.algorithm.args import check_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+__all__ = [
+    "EPSILON",
+    "LossAggMode",
+    "aggregate_loss",
+    "masked",
+    "masked_mean",
+    "masked_sum",
+    "masked_var",
+    "masked_whiten",
+    "mean_and_std",
+]
+
+EPSILON = 1e-8  # keeps a mean over no token 0 instead of NaN
+
+LossAggMode = Literal[
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+]
+
+
+def masked(values: Tensor, mask: Tensor) -> Tensor:
+    """Return the values with 0 where the mask is False; no gradient flows there.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if values.shape != mask.shape:
+        raise ValueError(
+            f"values and mask must have one shape: values {tuple(values.shape)}, "
+            f"mask {tuple(mask.shape)}"
+        )
+    return values.masked_fill(~mask.bool(), 0.0)
+
+
+def masked_sum(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
+    """Return the sum of the values where the mask is True, over all or along one axis."""
+    chosen = masked(values, mask)
+    return chosen.sum() if axis is None else chosen.sum(dim=axis)
+
+
+def masked_mean(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
+    """Return ``sum(m x) / (sum(m) + 1e-8)``, over all or along one axis; 0 if all is masked."""
+    count = mask.bool().sum() if axis is None else mask.bool().sum(dim=axis)
+    return masked_sum(values, mask, axis) / (count.to(values.dtype) + EPSILON)
+
+
+def masked_var(values: Tensor, mask: Tensor, *, unbiased: bool = True) -> Tensor:
+    """Return the variance of the values where the mask is True.
+
+    Raises:
+        ValueError: the unbiased variance of fewer than two values is asked for.
+    """
+    squares = (values - masked_mean(values, mask)).square()
+    variance = masked_mean(squares, mask)
+    if not unbiased:
+        return variance
+    count = int(mask.bool().sum())
+    if count < 2:
+        raise ValueError(f"an unbiased variance needs two unmasked values, there are {count}")
+    return variance * (count / (count - 1))
+
+
+def masked_whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
+    """Return ``(x - mean) / sqrt(var + 1e-8)``; without the shift, the mean is added back."""
+    mean = masked_mean(values, mask)
+    whitened = (values - mean) * (masked_var(values, mask) + EPSILON).rsqrt()
+    return whitened if shift_mean else whitened + mean
+
+
+def aggregate_loss(
+    values_BR: Tensor,
+    mask_BR: Tensor,
+    loss_agg_mode: LossAggMode = "token-mean",
+    *,
+    normalizer: float | None = None,
+) -> Tensor:
+    """Return one number for a loss per token.
+
+    A fully masked row counts among the B rows, as 0.
+
+    Args:
+        values_BR: the loss of each token.
+        mask_BR: which tokens count.
+        loss_agg_mode: ``token-mean`` (DAPO, arXiv 2503.14476), the mean over rows of the row's sum
+            or mean, or of its sum by a fixed length (Dr. GRPO, arXiv 2503.20783).
+        normalizer: that length; None: R.
+
+    Raises:
+        ValueError: no such mode, or the shapes differ.
+    """
+    if loss_agg_mode == "token-mean":
+        return masked_mean(values_BR, mask_BR)
+    if loss_agg_mode == "seq-mean-token-sum":
+        return masked_sum(values_BR, mask_BR, -1).mean()
+    if loss_agg_mode == "seq-mean-token-mean":
+        return masked_mean(values_BR, mask_BR, -1).mean()
+    check_choice("loss_agg_mode", loss_agg_mode, LossAggMode)
+    length = values_BR.shape[-1] if normalizer is None else normalizer
+    return masked_sum(values_BR, mask_BR, -1).mean() / (length + EPSILON)
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the sample standard deviation (ddof 1), in float64.
+
+    Equal values have their own value as the mean and a deviation of exactly 0, so that they differ
+    from their mean by exactly 0. A single value has the deviation 0.
+
+    >>> mean_and_std([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    >>> mean_and_std([0.7] * 12)
+    (0.7, 0.0)
+    """
+    if max(values) == min(values):
+        return values[0], 0.0
+    mean = math.fsum(values) / len(values)
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))

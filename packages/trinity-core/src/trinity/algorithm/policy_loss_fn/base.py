@@ -1,0 +1,41 @@
+"""The contract of a policy loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from trinity.algorithm.args import WithDefaults
+from trinity.algorithm.fields import field_names
+from trinity.algorithm.normalizer import Normalized
+from trinity.extend import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["POLICY_LOSS_FN", "PolicyLossFn"]
+
+POLICY_LOSS_FN = Registry("policy_loss_fn", kind="policy_loss_fn")
+
+
+class PolicyLossFn(Normalized, WithDefaults, ABC):
+    """Computes the core loss of the policy.
+
+    The parameter names of ``__call__`` say which fields of the batch it gets, each ``[B, R]``;
+    ``**kwargs`` stands for none. It returns a mean over its rows or tokens and says over which by
+    ``normalizer``, so that the trainer may cut a batch.
+    """
+
+    @abstractmethod
+    def __call__(self, logprob: Tensor, **kwargs: Any) -> tuple[Tensor, dict[str, float]]:
+        """Return the loss, a scalar with a gradient, and metrics.
+
+        Args:
+            logprob: ``[B, R]`` log-probability of each response token; 0 where masked.
+            **kwargs: the fields that a subclass names (Any: tensors).
+        """
+
+    @property
+    def select_keys(self) -> list[str]:
+        """Return the names of the fields that ``__call__`` asks for."""
+        return field_names(self)

@@ -1,0 +1,28 @@
+"""Name the kind of rows an algorithm trains on."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = ["ExperienceModel", "SFTDataModel", "schema_name"]
+
+
+class ExperienceModel:
+    """Rows that a workflow made: tokens, log-probabilities, a reward."""
+
+    name: ClassVar[str] = "experience"
+
+
+class SFTDataModel:
+    """Rows to imitate: tokens, or the messages they are made of."""
+
+    name: ClassVar[str] = "sft"
+
+
+def schema_name(schema: type | str) -> str:
+    """Return the word for a schema, which is given as a class or as the word itself.
+
+    >>> schema_name(ExperienceModel), schema_name("experience")
+    ('experience', 'experience')
+    """
+    return schema if isinstance(schema, str) else getattr(schema, "name", schema.__name__)

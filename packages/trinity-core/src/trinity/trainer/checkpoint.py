@@ -1,0 +1,107 @@
+"""Write and read what a trainer needs to go on.
+
+directory/
+    huggingface/     the model and its tokenizer, as any tool reads them
+    trainer.pt       optimizer, random state, version
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trinity.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transformers import PreTrainedModel
+
+__all__ = [
+    "load_state",
+    "load_weights",
+    "random_state",
+    "restore_random_state",
+    "save_hf",
+    "save_state",
+]
+
+MODEL_FOLDER = "huggingface"
+STATE_FILE = "trainer.pt"
+
+
+def save_hf(module: PreTrainedModel, directory: Path, *, tokenizer_path: str) -> None:
+    """Write the model in the Hugging Face format, with the tokenizer of ``tokenizer_path``."""
+    from transformers import AutoTokenizer
+
+    module.save_pretrained(directory)
+    AutoTokenizer.from_pretrained(tokenizer_path).save_pretrained(directory)
+
+
+def save_state(directory: Path, state: dict[str, Any]) -> None:
+    """Write tensors, numbers and lists of them (Any: those)."""
+    torch.save(state, directory / STATE_FILE)
+
+
+def load_state(directory: Path) -> dict[str, Any]:
+    """Return what :func:`save_state` wrote; nothing but plain values is unpickled.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    path = directory / STATE_FILE
+    try:
+        if path.exists() and not zipfile.is_zipfile(path):
+            raise ValueError("it is cut off or no checkpoint")
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return state
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"checkpoint {str(path)!r} cannot be read: {error}. "
+            "Resume from another checkpoint, or start with continue_from_checkpoint: false."
+        ) from error
+
+
+@torch.no_grad()
+def load_weights(module: PreTrainedModel, directory: Path) -> None:
+    """Copy the weights of a checkpoint into the module's own tensors.
+
+    Raises:
+        CheckpointError: they cannot be read, or are those of another model.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        saved = AutoModelForCausalLM.from_pretrained(directory, dtype=module.dtype)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {str(directory)!r} holds no model: {error}") from error
+    theirs = dict(saved.named_parameters())
+    ours = dict(module.named_parameters())
+    differing = [
+        name
+        for name in ours.keys() | theirs.keys()
+        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
+    ]
+    if differing:
+        raise CheckpointError(
+            f"checkpoint {str(directory)!r} is of another model: {min(differing)!r} differs. "
+            "Set model.model_path to the model that the run began with."
+        )
+    for name, parameter in ours.items():
+        parameter.copy_(theirs[name])
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of torch's generators."""
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"cpu": torch.get_rng_state(), "cuda": gpus}
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    """Set torch's generators to a state; GPUs only if there are as many as there were."""
+    torch.set_rng_state(state["cpu"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

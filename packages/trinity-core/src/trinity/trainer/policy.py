@@ -1,0 +1,133 @@
+"""Load a causal language model and score responses with it.
+
+B rows of a micro-batch   L tokens of a row   R response   N scored tokens   D width   V vocabulary
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from trinity.errors import ModelError, NotSupportedYetError
+from trinity.trainer.logprobs import EntropyUse, score_tokens
+from trinity.trainer.microbatch import ModelInputs, pad_to_width
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transformers import PreTrainedModel
+
+__all__ = ["PaddedScores", "Policy", "load_policy"]
+
+MAX_LOGITS = {"cuda": 2**27}  # elements that exist at once; elsewhere 2**24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaddedScores:
+    """What the model says about each response token, 0 where none was asked for."""
+
+    logprob_BR: Tensor
+    entropy_BR: Tensor | None  # None: not asked for
+
+
+class Policy:
+    """A model that scores responses.
+
+    Args:
+        module: the transformers model.
+        precision: ``bfloat16`` computes in it; the weights stay as they are.
+    """
+
+    def __init__(self, module: PreTrainedModel, *, precision: str) -> None:
+        self.module = module
+        self.device = module.device
+        self.precision = precision
+        self._head = module.get_output_embeddings()
+        self._softcap = getattr(module.config, "final_logit_softcapping", None)
+        self._chunk_tokens = max(
+            1, MAX_LOGITS.get(self.device.type, 2**24) // module.config.vocab_size
+        )
+
+    def score(self, inputs: ModelInputs, *, entropy: EntropyUse = None) -> PaddedScores:
+        """Return the log-probability of each scored token at its temperature, and the entropy."""
+        inputs = inputs.to(self.device)
+        is_mixed = self.precision == "bfloat16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
+            hidden_BLD = self._hidden(inputs.tokens_BL)
+            scores = score_tokens(
+                hidden_BLD[inputs.rows_N, inputs.positions_N],
+                inputs.targets_N,
+                inputs.temperature_N,
+                head=self._logits,
+                chunk_tokens=self._chunk_tokens,
+                entropy=entropy,
+            )
+        return PaddedScores(
+            logprob_BR=pad_to_width(scores.logprob_N, inputs),
+            entropy_BR=None if scores.entropy_N is None else pad_to_width(scores.entropy_N, inputs),
+        )
+
+    @torch.no_grad()
+    def check_head(self) -> None:
+        """Refuse a model whose logits are not those that we compute from its hidden states.
+
+        Raises:
+            NotSupportedYetError: it scales or changes them in a way that we do not know.
+        """
+        tokens_BL = torch.arange(8, device=self.device)[None] % self.module.config.vocab_size
+        expected_BLV = self.module(input_ids=tokens_BL, use_cache=False).logits.float()
+        difference_BLV = self._logits(self._hidden(tokens_BL)).float() - expected_BLV
+        if difference_BLV.abs().max() > 1e-3 * max(1.0, float(expected_BLV.abs().max())):
+            raise NotSupportedYetError(
+                f"model type {self.module.config.model_type!r} changes its logits after the output "
+                "layer in a way that the trainer does not know. Train a model of another type."
+            )
+
+    def _hidden(self, tokens_BL: Tensor) -> Tensor:
+        return self.module.base_model(input_ids=tokens_BL, use_cache=False).last_hidden_state
+
+    def _logits(self, hidden_ND: Tensor) -> Tensor:
+        logits_NV = self._head(hidden_ND)
+        if self._softcap is None:
+            return logits_NV
+        return torch.tanh(logits_NV / self._softcap) * self._softcap
+
+
+def load_policy(
+    model_path: str | Path,
+    *,
+    device: torch.device,
+    precision: str,
+    is_trained: bool = True,
+    trust_remote_code: bool = False,
+) -> Policy:
+    """Return the model of a folder or a Hugging Face id, its weights in float32.
+
+    A frozen one (``is_trained=False``) keeps its weights in the precision it computes in.
+
+    Raises:
+        ModelError: it cannot be loaded.
+        NotSupportedYetError: it changes its logits in a way that we do not know.
+    """
+    from transformers import AutoModelForCausalLM
+
+    is_small = precision == "bfloat16" and not is_trained
+    try:
+        module: Any = AutoModelForCausalLM.from_pretrained(  # Any: transformers is half typed
+            str(model_path),
+            dtype=torch.bfloat16 if is_small else torch.float32,
+            trust_remote_code=trust_remote_code,
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"the trainer cannot load model {str(model_path)!r}: {error}. "
+            "model.model_path must be a folder or a Hugging Face id of a causal language model."
+        ) from error
+    module.to(device).eval()  # no dropout: a log-probability is one number
+    module.requires_grad_(is_trained)
+    policy = Policy(module, precision=precision)
+    policy.check_head()
+    return policy

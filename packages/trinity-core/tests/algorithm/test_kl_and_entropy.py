@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from trinity.algorithm.entropy_loss_fn import DefaultEntropyLossFn, NoEntropyLossFn
+from trinity.algorithm.kl_fn import K2KLFn, NoKLFn
+from trinity.common.batch import ExperienceBatch
+from trinity.common.experience import Experience
+
+GOLDEN_CASES = {
+    "test_estimates_agree_with_the_golden_cases": ("kl_entropy", "calculate_kl"),
+    "test_kl_losses_agree_with_the_golden_cases": ("kl_entropy", "kl_loss"),
+    "test_penalties_agree_with_the_golden_cases": ("kl_entropy", "kl_penalty_to_reward"),
+    "test_an_adaptive_coefficient_agrees_with_the_golden_cases": ("kl_entropy", "kl_controller"),
+    "test_entropy_losses_agree_with_the_golden_cases": ("kl_entropy", "entropy_loss/"),
+}
+
+KL_CLASSES = {"none": NoKLFn, "k2": K2KLFn, "adaptive": K2KLFn, "fixed": K2KLFn}
+ENTROPY_CLASSES = {"none": NoEntropyLossFn, "default": DefaultEntropyLossFn}
+
+
+def options(case):
+    named = ("adaptive", "kl_coef", "target_kl", "horizon", "entropy_coef")
+    return {name: case["args"][name] for name in named if name in case["args"]}
+
+
+def test_estimates_agree_with_the_golden_cases(case, inputs, assert_golden):
+    kl = KL_CLASSES[case["fn"]]().calculate_kl(inputs["logprob"], inputs["ref_logprob"])
+    kl.sum().backward()
+
+    assert_golden(kl=kl, grad_logprob_of_sum=inputs["logprob"].grad)
+
+
+def test_kl_losses_agree_with_the_golden_cases(case, inputs, assert_golden):
+    kl_fn = KL_CLASSES[case["fn"]](**options(case))
+    loss, metrics = kl_fn.calculate_kl_loss(
+        inputs["logprob"],
+        inputs["ref_logprob"],
+        inputs["action_mask"],
+        case["args"]["loss_agg_mode"],
+    )
+
+    (loss + 0.0 * inputs["logprob"].nan_to_num().clamp(-9, 9).sum()).backward()
+
+    assert_golden(loss=loss, metrics=metrics, grad_logprob=inputs["logprob"].grad)
+
+
+def test_penalties_agree_with_the_golden_cases(case, inputs, assert_golden):
+    kl_fn = KL_CLASSES[case["fn"]](**options(case))
+    batch = ExperienceBatch([], fields=inputs)
+
+    batch, metrics = kl_fn.apply_kl_penalty_to_reward(batch)
+
+    assert_golden(
+        token_level_rewards=batch["token_level_rewards"],
+        metrics=metrics,
+        kl_coef_after=kl_fn.kl_coef,
+    )
+
+
+def test_an_adaptive_coefficient_agrees_with_the_golden_cases(case, assert_golden):
+    kl_fn = K2KLFn(**{"adaptive": case["fn"] == "adaptive"} | options(case))
+    coefficients = []
+    for current_kl in case["inputs"]["current_kl"]:
+        kl_fn.update_kl_coef(current_kl, case["inputs"]["batch_size"])
+        coefficients.append(kl_fn.kl_coef)
+
+    assert_golden(kl_coef_sequence=coefficients)
+
+
+def test_entropy_losses_agree_with_the_golden_cases(case, inputs, assert_golden):
+    entropy_fn = ENTROPY_CLASSES[case["fn"]](**options(case))
+    loss, metrics = entropy_fn(
+        inputs["entropy"], inputs["action_mask"], loss_agg_mode=case["args"]["loss_agg_mode"]
+    )
+    (loss + 0.0 * inputs["entropy"].sum()).backward()
+
+    assert_golden(loss=loss, metrics=metrics, grad_entropy=inputs["entropy"].grad)
+
+
+def test_k2_of_a_difference_of_2_is_2():
+    kl = K2KLFn().calculate_kl(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]))
+
+    assert kl.item() == 2.0
+
+
+def test_as_a_loss_k2_adds_its_coefficient_times_its_value():
+    loss, metrics = K2KLFn(kl_coef=0.1).calculate_kl_loss(
+        torch.tensor([[-1.0, 1e30]]), torch.tensor([[-3.0, -1e30]]), torch.tensor([[1, 0]])
+    )
+
+    assert loss.item() == pytest.approx(0.2)
+    assert metrics == {"kl_loss": pytest.approx(2.0), "kl_coef": 0.1}
+
+
+def test_as_a_penalty_k2_lowers_the_reward_of_each_token():
+    row = Experience(tokens=[1, 2, 3], prompt_length=1, reward=1.0, logprobs=[-1.0, -1.0])
+    batch = ExperienceBatch.from_experiences([row])
+    batch["ref_logprob"] = torch.tensor([[-3.0, -1.0]])
+
+    batch, metrics = K2KLFn(kl_coef=0.1).apply_kl_penalty_to_reward(batch)
+
+    # k2 = 2 at the first token, 0 at the second, which carries the reward of 1
+    assert batch["token_level_rewards"].tolist() == [[pytest.approx(-0.2), 1.0]]
+    assert metrics == {"kl": pytest.approx(1.0), "kl_coef": 0.1}
+
+
+def test_an_adaptive_coefficient_needs_a_target():
+    with pytest.raises(ValueError, match="adaptive needs target_kl and horizon"):
+        K2KLFn(adaptive=True)
+
+
+def test_only_a_coefficient_that_is_not_0_needs_the_reference():
+    assert K2KLFn().needs_reference
+    assert not K2KLFn(kl_coef=0.0).needs_reference
+    assert not NoKLFn(kl_coef=0.1).needs_reference

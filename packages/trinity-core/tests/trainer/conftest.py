@@ -1,0 +1,89 @@
+"""A tiny model, experiences to train it on, and a trainer of a few words."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.trainer import TrainerConfig
+from trinity.common.experience import EID, Experience
+from trinity.trainer.torch_trainer import TorchTrainer
+from trinity_testing.tiny import make_tiny_model
+
+VOCAB = 384
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    return make_tiny_model(tmp_path_factory.mktemp("tiny"), vocab=VOCAB)
+
+
+@pytest.fixture
+def an_experience():
+    """Return a builder of rows whose tokens follow from a seed."""
+
+    def build(seed=0, *, prompt=4, response=5, reward=1.0, task=0, run=0, **values):
+        generator = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(3, VOCAB, (prompt + response,), generator=generator)
+        return Experience(
+            tokens=tokens, prompt_length=prompt, reward=reward, eid=EID(0, task, run), **values
+        )
+
+    return build
+
+
+@pytest.fixture
+def ragged(an_experience):
+    """Return two groups of four rows of many lengths, with a hole in some masks."""
+
+    def build(**values):
+        rows = []
+        for number in range(8):
+            response = (3, 9, 5, 7, 4, 8, 6, 2)[number]
+            mask = [True] * response
+            mask[1] = number % 3 != 0
+            row = an_experience(
+                number,
+                prompt=3 + number % 4,
+                response=response,
+                reward=float(number % 2) + 0.25 * (number == 3),
+                task=number // 4,
+                run=number % 4,
+                action_mask=mask,
+                logprobs=[-5.0 - 0.1 * number] * response,
+                **values,
+            )
+            rows.append(row)
+        return rows
+
+    return build
+
+
+@pytest.fixture
+def a_trainer(tiny):
+    """Return a builder of trainers; keywords are settings of ``algorithm`` and ``trainer``."""
+
+    def build(*, total_steps=10, lr=1e-3, trainer=None, model_path=tiny, **algorithm):
+        settings = {
+            "algorithm_type": "grpo",
+            "advantage_fn": "grpo",
+            "policy_loss_fn": "ppo",
+            "kl_loss_fn": "none",
+            "entropy_loss_fn": "none",
+            "optimizer": {"lr": lr, "weight_decay": 0.0},
+        }
+        config = SimpleNamespace(
+            algorithm=AlgorithmConfig(**(settings | algorithm)),
+            trainer=TrainerConfig(**({"max_token_len_per_gpu": 4096} | (trainer or {}))),
+            model=SimpleNamespace(trust_remote_code=False),
+        )
+        return TorchTrainer(config, model_path=str(model_path), total_steps=total_steps, seed=0)
+
+    return build

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from trinity.trainer.logprobs import score_tokens
+
+TARGETS = torch.tensor([0, 3, 2, 1, 3, 0, 2])
+
+
+def setting(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(7, 6, generator=generator, dtype=torch.float64).requires_grad_()
+    weight = torch.randn(5, 6, generator=generator, dtype=torch.float64).requires_grad_()
+    temperature = 0.5 + torch.rand(7, generator=generator, dtype=torch.float64)
+    return hidden, weight, temperature
+
+
+def scored(chunk_tokens, *, entropy=None):
+    hidden, weight, temperature = setting()
+    sizes = []
+
+    def head(chunk):
+        sizes.append(len(chunk))
+        return chunk @ weight.T
+
+    scores = score_tokens(
+        hidden, TARGETS, temperature, head=head, chunk_tokens=chunk_tokens, entropy=entropy
+    )
+    return scores, hidden, weight, sizes
+
+
+def test_two_logits_one_nat_apart_give_the_logistic_function():
+    # logits (1, 0) at temperature 0.5: softmax of (2, 0) = 1 / (1 + e^-2)
+    scores = score_tokens(
+        torch.tensor([[1.0, 0.0]]),
+        torch.tensor([0]),
+        torch.tensor([0.5]),
+        head=lambda hidden: hidden,
+        chunk_tokens=8,
+        entropy=False,
+    )
+    p = 1 / (1 + math.exp(-2))
+
+    assert scores.logprob_N.item() == pytest.approx(math.log(p))
+    assert scores.entropy_N.item() == pytest.approx(
+        -p * math.log(p) - (1 - p) * math.log(1 - p), abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 2, 3])
+def test_chunks_change_neither_scores_nor_gradients(chunk_tokens):
+    whole, hidden, weight, _ = scored(100, entropy=True)
+    cut, cut_hidden, cut_weight, _ = scored(chunk_tokens, entropy=True)
+
+    for scores in (whole, cut):
+        (scores.logprob_N.square().sum() + scores.entropy_N.square().sum()).backward()
+
+    torch.testing.assert_close(cut.logprob_N, whole.logprob_N)
+    torch.testing.assert_close(cut_hidden.grad, hidden.grad)
+    torch.testing.assert_close(cut_weight.grad, weight.grad)
+
+
+def test_logits_exist_for_no_more_tokens_than_a_chunk():
+    scores, _, _, sizes = scored(3)
+    scores.logprob_N.sum().backward()
+
+    assert sizes[:3] == [3, 3, 1]
+    assert sorted(sizes[3:]) == [1, 3, 3]  # again, for the gradient
+
+
+def test_entropy_that_is_only_measured_has_no_gradient():
+    scores, *_ = scored(3, entropy=False)
+
+    assert not scores.entropy_N.requires_grad
+    assert scores.logprob_N.requires_grad
+
+
+def test_entropy_that_nobody_asked_for_is_not_there():
+    assert scored(3)[0].entropy_N is None
