@@ -1,0 +1,1 @@
+"""The room where workflows run: tasks in, experiences out."""

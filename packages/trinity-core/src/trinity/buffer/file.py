@@ -1,0 +1,226 @@
+"""Experiences in a file: mode ``explore`` writes one, mode ``train`` reads one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.formatter import experience_of_row, is_stored_experience
+from trinity.buffer.rows import Rows, load_rows
+from trinity.common.experience import Experience
+from trinity.errors import BufferClosedError, DataError
+from trinity.extend import get_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.buffer.selectors import Selector
+    from trinity.common.config import ExperienceBufferConfig
+    from trinity.common.models.chat_format import ChatFormat
+
+__all__ = ["FileStorage"]
+
+SETTING = "buffer.trainer_input.experience_buffer.path"
+
+
+class FileStorage:
+    """Writes experiences as JSON lines, one whole step at a time; reads them, or supervised rows.
+
+    Args:
+        config: the section of the buffer: path, split, format, order.
+        path: the file or folder; None: what the section says.
+        chat_format: turns supervised rows into tokens; not needed for stored experiences.
+        total_epochs: how often all rows are given; None: without an end.
+    """
+
+    def __init__(
+        self,
+        config: ExperienceBufferConfig,
+        *,
+        path: Path | str | None = None,
+        chat_format: ChatFormat | None = None,
+        total_epochs: int | None = 1,
+    ) -> None:
+        self._config = config
+        self._path = str(path or config.path or "")
+        self._chat_format = chat_format
+        self._total_epochs = total_epochs
+        self._reader: _Reader | None = None
+        self._size: int | None = None  # bytes of whole steps; None: nothing was written yet
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Return how many experiences all epochs give."""
+        return len(self._opened().rows) * (self._total_epochs or 1)
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Append a step: all of it or nothing.
+
+        Raises:
+            BufferClosedError: the file was closed.
+            DataError: the file cannot be written; what it held before is unharmed.
+        """
+        if self._is_closed:
+            raise BufferClosedError(f"{self._path} is closed; no more can be written to it")
+        lines = "".join(json.dumps(e.to_dict()) + "\n" for e in experiences).encode()
+        path = Path(self._path)
+        size = self._whole_steps(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
+                _append(file, lines, after=size)
+        except OSError as e:
+            raise DataError(
+                f"{len(experiences)} experiences cannot be written to {path}: {e.strerror or e}. "
+                f"What it held is kept. Make room, or change {SETTING}."
+            ) from e
+        self._size = size + len(lines)
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return the next experiences, fewer only at the end of the last epoch.
+
+        Raises:
+            DataError: a row cannot be used.
+            StopIteration: all epochs are over.
+        """
+        reader = self._opened()
+        taken: list[Experience] = []
+        while len(taken) < count and not reader.is_done:
+            experience = reader.next_experience()
+            if experience.info.get("model_version", min_model_version) >= min_model_version:
+                taken.append(experience)
+        if not taken:
+            raise StopIteration
+        return taken
+
+    def available(self) -> int:
+        """Return how many experiences are left; 0 if the file is only written."""
+        return self._opened().num_left if Path(self._path).exists() or self._reader else 0
+
+    def waiting(self) -> list[Experience]:
+        """Return nothing: what is not read yet stands in the file."""
+        return []
+
+    def close(self) -> None:
+        """Take no more; what was written can be read."""
+        self._is_closed = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the file is written and read."""
+        return {
+            "size": self._size,
+            "position": self._reader.selector.position if self._reader else 0,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; what was written after it is written again."""
+        self._size = state["size"]
+        if state["position"]:
+            self._opened().selector.position = state["position"]
+
+    def _whole_steps(self, path: Path) -> int:
+        if self._size is None:
+            self._size = _size_of_whole_lines(path) if path.exists() else 0
+        return self._size
+
+    def _opened(self) -> _Reader:
+        if self._reader is None:
+            rows = load_rows(
+                self._path,
+                split=self._config.split,
+                subset_name=self._config.subset_name,
+                setting=SETTING,
+            )
+            self._reader = _Reader(
+                rows,
+                config=self._config,
+                chat_format=self._chat_format,
+                total_epochs=self._total_epochs,
+            )
+        return self._reader
+
+
+class _Reader:
+    """Gives the experience of each row, in the selector's order."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        *,
+        config: ExperienceBufferConfig,
+        chat_format: ChatFormat | None,
+        total_epochs: int | None,
+    ) -> None:
+        self.rows = rows
+        self.selector = _selector(len(rows), config=config)
+        self._keys = config.format
+        self._chat_format = _with_template(chat_format, config.format.chat_template)
+        self._end = None if total_epochs is None else len(rows) * total_epochs
+
+    @property
+    def num_left(self) -> int:
+        """Return how many experiences are left; without an end, those of the epoch."""
+        end = self._end
+        if end is None:
+            return len(self.rows) - self.selector.position % len(self.rows)
+        return end - self.selector.position
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all epochs are over."""
+        return self.num_left <= 0
+
+    def next_experience(self) -> Experience:
+        """Return the experience of the next row."""
+        (number,) = self.selector.get_indices(1)
+        row, origin = self.rows[number], str(self.rows.origin(number))
+        if is_stored_experience(row):
+            return _stored(row, origin=origin)
+        if self._chat_format is None:
+            raise DataError(
+                f"{origin}, is no stored experience, and there is no model whose chat format could "
+                f"turn it into tokens. Set model.model_path."
+            )
+        return experience_of_row(row, chat_format=self._chat_format, keys=self._keys, origin=origin)
+
+
+def _stored(row: dict[str, Any], *, origin: str) -> Experience:
+    try:
+        return Experience.from_dict(row)
+    except (TypeError, ValueError) as e:
+        raise DataError(f"{origin}, is no whole experience: {e}. Remove the row.") from e
+
+
+def _selector(num_rows: int, *, config: ExperienceBufferConfig) -> Selector:
+    chosen = config.data_selector
+    cls = get_manager().load("task_selector", chosen.selector_type or "sequential")
+    seed = {} if chosen.seed is None else {"seed": chosen.seed}
+    selector: Selector = cls(num_rows, **seed, **chosen.kwargs)
+    return selector
+
+
+def _with_template(chat_format: ChatFormat | None, template: str | None) -> ChatFormat | None:
+    if chat_format is None or template is None:
+        return chat_format
+    return type(chat_format)(chat_format.tokenizer, chat_template=template)
+
+
+def _append(file: Any, lines: bytes, *, after: int) -> None:  # Any: an unbuffered binary file
+    """Write the lines at a place; on an error cut the file back to it."""
+    file.truncate(after)
+    file.seek(after)
+    written = 0
+    try:
+        while written < len(lines):
+            written += file.write(lines[written:])
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(after)
+        raise
+
+
+def _size_of_whole_lines(path: Path) -> int:
+    """Return the size of the file up to the end of its last whole line."""
+    return path.read_bytes().rfind(b"\n") + 1

@@ -1,0 +1,177 @@
+"""A row of supervised data becomes an experience.
+
+    plaintext   {prompt_key: "1+1=", response_key: "2"}          prompt | response
+    messages    {messages_key: [user, assistant, user, assistant]}   all but the last | the last
+    ... with enable_concatenated_multi_turn          the first question | the rest; assistant
+                                                     tokens are trained on, the others masked
+
+Prompt and responses are tokenised apart, as they are when the model answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.experience import Experience
+from trinity.common.workflows.task import no_such_key
+from trinity.errors import DataError, NotSupportedYetError
+
+if TYPE_CHECKING:
+    from trinity.common.config import FormatConfig
+    from trinity.common.models.chat_format import ChatFormat
+
+__all__ = ["experience_of_row", "is_stored_experience"]
+
+Messages = list[dict[str, Any]]  # Any: the chat format of the data
+Row = dict[str, Any]
+
+
+def is_stored_experience(row: Row) -> bool:
+    """Return whether the row was written from an experience."""
+    return {"tokens", "prompt_length"} <= row.keys()
+
+
+def experience_of_row(
+    row: Row, *, chat_format: ChatFormat, keys: FormatConfig, origin: str
+) -> Experience:
+    """Return the experience of a supervised row.
+
+    Raises:
+        DataError: the row lacks a key, holds no answer, or its turns cannot be told apart.
+    """
+    if keys.prompt_type == "chatpair" or {keys.chosen_key, keys.rejected_key} <= row.keys():
+        raise NotSupportedYetError(
+            f"{origin}, is a preference pair; training on pairs is not supported yet. "
+            f"Give rows of prompt and response, or of messages."
+        )
+    messages = _messages_of_row(row, keys=keys, origin=origin)
+    tools = _tools_of_row(row, keys=keys)
+    spans = _Spans(chat_format, tools=tools, enable_thinking=keys.enable_thinking, origin=origin)
+    if keys.enable_concatenated_multi_turn:
+        spans.add_each_answer(messages)
+    else:
+        spans.add_answer(messages[:-1], messages[-1])
+    experience = spans.experience()
+    experience.messages, experience.tools = messages, tools
+    return experience
+
+
+class _Spans:
+    """Token ids of a conversation as far as it was added, with who chose them."""
+
+    def __init__(
+        self, chat_format: ChatFormat, *, tools: Any, enable_thinking: bool | None, origin: str
+    ) -> None:
+        self._format = chat_format
+        self._tools = tools
+        self._enable_thinking = enable_thinking
+        self._origin = origin
+        self._text = ""
+        self._tokens: list[int] = []
+        self._mask: list[bool] = []
+        self._texts: tuple[str, str] = ("", "")
+
+    def add_each_answer(self, messages: Messages) -> None:
+        """Add the conversation up to its last answer."""
+        for place, message in enumerate(messages):
+            if message["role"] == "assistant":
+                self.add_answer(messages[:place], message)
+
+    def add_answer(self, before: Messages, answer: dict[str, Any]) -> None:
+        """Add what stands before an answer, and the answer up to its end-of-turn token."""
+        asked = self._render(before, is_open=True)
+        whole = self._render([*before, answer], is_open=False)
+        self._add(self._rest(asked, done=self._text), is_chosen=False)
+        answered = self._up_to_end(self._rest(whole, done=asked))
+        self._add(answered, is_chosen=True)
+        self._text = asked + answered
+        self._texts = (asked, answered)
+
+    def experience(self) -> Experience:
+        """Return the experience; its prompt ends before the first token of an answer."""
+        if True not in self._mask[1:]:
+            raise DataError(f"{self._origin}, holds no answer to learn. Remove the row.")
+        prompt_length = self._mask.index(True)
+        return Experience(
+            tokens=self._tokens,  # type: ignore[arg-type] # a list becomes a tensor
+            prompt_length=prompt_length,
+            action_mask=self._mask[prompt_length:],  # type: ignore[arg-type]
+            prompt_text=self._texts[0],
+            response_text=self._texts[1],
+        )
+
+    def _render(self, messages: Messages, *, is_open: bool) -> str:
+        return self._format.render(
+            messages,
+            tools=self._tools,
+            add_generation_prompt=is_open,
+            enable_thinking=self._enable_thinking,
+        )
+
+    def _rest(self, text: str, *, done: str) -> str:
+        if not text.startswith(done):
+            raise DataError(
+                f"{self._origin}: the chat template writes earlier turns differently once later "
+                f"ones follow, so the turns cannot be told apart. Set "
+                f"format.enable_concatenated_multi_turn to false, or give a "
+                f"model.custom_chat_template that keeps them."
+            )
+        return text[len(done) :]
+
+    def _up_to_end(self, text: str) -> str:
+        """Return the answer with its end token; a template's line break after it is not sampled."""
+        end = self._format.decode(self._format.eos_token_ids, skip_special_tokens=False)
+        place = text.rfind(end) if end else -1
+        return text.rstrip() if place < 0 else text[: place + len(end)]
+
+    def _add(self, text: str, *, is_chosen: bool) -> None:
+        tokens = self._format.encode(text)
+        self._tokens.extend(tokens)
+        self._mask.extend([is_chosen] * len(tokens))
+
+
+def _messages_of_row(row: Row, *, keys: FormatConfig, origin: str) -> Messages:
+    if keys.prompt_type == "messages" and keys.messages_key in row:
+        messages = _as_messages(_loaded(row[keys.messages_key]), role="user")
+    else:
+        messages = _messages_of_texts(row, keys=keys, origin=origin)
+    system = row.get(keys.system_prompt_key) if keys.system_prompt_key else keys.system_prompt
+    if system and messages and messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": system}, *messages]
+    if len(messages) < 2 or messages[-1]["role"] != "assistant":
+        raise DataError(
+            f"{origin}, does not end with an answer of the assistant. Correct or remove the row."
+        )
+    return messages
+
+
+def _messages_of_texts(row: Row, *, keys: FormatConfig, origin: str) -> Messages:
+    for name in ("prompt_key", "response_key"):
+        if getattr(keys, name) not in row:
+            wanted = "messages_key" if keys.prompt_type == "messages" else name
+            key = getattr(keys, wanted)
+            raise DataError(no_such_key(origin, key=key, row=row, setting=wanted))
+    prompt, response = _loaded(row[keys.prompt_key]), _loaded(row[keys.response_key])
+    return [*_as_messages(prompt, role="user"), *_as_messages(response, role="assistant")]
+
+
+def _as_messages(value: Any, *, role: str) -> Messages:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [dict(message) for message in value]
+    return [{"role": role, "content": str(value)}]
+
+
+def _tools_of_row(row: Row, *, keys: FormatConfig) -> Any:
+    return _loaded(row.get(keys.tools_key)) or None
+
+
+def _loaded(value: Any) -> Any:
+    """Return what a text holds as json where it is a list, as datasets store nested columns."""
+    if isinstance(value, str) and value.lstrip().startswith("[{"):
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError:
+            return value
+    return value

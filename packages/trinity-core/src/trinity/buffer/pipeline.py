@@ -1,0 +1,88 @@
+"""From the explorer's experiences to the buffer: operators, advantages of groups, the write."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from trinity.algorithm.advantage_fn.base import apply_advantage
+from trinity.common.batch import ExperienceBatch
+from trinity.common.metrics import Metrics, with_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.algorithm.advantage_fn import AdvantageFn
+    from trinity.common.experience import Experience
+    from trinity.common.ports import ExperienceSink
+
+__all__ = ["ExperiencePipeline"]
+
+
+class Operator(Protocol):
+    """Filters or changes experiences."""
+
+    def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+        """Return the experiences that go on, and metrics."""
+
+    def close(self) -> None:
+        """Free what the operator holds."""
+
+
+class ExperiencePipeline:
+    """What happens to the experiences of an explore step before the trainer sees them.
+
+    Args:
+        operators: applied in order.
+        advantage_fn: computes advantages of whole groups; None: the trainer does, or nobody.
+        sink: where the experiences go.
+        input_sink: also gets what the workflows returned, before the operators; None: nobody.
+    """
+
+    def __init__(
+        self,
+        operators: Sequence[Operator],
+        advantage_fn: AdvantageFn | None,
+        sink: ExperienceSink,
+        *,
+        input_sink: ExperienceSink | None = None,
+    ) -> None:
+        self._operators = list(operators)
+        self._advantage_fn = advantage_fn
+        self._sink = sink
+        self._input_sink = input_sink
+
+    def process(self, exps: list[Experience]) -> Metrics:
+        """Write what the operators leave; return their metrics and how many were written.
+
+        Raises:
+            BufferClosedError: the sink was closed.
+        """
+        metrics: Metrics = {"experience_pipeline/num_read": float(len(exps))}
+        if self._input_sink is not None:
+            self._input_sink.write(exps)
+        for operator in self._operators:
+            exps, own = operator.process(exps)
+            metrics |= with_prefix("experience_pipeline", own)
+        exps, own = self._with_advantages(exps)
+        began = time.perf_counter()
+        self._sink.write(exps)
+        return {
+            **metrics,
+            **own,
+            "experience_pipeline/num_written": float(len(exps)),
+            "time/write_s": time.perf_counter() - began,
+        }
+
+    def close(self) -> None:
+        """Close the operators; safe to call twice."""
+        while self._operators:
+            self._operators.pop().close()
+
+    def _with_advantages(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+        if self._advantage_fn is None or not exps:
+            return exps, {}
+        began = time.perf_counter()
+        batch, own = apply_advantage(self._advantage_fn, ExperienceBatch.from_experiences(exps))
+        metrics = {name: float(value) for name, value in own.items()}
+        return batch.write_back(), {**metrics, "time/advantage_s": time.perf_counter() - began}

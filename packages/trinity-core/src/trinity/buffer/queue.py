@@ -1,0 +1,166 @@
+"""The buffer in memory between exploring and training.
+
+explorer --write()--> [ batch batch batch ] --read()--> trainer
+                         ^ full: waits         ^ too few: waits, and leaves all in place
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import BufferClosedError, NotSupportedYetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trinity.common.config import ExperienceBufferConfig
+    from trinity.common.experience import Experience
+
+__all__ = ["QueueStorage"]
+
+
+class QueueStorage:
+    """First in, first out. Any number of threads may write and read.
+
+    ``capacity`` counts written batches, as published. A writer never waits for a reader that waits
+    for more than the capacity holds.
+
+    Args:
+        config: the section of the buffer: name, capacity and how long a writer may wait.
+        path: not used; a queue is in memory.
+        chat_format: not used; a queue holds experiences, no rows.
+        total_epochs: not used; a queue gives each experience once.
+    """
+
+    def __init__(
+        self,
+        config: ExperienceBufferConfig,
+        *,
+        path: Path | None = None,
+        chat_format: object = None,
+        total_epochs: int | None = 1,
+    ) -> None:
+        if config.replay_buffer.enable:
+            raise NotSupportedYetError(
+                "buffer.trainer_input.experience_buffer.replay_buffer.enable is not supported yet. "
+                "Leave it out: experiences are read in the order in which they were made."
+            )
+        self.name = config.name or "experience_buffer"
+        self._capacity = config.capacity
+        self._write_timeout_s = config.max_read_timeout
+        self._batches: deque[deque[Experience]] = deque()
+        self._changed = threading.Condition()
+        self._wanted = 0  # what the reader that waits asked for
+        self._is_closed = False
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store one batch; wait while the queue is full.
+
+        Raises:
+            BufferClosedError: the queue was closed, before or while this waited.
+            TimeoutError: nothing was read for ``max_read_timeout`` seconds; nothing was stored.
+        """
+        if not experiences:
+            return
+        with self._changed:
+            has_room = self._changed.wait_for(
+                lambda: self._is_closed or self._has_room(), timeout=self._write_timeout_s
+            )
+            if self._is_closed:
+                raise BufferClosedError(f"{self.name} is closed; no more can be written to it")
+            if not has_room:
+                raise TimeoutError(
+                    f"{self.name} was full ({self._capacity} batches) for "
+                    f"{self._write_timeout_s:.0f} s; does the trainer read? Raise its capacity or "
+                    f"max_read_timeout if a train step takes that long."
+                )
+            self._batches.append(deque(experiences))
+            self._changed.notify_all()
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return the oldest experiences; those of older models are dropped.
+
+        Raises:
+            TimeoutError: too few came in time; all that did stay in the queue.
+            StopIteration: the queue was closed and is empty.
+        """
+        limit = time.monotonic() + timeout_s
+        with self._changed:
+            try:
+                while not self._has(count, min_model_version) and not self._is_closed:
+                    self._wanted = count
+                    self._changed.notify_all()
+                    left = limit - time.monotonic()
+                    if left <= 0 or not self._changed.wait(left):
+                        raise TimeoutError(self._too_few(count, timeout_s))
+            finally:
+                self._wanted = 0
+            experiences = self._take(count)
+            self._changed.notify_all()
+        if not experiences:
+            raise StopIteration
+        for experience in experiences:
+            experience.info["use_count"] = experience.info.get("use_count", 0) + 1
+        return experiences
+
+    def available(self) -> int:
+        """Return how many experiences can be read without waiting."""
+        with self._changed:
+            return self._count()
+
+    def waiting(self) -> list[Experience]:
+        """Return what was written and not read, without taking it."""
+        with self._changed:
+            return [experience for batch in self._batches for experience in batch]
+
+    def close(self) -> None:
+        """Take no more; what is held can still be read. Waiting writers and readers go on."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: a checkpoint holds the experiences that ``waiting`` gives."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state; the experiences are written again."""
+
+    def _has_room(self) -> bool:
+        return len(self._batches) < self._capacity or self._count() < self._wanted
+
+    def _has(self, count: int, min_model_version: int) -> bool:
+        if min_model_version > 0:
+            self._drop_older(min_model_version)
+        return self._count() >= count
+
+    def _drop_older(self, min_model_version: int) -> None:
+        kept = [
+            deque(e for e in batch if e.info.get("model_version", 0) >= min_model_version)
+            for batch in self._batches
+        ]
+        if sum(map(len, kept)) < self._count():
+            self._batches = deque(batch for batch in kept if batch)
+            self._changed.notify_all()
+
+    def _take(self, count: int) -> list[Experience]:
+        taken: list[Experience] = []
+        while self._batches and len(taken) < count:
+            taken.append(self._batches[0].popleft())
+            if not self._batches[0]:
+                self._batches.popleft()
+        return taken
+
+    def _count(self) -> int:
+        return sum(map(len, self._batches))
+
+    def _too_few(self, count: int, timeout_s: float) -> str:
+        return (
+            f"{self.name} holds {self._count()} of the {count} experiences that were asked for, "
+            f"after {timeout_s:.0f} s. They stay there. Does the explorer still run? Raise "
+            f"buffer.trainer_input.experience_buffer.max_read_timeout if its steps are slow."
+        )

@@ -1,0 +1,75 @@
+"""The order in which the rows of a taskset are taken."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Selector", "SequentialSelector", "ShuffleSelector"]
+
+
+class Selector(ABC):
+    """Gives row numbers, without an end: each epoch gives every row once.
+
+    Args:
+        num_rows: how many rows there are.
+        seed: seed of the order.
+    """
+
+    def __init__(self, num_rows: int, *, seed: int = 42) -> None:
+        self.num_rows = num_rows
+        self.seed = seed
+        self.position = 0
+
+    @abstractmethod
+    def order(self, epoch: int) -> Sequence[int]:
+        """Return the row numbers of an epoch, each once."""
+
+    def get_indices(self, count: int) -> list[int]:
+        """Return the next row numbers."""
+        taken: list[int] = []
+        while len(taken) < count:
+            epoch, start = divmod(self.position, self.num_rows)
+            rows = self.order(epoch)[start : start + count - len(taken)]
+            self.position += len(rows)
+            taken.extend(rows)
+        return taken
+
+    def feedback(self, indices: list[int], values: list[float]) -> None:  # noqa: B027
+        """Take note of how the tasks of these rows went; most orders do not care."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+        self.position = state["position"]
+
+
+class SequentialSelector(Selector):
+    """As the rows stand in the file."""
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """Return 0, 1, 2, ..."""
+        return range(self.num_rows)
+
+
+class ShuffleSelector(Selector):
+    """In another order each epoch, a function of seed and epoch."""
+
+    def __init__(self, num_rows: int, *, seed: int = 42) -> None:
+        super().__init__(num_rows, seed=seed)
+        self._kept: tuple[int, list[int]] = (-1, [])
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """Return a permutation of the rows."""
+        if self._kept[0] != epoch:
+            generator = np.random.default_rng(self.seed + epoch)
+            self._kept = (epoch, generator.permutation(self.num_rows).tolist())
+        return self._kept[1]

@@ -1,0 +1,137 @@
+"""The tasks of a run, in order: the rows of all training tasksets, epoch after epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trinity.buffer.taskset import Taskset
+from trinity.extend import get_manager
+
+if TYPE_CHECKING:
+    from trinity.buffer.selectors import Selector
+    from trinity.common.config import Config, TasksetConfig
+    from trinity.common.workflows import Task
+
+__all__ = ["TaskSource", "build_evaluation_sets"]
+
+
+class TaskSource:
+    """Gives the training tasks of a resolved configuration.
+
+    Several tasksets are mixed by a permutation that is a function of seed and epoch; each gives its
+    rows in the order of its own selector.
+
+    Raises:
+        DataError: a dataset cannot be read.
+    """
+
+    def __init__(self, config: Config) -> None:
+        sections = training_sections(config)
+        single = len(sections) == 1 and config.buffer.explorer_input.taskset is not None
+        self.tasksets = [
+            Taskset(
+                section,
+                repeat_times=config.algorithm.repeat_times or 1,
+                taskset_id=number,
+                setting=f"buffer.explorer_input.{'taskset' if single else f'tasksets[{number}]'}",
+            )
+            for number, section in enumerate(sections)
+        ]
+        self._selectors = [
+            _selector(taskset, default_seed=config.seed) for taskset in self.tasksets
+        ]
+        self._seed = config.seed
+        self._batch_size = config.buffer.batch_size
+        self._total_steps = config.buffer.total_steps
+        self._num_tasks = len(self) * config.buffer.total_epochs
+        self._position = 0
+        self._kept: tuple[int, list[int]] = (-1, [])
+
+    def __len__(self) -> int:
+        """Return the number of tasks of one epoch."""
+        return sum(len(taskset) for taskset in self.tasksets)
+
+    @property
+    def num_steps(self) -> int:
+        """Return the explore steps of the run; a last short one counts."""
+        if self._total_steps is not None:
+            return self._total_steps
+        return -(-self._num_tasks // self._batch_size)
+
+    def read(self, count: int) -> list[Task]:
+        """Return the next tasks, fewer only at the end of the last epoch.
+
+        With ``buffer.total_steps`` there is no last epoch.
+
+        Raises:
+            StopIteration: all epochs are over.
+        """
+        if self._total_steps is None:
+            count = min(count, self._num_tasks - self._position)
+            if count <= 0:
+                raise StopIteration
+        return [self._next() for _ in range(count)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epochs, and that of each selector."""
+        return {
+            "position": self._position,
+            "selectors": [selector.state_dict() for selector in self._selectors],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+        self._position = state["position"]
+        for selector, own in zip(self._selectors, state["selectors"], strict=True):
+            selector.load_state_dict(own)
+
+    def _next(self) -> Task:
+        epoch, place = divmod(self._position, len(self))
+        self._position += 1
+        number = self._mix(epoch)[place]
+        (row,) = self._selectors[number].get_indices(1)
+        return self.tasksets[number].task(row)
+
+    def _mix(self, epoch: int) -> list[int]:
+        """Return which taskset each task of the epoch is of."""
+        if self._kept[0] != epoch:
+            numbers = np.repeat(np.arange(len(self.tasksets)), [len(t) for t in self.tasksets])
+            mixed = np.random.default_rng(self._seed + epoch).permutation(numbers)
+            self._kept = (epoch, mixed.tolist())
+        return self._kept[1]
+
+
+def build_evaluation_sets(config: Config) -> list[Taskset]:
+    """Return the evaluation tasksets of a resolved configuration.
+
+    Raises:
+        DataError: a dataset cannot be read.
+    """
+    return [
+        Taskset(
+            section,
+            is_eval=True,
+            taskset_id=number,
+            setting=f"buffer.explorer_input.eval_tasksets[{number}]",
+        )
+        for number, section in enumerate(config.buffer.explorer_input.eval_tasksets)
+    ]
+
+
+def training_sections(config: Config) -> list[TasksetConfig]:
+    """Return the sections of the training tasksets, the single one folded in."""
+    given = config.buffer.explorer_input
+    sections = list(given.tasksets)
+    if given.taskset is not None and given.taskset not in sections:
+        sections.insert(0, given.taskset)
+    return sections
+
+
+def _selector(taskset: Taskset, *, default_seed: int) -> Selector:
+    chosen = taskset.config.data_selector
+    cls = get_manager().load("task_selector", chosen.selector_type or "sequential")
+    seed = default_seed if chosen.seed is None else chosen.seed
+    selector: Selector = cls(len(taskset), seed=seed, **chosen.kwargs)
+    return selector

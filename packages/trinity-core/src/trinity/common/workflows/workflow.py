@@ -1,0 +1,153 @@
+"""The contract of a workflow: let the model act on a task, return experiences."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trinity.extend import Registry
+
+if TYPE_CHECKING:
+    from trinity.common.experience import Experience
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.workflows.math import MathWorkflow
+    from trinity.common.workflows.simple import SimpleWorkflow
+    from trinity.common.workflows.task import Task
+
+__all__ = ["WORKFLOWS", "MathWorkflow", "SimpleWorkflow", "Task", "Workflow"]
+
+WORKFLOWS: Registry = Registry("workflows", kind="workflow")
+
+_OLDER_ORDER = ("model", "task", "auxiliary_models")
+_MISSING = object()
+
+
+class Workflow(ABC):
+    """Makes one run (or, with ``can_repeat``, a group of runs) of a task.
+
+    A subclass defines ``run``, or ``run_async`` where it awaits.
+
+    Class attributes:
+        can_reset: an instance may be given another task by ``reset`` instead of being built anew.
+        can_repeat: one call makes all runs of the group by asking the model for ``repeat_times``
+            samples. Any other workflow is called once a run and sees ``repeat_times`` 1.
+        is_async: the explorer awaits ``run_async``; follows from which of the two is defined.
+
+    Attributes:
+        task, model, auxiliary_models: what it was built with.
+        repeat_times: how many runs this call is to make.
+        run_id_base: the number of the first of them.
+        logger: named after the class's module.
+    """
+
+    can_reset: ClassVar[bool] = False
+    can_repeat: ClassVar[bool] = False
+    is_async: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        defined = cls.__dict__
+        if "run_async" in defined and "run" not in defined:
+            cls.run = _run_by_awaiting  # type: ignore[method-assign]
+            cls.is_async = defined.get("is_async", True)
+        elif "run" in defined and "run_async" not in defined:
+            cls.is_async = defined.get("is_async", False)
+
+    def __init__(
+        self,
+        *older: Any,
+        task: Task = _MISSING,  # type: ignore[assignment]
+        model: ModelWrapper = _MISSING,  # type: ignore[assignment]
+        auxiliary_models: list[Any] | None = None,
+    ) -> None:
+        """Take ``task``, ``model`` and ``auxiliary_models`` by keyword.
+
+        The older positional order ``(model, task, auxiliary_models)`` still works.
+        """
+        given: dict[str, Any] = {"task": task, "model": model, "auxiliary_models": auxiliary_models}
+        if older:
+            given |= _from_older_order(type(self), older, given)
+        missing = [name for name in ("task", "model") if given[name] is _MISSING]
+        if missing:
+            raise TypeError(f"{type(self).__name__} is missing the keyword {' and '.join(missing)}")
+        self.task: Task = given["task"]
+        self.model: ModelWrapper = given["model"]
+        self.auxiliary_models: list[Any] | None = given["auxiliary_models"]
+        self.repeat_times = getattr(self.task, "repeat_times", 1) or 1
+        self.run_id_base = 0
+        self.logger = logging.getLogger(type(self).__module__)
+
+    @abstractmethod
+    def run(self) -> list[Experience]:
+        """Return the experiences of the run."""
+
+    async def run_async(self) -> list[Experience]:
+        """Return the experiences of the run; used when ``is_async``."""
+        return await asyncio.to_thread(self.run)
+
+    def resettable(self) -> bool:
+        """Return whether ``reset`` may be used; ``can_reset`` unless overridden."""
+        return self.can_reset
+
+    def reset(self, task: Task) -> None:
+        """Become what a new instance for ``task`` would be."""
+        self.task = task
+
+    def set_repeat_times(self, repeat_times: int, run_id_base: int) -> None:
+        """Note how many runs the next call makes, and the number of the first."""
+        self.repeat_times = repeat_times
+        self.run_id_base = run_id_base
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Free what the instance holds; it is not used again."""
+
+
+def _from_older_order(
+    cls: type[Workflow], older: tuple[Any, ...], given: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the attributes of a positional call, after one warning for each class."""
+    from trinity.common.workflows.task import Task
+
+    if len(older) > len(_OLDER_ORDER) or isinstance(older[0], Task):
+        raise TypeError(
+            f"{cls.__name__} must call super().__init__(task=task, model=model, "
+            f"auxiliary_models=auxiliary_models)"
+        )
+    named = dict(zip(_OLDER_ORDER, older, strict=False))
+    twice = [name for name in named if given[name] not in {_MISSING, None}]
+    if twice:
+        raise TypeError(f"{cls.__name__} got {' and '.join(twice)} twice")
+    if "_has_warned" not in cls.__dict__:
+        cls._has_warned = True  # type: ignore[attr-defined]
+        warnings.warn(
+            f"{cls.__name__} calls super().__init__(model, task, auxiliary_models); write "
+            f"super().__init__(task=task, model=model, auxiliary_models=auxiliary_models). "
+            f"The positional order goes in 1.0.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    return named
+
+
+def _run_by_awaiting(self: Workflow) -> list[Experience]:
+    """Return the experiences of ``run_async``, for a caller without an event loop."""
+    return asyncio.run(self.run_async())
+
+
+def __getattr__(name: str) -> Any:  # Any: a module attribute
+    if name == "Task":
+        from trinity.common.workflows.task import Task
+
+        return Task
+    if name == "SimpleWorkflow":
+        from trinity.common.workflows.simple import SimpleWorkflow
+
+        return SimpleWorkflow
+    if name == "MathWorkflow":
+        from trinity.common.workflows.math import MathWorkflow
+
+        return MathWorkflow
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,85 @@
+"""The metrics of evaluations: ``eval/<taskset>/<metric>/mean@k``."""
+
+from __future__ import annotations
+
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trinity.common.metrics import Metrics
+    from trinity.explorer.order import RunResult
+
+__all__ = ["evaluation_metrics", "run_metrics"]
+
+
+_DETAILS = {"mean": fmean, "std": pstdev, "max": max, "min": min}
+
+
+def evaluation_metrics(
+    results: Sequence[RunResult], *, prefix: str, repeat_times: int, is_detailed: bool = False
+) -> Metrics:
+    """Return the statistics of each metric over the k runs of a task, averaged over the tasks.
+
+    ``mean@k``; with k > 1 also ``std@k`` (of the population), ``best@k`` and ``worst@k``. A failed
+    run has no metrics: it is left out and counted in ``failed_runs``. With ``is_detailed`` also
+    ``mean``, ``std``, ``max`` and ``min`` over all runs.
+    """
+    metrics: Metrics = {
+        f"{prefix}/failed_runs": float(sum(r.failure is not None for r in results)),
+        f"{prefix}/num_tasks": float(len({r.order.key.task for r in results})),
+    }
+    for name, by_task in _by_metric_and_task(results).items():
+        for statistic, value in _statistics(by_task.values(), repeat_times=repeat_times).items():
+            metrics[f"{prefix}/{name}/{statistic}@{repeat_times}"] = value
+        if is_detailed:
+            runs = [value for values in by_task.values() for value in values]
+            for label, function in _DETAILS.items():
+                metrics[f"{prefix}/{name}/{label}"] = function(runs)
+    return metrics
+
+
+def run_metrics(result: RunResult) -> list[dict[str, float]]:
+    """Return the metrics of each run of a result: of several steps, the last that names one.
+
+    >>> from trinity.common.experience import Experience
+    >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
+    >>> from trinity.explorer.order import RunResult
+    >>> run_metrics(RunResult(order=None, experiences=exps))[0]["turns"]
+    4.0
+    """
+    by_run: dict[int, dict[str, float]] = {}
+    for experience in result.experiences:
+        row = by_run.setdefault(experience.eid.run, {})
+        row |= {name: float(value) for name, value in experience.metrics.items()}
+        if experience.reward is not None:
+            row["reward"] = float(experience.reward)
+        row["response_length"] = float(experience.response_length)
+        row["prompt_length"] = float(experience.prompt_length)
+        is_cut = experience.truncate_status is not None
+        row["truncated"] = max(row.get("truncated", 0.0), float(is_cut))
+    for row in by_run.values():
+        row["time/run_execution"] = result.duration_s
+    return list(by_run.values())
+
+
+def _by_metric_and_task(results: Iterable[RunResult]) -> dict[str, dict[int, list[float]]]:
+    collected: dict[str, dict[int, list[float]]] = {}
+    for result in results:
+        for row in run_metrics(result):
+            for name, value in row.items():
+                collected.setdefault(name, {}).setdefault(result.order.key.task, []).append(value)
+    return collected
+
+
+def _statistics(tasks: Iterable[Sequence[float]], *, repeat_times: int) -> Mapping[str, float]:
+    groups = list(tasks)
+    if repeat_times == 1:
+        return {"mean": fmean(map(fmean, groups))}
+    return {
+        "mean": fmean(map(fmean, groups)),
+        "std": fmean(map(pstdev, groups)),
+        "best": fmean(map(max, groups)),
+        "worst": fmean(map(min, groups)),
+    }

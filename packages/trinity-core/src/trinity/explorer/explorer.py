@@ -1,0 +1,234 @@
+"""One explore step: tasks are run, groups are kept or dropped, experiences go on.
+
+TaskReader --tasks--> orders --> results --groups--> experiences --pipeline--> buffer
+                         ^          |
+                         +----------+ further tasks, for groups that were dropped
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.metrics import Metrics, aggregate
+from trinity.common.ports import RunKey
+from trinity.explorer.evaluation import evaluation_metrics, run_metrics
+from trinity.explorer.groups import check_failures, experiences_of, kept_groups
+from trinity.explorer.order import RunResult, by_order, orders_of
+from trinity.explorer.runner import Runner
+from trinity.explorer.scheduler import Limits, Scheduler
+from trinity.explorer.threads import EventLoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.common.config import Config
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.outcome import RunFailure
+    from trinity.common.ports import EvaluationSet, ExperienceProcessor, RolloutEngine, TaskReader
+    from trinity.common.workflows import Task
+
+__all__ = ["ExploreResult", "Explorer"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExploreResult:
+    """What an explore step gave."""
+
+    metrics: Metrics
+    num_experiences: int  # that were written to the buffer
+    failures: tuple[RunFailure, ...] = ()
+
+
+class Explorer:
+    """Runs workflows on the tasks of each step.
+
+    Args:
+        config: a resolved configuration.
+        tasks: the training tasks; None in mode ``bench``, which only evaluates.
+        evaluation_sets: the evaluation tasks.
+        engines: the rollout engines, copies of one model.
+        model: a wrapper of the first engine; each run gets one of its own.
+        pipeline: takes the experiences; None with ``tasks``.
+        auxiliary_models: handed to every workflow.
+    """
+
+    def __init__(  # noqa: PLR0913 - the runtime introduces the rooms to each other here
+        self,
+        config: Config,
+        *,
+        tasks: TaskReader | None,
+        evaluation_sets: Sequence[EvaluationSet] = (),
+        engines: Sequence[RolloutEngine],
+        model: ModelWrapper,
+        pipeline: ExperienceProcessor | None,
+        auxiliary_models: Sequence[Any] = (),
+    ) -> None:
+        self._config = config.explorer
+        self._is_detailed = config.monitor.detailed_stats
+        self._batch_size = config.buffer.batch_size
+        self._tasks = tasks
+        self._evaluation_sets = list(evaluation_sets)
+        self._engines = list(engines)
+        self._pipeline = pipeline
+        loop = EventLoopThread()
+        self._runners = [
+            Runner(
+                model.for_run(RunKey(), engine=engine),
+                auxiliary_models=auxiliary_models,
+                loop=loop,
+            )
+            for engine in engines
+        ]
+        self._scheduler = Scheduler(
+            self._runners, engines=self._engines, loop=loop, limits=_limits(config)
+        )
+
+    def explore_step(self, step: int) -> ExploreResult:
+        """Run the tasks of a step and hand on what they give.
+
+        Raises:
+            StopIteration: there are no more tasks.
+            RunFailedError: too many runs failed.
+            TrinityError: what no run would be spared: a wrong name, a row without its key.
+        """
+        if self._tasks is None or self._pipeline is None:
+            raise ValueError("an explorer without tasks and pipeline can only evaluate")
+        began, busy_s = time.perf_counter(), self._busy_s()
+        results = self._results_of_step(self._tasks.read(self._batch_size), batch=str(step))
+        kept = kept_groups(results)
+        experiences = experiences_of(kept.results)
+        run_s = time.perf_counter() - began
+        processed = self._pipeline.process(experiences)
+        engine_s = self._busy_s() - busy_s
+        metrics = {
+            **aggregate([row for r in kept.results for row in run_metrics(r)], prefix="rollout"),
+            **_counts(results),
+            "rollout/dropped_groups": float(kept.num_dropped_groups),
+            "rollout/hung_threads": float(self._scheduler.num_hung),
+            "time/engine_s": engine_s,
+            "time/workflow_s": max(0.0, run_s - engine_s),
+            **processed,
+        }
+        return ExploreResult(
+            metrics=metrics,
+            num_experiences=int(processed.get("experience_pipeline/num_written", len(experiences))),
+            failures=tuple(r.failure for r in results if r.failure is not None),
+        )
+
+    def evaluate(self, step: int) -> Metrics:
+        """Run all evaluation tasks; their experiences are not stored.
+
+        Raises:
+            RunFailedError: too many runs failed.
+        """
+        metrics: Metrics = {}
+        for evaluation in self._evaluation_sets:
+            batch = f"eval/{step}/{evaluation.name}"
+            results = self._run(evaluation.tasks(), batch=batch, first=0)
+            check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
+            metrics |= evaluation_metrics(
+                results,
+                prefix=f"eval/{evaluation.name}",
+                repeat_times=evaluation.repeat_times,
+                is_detailed=self._is_detailed,
+            )
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the tasks stand."""
+        return {"tasks": self._tasks.state_dict() if self._tasks is not None else {}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        if self._tasks is not None and state.get("tasks"):
+            self._tasks.load_state_dict(state["tasks"])
+
+    def close(self) -> None:
+        """Close what workflows and operators hold; safe to call twice."""
+        self._scheduler.close()
+        for runner in self._runners:
+            runner.close()
+        if self._pipeline is not None:
+            self._pipeline.close()
+
+    def _results_of_step(self, tasks: list[Task], *, batch: str) -> list[RunResult]:
+        """Return the results of the tasks and of those that replace dropped groups.
+
+        At most as many tasks are added as the step has: a step may end short.
+        """
+        results = self._run(tasks, batch=batch, first=0)
+        check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
+        num_run, most = len(tasks), 2 * len(tasks)
+        while missing := min(len(tasks) - _num_groups(results), most - num_run):
+            further = self._further_tasks(missing)
+            if not further:
+                break
+            results += self._run(further, batch=batch, first=num_run)
+            num_run += len(further)
+            check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
+        return by_order(results)
+
+    def _further_tasks(self, count: int) -> list[Task]:
+        assert self._tasks is not None
+        try:
+            return self._tasks.read(count)
+        except StopIteration:
+            return []
+
+    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RunResult]:
+        orders = [
+            order
+            for number, task in enumerate(tasks, start=first)
+            for order in orders_of(
+                task,
+                batch=batch,
+                number=number,
+                max_repeat_times=self._config.max_repeat_times_per_runner,
+            )
+        ]
+        return self._scheduler.run(orders)
+
+    def _busy_s(self) -> float:
+        return sum(getattr(engine, "busy_s", 0.0) for engine in self._engines)
+
+
+def _limits(config: Config) -> Limits:
+    explorer = config.explorer
+    return Limits(
+        num_slots=explorer.runner_per_model * max(1, explorer.rollout_model.engine_num),
+        timeout_s=explorer.max_timeout,
+        max_attempts=explorer.max_retry_times + 1,
+        can_fail=explorer.on_failed_run == "drop",
+    )
+
+
+def _num_groups(results: Sequence[RunResult]) -> int:
+    return len({result.order.key.task for result in kept_groups(results).results})
+
+
+def _counts(results: Sequence[RunResult]) -> Metrics:
+    good = [result for result in results if result.failure is None]
+    experiences = experiences_of(good)
+    num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
+    failed = [result for result in results if result.failure is not None]
+    return {
+        "rollout/num_tokens": float(num_tokens),
+        "rollout/num_experiences": float(len(experiences)),
+        "rollout/failed_runs": float(sum(result.order.num_runs for result in failed)),
+        "rollout/retried_runs": float(sum(result.num_retries > 0 for result in results)),
+        **{
+            f"rollout/failed_runs/{outcome}": float(count)
+            for outcome, count in _failures_by_outcome(failed).items()
+        },
+    }
+
+
+def _failures_by_outcome(failed: Sequence[RunResult]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for result in failed:
+        if result.failure is not None:
+            name = result.failure.outcome.value
+            counts[name] = counts.get(name, 0) + result.order.num_runs
+    return counts

@@ -1,0 +1,147 @@
+"""Run one order once: get a workflow, call it, check what it returns."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from trinity.explorer.failure import FATAL, failure_of
+from trinity.explorer.finish import finished
+from trinity.explorer.threads import EventLoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from trinity.common.experience import Experience
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.outcome import RunFailure
+    from trinity.common.workflows import Workflow
+    from trinity.explorer.order import RunOrder
+
+__all__ = ["Attempt", "Runner"]
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One try at an order; ``awaited`` is what can be cancelled when time is up."""
+
+    order: RunOrder
+    number: int = 1  # counts tries at the order, from 1
+    awaited: Future[Any] | None = None
+    is_abandoned: bool = False
+
+
+@dataclass(eq=False)
+class _Instance:
+    workflow: Workflow
+    model: ModelWrapper
+
+
+@dataclass
+class _Pool:
+    """Instances that wait for their next task, by class."""
+
+    waiting: dict[type, list[_Instance]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, cls: type) -> _Instance | None:
+        with self.lock:
+            instances = self.waiting.get(cls)
+            return instances.pop() if instances else None
+
+    def put(self, instance: _Instance) -> None:
+        with self.lock:
+            self.waiting.setdefault(type(instance.workflow), []).append(instance)
+
+    def empty(self) -> list[_Instance]:
+        with self.lock:
+            held = [instance for instances in self.waiting.values() for instance in instances]
+            self.waiting.clear()
+            return held
+
+
+class Runner:
+    """Runs orders on one engine; any number of threads may call it.
+
+    Args:
+        model: the wrapper of the engine; each run gets one of its own.
+        auxiliary_models: handed to every workflow.
+        loop: where workflows that await run.
+    """
+
+    def __init__(
+        self,
+        model: ModelWrapper,
+        *,
+        auxiliary_models: Sequence[Any] = (),
+        loop: EventLoopThread | None = None,
+    ) -> None:
+        self._model = model
+        self._auxiliary_models = list(auxiliary_models)
+        self._loop = loop or EventLoopThread()
+        self._pool = _Pool()
+
+    def run(self, attempt: Attempt) -> list[Experience] | RunFailure:
+        """Return the experiences of the order, or how it failed.
+
+        Raises:
+            TrinityError: what no other run would be spared either (``failure.FATAL``).
+        """
+        try:
+            return self._run(attempt)
+        except FATAL:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary around one rollout
+            return failure_of(error, order=attempt.order, attempt=attempt.number)
+
+    def close(self) -> None:
+        """Close the instances that wait; safe to call twice."""
+        for instance in self._pool.empty():
+            instance.workflow.close()
+        self._loop.close()
+
+    def _run(self, attempt: Attempt) -> list[Experience]:
+        order = attempt.order
+        instance = self._instance(attempt)
+        workflow = instance.workflow
+        workflow.set_repeat_times(order.num_runs, order.key.run)
+        is_whole = False
+        try:
+            returned = self._called(workflow, attempt)
+            version = getattr(self._model, "model_version", 0)
+            experiences = finished(returned, order=order, version=version)
+            is_whole = not attempt.is_abandoned
+        finally:
+            if is_whole and _is_resettable(workflow):
+                self._pool.put(instance)
+            else:
+                workflow.close()
+        return experiences
+
+    def _instance(self, attempt: Attempt) -> _Instance:
+        """Return an instance that was reset to the task, or a new one."""
+        order = attempt.order
+        key = replace(order.key, attempt=attempt.number)
+        instance = self._pool.take(order.workflow.cls)
+        if instance is not None:
+            instance.model.begin_run(key)
+            instance.workflow.reset(order.task)
+            return instance
+        model = self._model.for_run(key)
+        # The class was looked up when the order was made; a name could mean another one by now.
+        task = replace(order.task, workflow=order.workflow.cls)
+        return _Instance(task.to_workflow(model, self._auxiliary_models), model)
+
+    def _called(self, workflow: Workflow, attempt: Attempt) -> Any:  # Any: what it returns
+        if not workflow.is_async:
+            return workflow.run()
+        attempt.awaited = self._loop.submit(workflow.run_async())
+        return attempt.awaited.result()
+
+
+def _is_resettable(workflow: Workflow) -> bool:
+    """Return what ``resettable()`` says; a property or attribute of that name counts too."""
+    answer = workflow.resettable
+    return bool(answer() if callable(answer) else answer)

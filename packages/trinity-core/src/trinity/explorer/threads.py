@@ -1,0 +1,91 @@
+"""Threads that may be left behind.
+
+A run that hangs cannot be stopped from outside. Its thread is a daemon, so that the process can
+end, and another takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
+
+__all__ = ["EventLoopThread", "Slot"]
+
+logger = logging.getLogger(__name__)
+
+_LOOP_ANSWERS_WITHIN_S = 1.0
+
+
+class Slot:
+    """A thread that does one piece of work after the other: IDLE -> BUSY -> IDLE | ABANDONED."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the thread still runs."""
+        return self._thread.is_alive()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Let the thread do the work, which must not raise."""
+        self._inbox.put(work)
+
+    def close(self) -> None:
+        """End the thread once its work is done, if it ever is."""
+        self._inbox.put(None)
+
+    def _work(self) -> None:
+        while (work := self._inbox.get()) is not None:
+            work()
+
+
+class EventLoopThread:
+    """An event loop in a thread of its own, for workflows that await; replaced when it is stuck."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Start a coroutine on the loop."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=self._loop.run_forever, name="trinity-event-loop", daemon=True
+                )
+                thread.start()
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def replace_if_stuck(self) -> bool:
+        """Leave the loop behind if something blocks it; return whether it was."""
+        with self._lock:
+            loop = self._loop
+        if loop is None:
+            return False
+        has_answered = threading.Event()
+        loop.call_soon_threadsafe(has_answered.set)
+        if has_answered.wait(_LOOP_ANSWERS_WITHIN_S):
+            return False
+        logger.warning("a workflow blocks the event loop; another loop takes its place")
+        with self._lock:
+            self._loop = None
+        return True
+
+    def close(self) -> None:
+        """Stop the loop; safe to call twice."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)

@@ -1,0 +1,108 @@
+"""What happens between the explorer and the buffer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from trinity_testing.builders import a_group, an_experience
+
+from trinity.algorithm import AdvantageFn
+from trinity.buffer.operators import ExperienceOperator, InvalidRewardFilter
+from trinity.buffer.pipeline import ExperiencePipeline
+from trinity.buffer.priority import LinearDecay
+from trinity.buffer.queue import QueueStorage
+from trinity.common.config import ExperienceBufferConfig
+
+
+class LessTheMean(AdvantageFn):
+    computed_on = "group"
+
+    def __call__(self, exps, **kwargs):
+        advantages = torch.zeros_like(exps["token_level_rewards"])
+        for rows in exps.groups().values():
+            rewards = exps["rewards"][rows]
+            advantages[rows] = (rewards - rewards.mean())[:, None] * exps["action_mask"][rows]
+        exps["advantages"] = exps["returns"] = advantages
+        return exps, {"group_advantages/reward_mean/mean": float(exps["rewards"].mean())}
+
+
+class DropsZero(ExperienceOperator):
+    def __init__(self):
+        self.num_closed = 0
+
+    def process(self, exps):
+        return [e for e in exps if e.reward], {"dropped": 1.0}
+
+    def close(self):
+        self.num_closed += 1
+
+
+def a_sink() -> QueueStorage:
+    return QueueStorage(ExperienceBufferConfig())
+
+
+def test_operators_work_in_order_before_advantages_and_the_write():
+    sink = a_sink()
+    pipeline = ExperiencePipeline([InvalidRewardFilter(), DropsZero()], LessTheMean(), sink)
+
+    metrics = pipeline.process(a_group((1.0, 0.0, math.nan, 3.0, None)))
+
+    written = sink.read(2, timeout_s=1)
+    # left: 1 and 3, whose mean is 2
+    assert [e.advantages.tolist()[0] for e in written] == [-1.0, 1.0]
+    assert [len(e.advantages) for e in written] == [e.response_length for e in written]
+    assert metrics["experience_pipeline/filtered_count"] == 2.0  # NaN and None
+    assert metrics["experience_pipeline/dropped"] == 1.0
+    assert metrics["experience_pipeline/num_read"] == 5.0
+    assert metrics["experience_pipeline/num_written"] == 2.0
+    assert metrics["group_advantages/reward_mean/mean"] == 2.0
+    assert metrics["time/advantage_s"] >= 0.0
+
+
+def test_without_an_advantage_function_experiences_are_written_as_they_are():
+    sink = a_sink()
+
+    ExperiencePipeline([], None, sink).process(a_group((1.0, 0.0)))
+
+    assert [e.advantages for e in sink.read(2, timeout_s=1)] == [None, None]
+
+
+def test_what_the_workflows_returned_can_be_kept_too():
+    sink, raw = a_sink(), a_sink()
+
+    ExperiencePipeline([DropsZero()], None, sink, input_sink=raw).process(a_group((1.0, 0.0)))
+
+    assert (sink.available(), raw.available()) == (1, 2)
+
+
+def test_nothing_left_is_no_error():
+    metrics = ExperiencePipeline([DropsZero()], LessTheMean(), a_sink()).process(a_group((0.0,)))
+
+    assert metrics["experience_pipeline/num_written"] == 0.0
+
+
+def test_operators_are_closed_once():
+    operator = DropsZero()
+    pipeline = ExperiencePipeline([operator], None, a_sink())
+    pipeline.close()
+    pipeline.close()
+
+    assert operator.num_closed == 1
+
+
+def test_infinite_rewards_are_invalid():
+    kept, _ = InvalidRewardFilter().process([an_experience(reward=math.inf), an_experience()])
+
+    assert [e.reward for e in kept] == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("version", "use_count", "priority"),
+    [(5, 0, 5.0), (5, 2, 1.0), (3, 1, 1.0)],  # version - 2 x uses
+)
+def test_linear_decay_prefers_new_and_unused(version, use_count, priority):
+    experience = an_experience(info={"model_version": version, "use_count": use_count})
+
+    assert LinearDecay(decay=2.0)([experience]) == (priority, True)
