@@ -66,7 +66,7 @@ class FakeParts:
         self.story.append(f"train {step}: {experiences}")
         return {}
 
-    def snapshot(self):
+    def snapshot(self, *, copy):
         return None
 
     def state_dict(self):
@@ -75,7 +75,7 @@ class FakeParts:
     def record(self, role, metrics, *, step):
         pass
 
-    def save(self, progress, explorer_state, *, is_last):
+    def save(self, progress, explorer_state):
         self.story.append(f"save {progress.trained}")
 
 

@@ -1,0 +1,1 @@
+"""Fakes, builders and conformance checks for authors of Trinity plugins."""

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.common.experience import Experience
+    from trinity.common.metrics import Metrics
+    from trinity.common.workflows.task import Task
 
 __all__ = [
     "Completion",
+    "EvaluationSet",
+    "ExperienceProcessor",
     "ExperienceSink",
     "ExperienceSource",
     "GenerationRequest",
@@ -27,6 +31,7 @@ __all__ = [
     "RolloutEngine",
     "RunKey",
     "Stateful",
+    "TaskReader",
     "WeightSnapshot",
     "WeightVersion",
 ]
@@ -108,6 +113,48 @@ class RolloutEngine(Protocol):
 
     def close(self) -> None:
         """Free what the engine holds; waiting requests fail with ``ModelError``."""
+
+
+class TaskReader(Protocol):
+    """Gives the training tasks, in order."""
+
+    def read(self, count: int) -> list[Task]:
+        """Return the next tasks, fewer only at the end of the last epoch.
+
+        Raises:
+            StopIteration: all epochs are over.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+
+
+class EvaluationSet(Protocol):
+    """Gives the tasks of one evaluation, each to be run ``repeat_times`` times."""
+
+    @property
+    def name(self) -> str:
+        """Return the name in metrics."""
+
+    @property
+    def repeat_times(self) -> int:
+        """Return k of ``mean@k``."""
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks, in order."""
+
+
+class ExperienceProcessor(Protocol):
+    """Takes the experiences of an explore step on their way to the buffer."""
+
+    def process(self, exps: list[Experience]) -> Metrics:
+        """Write what is to be trained on; return metrics."""
+
+    def close(self) -> None:
+        """Free what it holds."""
 
 
 class ExperienceSink(Protocol):

@@ -47,11 +47,10 @@ def _evaluate(parts: Parts, checkpoint: Checkpoint | None) -> Metrics:
 def _read_weights(checkpoint: Checkpoint) -> WeightSnapshot:
     from safetensors.torch import load_file
 
-    files = sorted(checkpoint.actor.rglob("*.safetensors"))
+    files = sorted(checkpoint.huggingface.glob("*.safetensors"))
     if not files:
         raise CheckpointError(f"the checkpoint {checkpoint.path} holds no model weights")
-    folder = files[0].parent
     tensors = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in files:
         tensors.update(load_file(str(file)))
     return WeightSnapshot(version=WeightVersion(checkpoint.step), tensors=tensors)

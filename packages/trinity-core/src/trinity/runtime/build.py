@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.buffer.file import FileStorage
 from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.task_source import TaskSource, build_evaluation_sets
+from trinity.common.config import ExperienceBufferConfig
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.explorer import Explorer
@@ -159,7 +162,19 @@ class _Builder:
             advantage_class = self._manager.load("advantage_fn", config.algorithm.advantage_fn)
             if not advantage_class.compute_in_trainer():
                 advantage_fn = advantage_class(**config.algorithm.advantage_fn_args)
-        return ExperiencePipeline(operators, advantage_fn, self._parts.storage)
+        return ExperiencePipeline(
+            operators, advantage_fn, self._parts.storage, input_sink=self._raw_experiences()
+        )
+
+    def _raw_experiences(self) -> FileStorage | None:
+        """Return where every rollout is kept as the workflow gave it; None: nowhere."""
+        settings = self._config.data_processor.experience_pipeline
+        if not settings.save_input:
+            return None
+        own = self._parts.rundir.buffer / "explorer_output.jsonl"
+        path = Path(settings.input_save_path or own)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileStorage(ExperienceBufferConfig(), path=path)
 
     def _task_source(self) -> TaskSource:
         return TaskSource(self._config)
@@ -167,7 +182,13 @@ class _Builder:
     def _storage(self, chat_format: ChatFormat) -> Any:
         buffer = self._config.buffer.trainer_input.experience_buffer
         storage_class = self._manager.load("storage", buffer.storage_type)
-        return storage_class(buffer, path=buffer.path, chat_format=chat_format)
+        buffer_steps = self._config.buffer.total_steps
+        return storage_class(
+            buffer,
+            path=buffer.path,
+            chat_format=chat_format,
+            total_epochs=None if buffer_steps is not None else self._config.buffer.total_epochs,
+        )
 
     def _monitors(self) -> Mapping[str, list[Monitor]]:
         config, directory = self._config, self._parts.rundir.monitor

@@ -2,8 +2,8 @@
 
 global_step_<N>/
     state.json             explorer, trainer, buffer positions and the plugin set
-    actor/                 the trainer's own state (model, optimizer, scheduler, random state)
-    actor/huggingface/     the model as transformers reads it
+    actor/huggingface/     the model and tokenizer, as transformers reads them
+    actor/trainer.pt       optimizer, scheduler, random state
     experiences.jsonl      what the buffer held and nobody had read
 
 It is written under another name and renamed when all of it is on the disk.

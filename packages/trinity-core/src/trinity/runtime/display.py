@@ -55,7 +55,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Print a line above the picture."""
-        self.console.print(Text(text))
+        self.console.print(Text(text), soft_wrap=True)
 
     def explored(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take in the metrics of an explore step."""

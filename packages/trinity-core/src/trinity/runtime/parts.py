@@ -82,7 +82,7 @@ class Parts:
         if role == "trainer":
             self.manager.call("trinity_step_finished", step=step, metrics=dict(metrics))
 
-    def save(self, progress: Progress, explorer_state: dict[str, Any], *, is_last: bool) -> None:
+    def save(self, progress: Progress, explorer_state: dict[str, Any]) -> None:
         """Write a checkpoint, or where nothing is trained the explorer's place."""
         state = {
             "progress": asdict(progress),
@@ -101,7 +101,7 @@ class Parts:
             progress.trained,
             state=state,
             experiences=self._waiting_experiences(),
-            write_actor=lambda folder: self._write_actor(folder, is_last=is_last),
+            write_actor=self.trainer.save,
         )
         self.manager.call("trinity_checkpoint_saved", path=str(saved.path))
 
@@ -122,10 +122,3 @@ class Parts:
 
     def _waiting_experiences(self) -> list[Experience]:
         return list(self.storage.waiting()) if hasattr(self.storage, "waiting") else []
-
-    def _write_actor(self, folder: Path, *, is_last: bool) -> None:
-        assert self.trainer is not None
-        self.trainer.save(folder)
-        when = self.config.trainer.save_hf_checkpoint
-        if when == "always" or (when == "last" and is_last):
-            self.trainer.save_hf(folder / "huggingface")

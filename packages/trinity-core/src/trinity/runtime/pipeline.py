@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.metrics import Metrics, with_prefix
@@ -52,6 +53,7 @@ class Pipeline:
         self.first_evaluation: Metrics = {}
         self.evaluation: Metrics = {}
         self._explorer_state: dict[str, Any] = {}
+        self._step_began = time.perf_counter()
 
     def run(self) -> None:
         """Go on from the progress there is until every step is done.
@@ -76,7 +78,7 @@ class Pipeline:
         except TrinityError:
             self._save_after_failure()
             raise
-        self._save(is_last=True)
+        self._save()
 
     def _may_explore(self) -> bool:
         return (
@@ -93,8 +95,12 @@ class Pipeline:
         parts, progress = self._parts, self.progress
         assert parts.explorer is not None
         self._explorer_state = parts.explorer.state_dict()
-        began = time.perf_counter()
-        result = parts.explorer.explore_step(progress.explored + 1)
+        began = self._step_began = time.perf_counter()
+        try:
+            result = parts.explorer.explore_step(progress.explored + 1)
+        except StopIteration:  # refilled steps took the tasks of later ones
+            parts.num_explore_steps = progress.explored
+            return
         progress.explored += 1
         progress.written.append(result.num_experiences)
         metrics = result.metrics | {"time/rollout_s": time.perf_counter() - began}
@@ -142,14 +148,14 @@ class Pipeline:
         parts, progress = self._parts, self.progress
         assert parts.trainer is not None
         assert parts.strategy is not None
-        assert parts.source is not None
         began = time.perf_counter()
         experiences, sampled = parts.strategy.sample(progress.trained + 1)
         waited = time.perf_counter() - began
         metrics = parts.trainer.train_step(experiences, step=progress.trained + 1)
         progress.trained += 1
         progress.trained_experiences += len(experiences)
-        progress.num_due = parts.source.num_due
+        if parts.source is not None:
+            progress.num_due = parts.source.num_due
         metrics |= with_prefix("sample", sampled)
         metrics |= {"time/sample_s": waited, "time/train_s": time.perf_counter() - began}
         parts.record("trainer", metrics, step=progress.trained)
@@ -163,8 +169,13 @@ class Pipeline:
         if parts.sync is None or parts.trainer is None:
             return
         began = time.perf_counter()
-        version = parts.sync.sync(parts.trainer.snapshot)
-        metrics = {"time/sync_s": time.perf_counter() - began, "sync/model_version": float(version)}
+        version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+        ended = time.perf_counter()
+        metrics = {
+            "time/sync_s": ended - began,
+            "time/step_s": ended - self._step_began,  # since the last explore step began
+            "sync/model_version": float(version),
+        }
         parts.record("synchronizer", metrics, step=progress.explored)
 
     def _train_the_rest(self) -> None:
@@ -208,17 +219,15 @@ class Pipeline:
         if interval > 0 and self.progress.trained % interval == 0:
             self._save()
 
-    def _save(self, *, is_last: bool = False) -> None:
-        if self._parts.trainer is None and not is_last:
-            return
-        self._parts.save(self.progress, self._explorer_state, is_last=is_last)
+    def _save(self) -> None:
+        self._parts.save(self.progress, self._explorer_state)
         self.progress.last_saved = self.progress.trained
 
     def _save_after_failure(self) -> None:
         if self._parts.trainer is not None and self.progress.trained > self.progress.last_saved:
-            self._parts.save(self.progress, self._explorer_state, is_last=False)
+            self._save()
 
     def _stop_if_asked(self) -> None:
         if self._parts.interrupt.is_requested:
-            self._save(is_last=True)
+            self._save()
             raise Interrupted

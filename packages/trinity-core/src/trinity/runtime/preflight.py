@@ -1,20 +1,25 @@
-"""What is said and set before anything starts."""
+"""What is said, set and asked before anything starts."""
 
 from __future__ import annotations
 
 import os
 import platform
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from trinity.common.config.preparation import run_manager
+from trinity.errors import ConfigError
+from trinity.extend import get_manager, set_manager
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trinity.common.config import Config
     from trinity.extend import PluginManager
     from trinity.runtime.rundir import RunDir
 
-__all__ = ["header_lines", "set_threads"]
+__all__ = ["header_lines", "plugins_of", "set_threads"]
 
 
 def set_threads() -> None:
@@ -25,6 +30,26 @@ def set_threads() -> None:
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@contextmanager
+def plugins_of(config: Config) -> Iterator[PluginManager]:
+    """Use the plugins that the configuration's ``plugins`` section chooses, while it runs.
+
+    Raises:
+        PluginError: another distribution owns the import package ``trinity`` too.
+        ConfigError: ``plugins.require`` does not hold.
+    """
+    before, manager = get_manager(), run_manager(config)
+    manager.check_import_package()
+    missing = manager.missing_requirements(config.plugins.require)
+    if missing:
+        raise ConfigError("plugins.require does not hold: " + "; ".join(missing))
+    set_manager(manager)
+    try:
+        yield manager
+    finally:
+        set_manager(before)
 
 
 def header_lines(stages: Sequence[Config], *, rundir: RunDir, manager: PluginManager) -> list[str]:

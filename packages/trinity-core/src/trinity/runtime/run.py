@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from trinity.common.config import Config, load_config, resolve_stages
+from trinity.common.config import Config, load_config, prepared_stages
 from trinity.errors import NotSupportedYetError
-from trinity.extend import get_manager
 from trinity.runtime.display import Display
+from trinity.runtime.environment import environment
 from trinity.runtime.interrupt import Interrupt
-from trinity.runtime.preflight import header_lines, set_threads
+from trinity.runtime.logs import logs_to
+from trinity.runtime.preflight import header_lines, plugins_of, set_threads
 from trinity.runtime.result import RunResult, RunStatus, StageResult
 from trinity.runtime.rundir import RunDir
 from trinity.runtime.stage import run_stage
@@ -46,13 +47,18 @@ def run(
         )
     set_threads()
     given = config if isinstance(config, Config) else load_config(config)
-    stages = resolve_stages(given)
-    display = Display(console)
-    rundir = _run_directory(stages[0], given, display)
-    for line in header_lines(stages, rundir=rundir, manager=get_manager()):
-        display.say(line)
-    with Interrupt(display.say) as interrupt:
-        results = _run_stages(stages, given=given, rundir=rundir, display=display, stop=interrupt)
+    with plugins_of(given) as manager:
+        manager.call("trinity_configure", config=given)
+        stages = prepared_stages(given)
+        display = Display(console, title=given.name)
+        rundir = _run_directory(stages[0], given, display)
+        for line in header_lines(stages, rundir=rundir, manager=manager):
+            display.say(line)
+        logs = logs_to(rundir.path, level=given.log.level, say=display.say)
+        with logs, Interrupt(display.say) as interrupt:
+            results = _run_stages(
+                stages, given=given, rundir=rundir, display=display, stop=interrupt
+            )
     return RunResult(directory=rundir.path, stages=tuple(results))
 
 
@@ -65,7 +71,9 @@ def _run_stages(
         if results and results[-1].checkpoint is not None:
             config.model.model_path = str(results[-1].checkpoint / "actor" / "huggingface")
         place = rundir.stage(name) if name else rundir
-        results.append(run_stage(config, rundir=place, display=display, interrupt=stop, stage=name))
+        with environment(config.explorer.env_vars):
+            result = run_stage(config, rundir=place, display=display, interrupt=stop, stage=name)
+        results.append(result)
         if results[-1].status is not RunStatus.FINISHED:
             break
     return results

@@ -2,6 +2,7 @@
 
 <checkpoint_root_dir>/<project>/[<group>/]<name>/      a run; with stages, one such folder a stage
     run.json                 status, steps done, evaluation, seconds: what a second start reads
+    bench.json               the same of the last run in mode bench
     config.yaml              the configuration as it was resolved, each value
     plugins.json             the plugin set: distribution, version, source
     trinity.log              the log
@@ -81,17 +82,20 @@ class RunDir:
         """Return whether a run has left anything here."""
         return self.path.is_dir() and any(self.path.iterdir())
 
-    def read_status(self) -> dict[str, Any]:
-        """Return what ``run.json`` holds, empty if there was no run (Any: json)."""
-        path = self.path / "run.json"
+    def read_status(self, *, mode: str) -> dict[str, Any]:
+        """Return how the last run ended, empty if there was none (Any: json)."""
+        path = self._status_file(mode)
         if not path.exists():
             return {}
         status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return status
 
-    def write_status(self, status: dict[str, Any]) -> None:
-        """Replace ``run.json``."""
-        write_atomically(self.path / "run.json", json.dumps(status, indent=2) + "\n")
+    def write_status(self, status: dict[str, Any], *, mode: str) -> None:
+        """Replace the status file of this mode."""
+        write_atomically(self._status_file(mode), json.dumps(status, indent=2) + "\n")
+
+    def _status_file(self, mode: str) -> Path:
+        return self.path / ("bench.json" if mode == "bench" else "run.json")
 
 
 def write_atomically(path: Path, text: str) -> None:

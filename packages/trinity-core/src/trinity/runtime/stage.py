@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.extend import get_manager
@@ -39,7 +40,7 @@ def run_stage(
         TrinityError: a part failed; ``run.json`` says so and what was trained is saved.
     """
     rundir.create()
-    before = rundir.read_status()
+    before = {} if config.mode == "bench" else rundir.read_status(mode=config.mode)
     if before.get("status") == RunStatus.FINISHED.value and not _wants_more(config, before):
         display.say(f"{rundir.path} is finished: {_evaluation_line(before['evaluation'])}")
         return _finished_before(before, rundir=rundir, stage=stage)
@@ -120,7 +121,7 @@ class _Story:
         if parts.explorer is None and hasattr(parts.storage, "load_state_dict"):
             parts.storage.load_state_dict(state.get("storage", {}))
         if parts.sync is not None and parts.trainer is not None:
-            parts.sync.sync(parts.trainer.snapshot)
+            parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
         parts.display.say(
             f"going on after explore step {progress.explored}, train step {progress.trained}"
         )
@@ -152,7 +153,8 @@ class _Story:
             "evaluation": self._pipeline.evaluation or self._before.get("evaluation", {}),
             "error": error,
         }
-        self._parts.rundir.write_status(status)
+        logger.info("stage %r: %s", self._stage, status)
+        self._parts.rundir.write_status(status, mode=self._parts.config.mode)
 
     def _seconds(self) -> float:
         return float(self._before.get("seconds", 0.0)) + time.perf_counter() - self._began

@@ -1,0 +1,200 @@
+"""What a contributor runs: ``python -m nox -l`` lists it.
+
+Every session shares one environment, ``.nox/shared``, made once with the versions of
+``constraints.txt`` and brought up to date when those or a ``pyproject.toml`` change. The exceptions
+are ``wheels`` and ``minimums``, which exist to start from nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10"
+nox.options.sessions = ["lint", "types", "tests"]
+
+ROOT = Path(__file__).resolve().parent
+SHARED = ROOT / ".nox" / "shared"
+CONSTRAINTS = ROOT / "constraints.txt"
+MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
+DISTRIBUTIONS = ("packages/trinity-core", "packages/trinity-testing", "plugins/trinity-algo-opmd")
+EDITABLE = [part for folder in DISTRIBUTIONS for part in ("-e", folder)]
+GROUPS = {"run": EDITABLE, "dev": ["-e", ".[dev]"], "docs": ["-e", ".[docs]"]}
+QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
+
+# One thread for small models; nothing is fetched while a test or an example runs.
+RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+QUICKSTART = "examples/quickstart/quickstart.yaml"
+SHORT_RUN = "examples/quickstart/smoke.yaml"
+
+
+@nox.session(venv_backend="none")
+def quickstart(session: nox.Session) -> None:
+    """Make a tiny model and a dataset, train on them, show what was learned."""
+    bin_dir = shared_environment(session, "run")
+    started = time.monotonic()
+    session.run(bin_dir / "python", "examples/quickstart/prepare.py", env=RUN_ENV)
+    session.run(bin_dir / "trinity", "run", "--local", "--config", QUICKSTART, env=RUN_ENV)
+    session.log(f"model, data, training: {time.monotonic() - started:.0f} s in all")
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """Run the tests: ``nox -s tests -- packages/trinity-core/tests/buffer -x`` runs some."""
+    pytest(session, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def acceptance(session: nox.Session) -> None:
+    """Run the tests that take minutes: more seeds, more data."""
+    pytest(session, "-m", "acceptance", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def golden(session: nox.Session) -> None:
+    """Write the texts in tests/golden anew; review the difference before you commit it."""
+    pytest(session, *session.posargs, TRINITY_UPDATE_GOLDEN="1")
+    session.run("git", "diff", "--stat", "--", "tests/golden", external=True)
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Check style, format and the import direction; ``nox -s lint -- --fix`` mends what it can."""
+    bin_dir = shared_environment(session, "run", "dev")
+    session.run(bin_dir / "ruff", "check", *session.posargs, ".")
+    session.run(bin_dir / "ruff", "format", *([] if session.posargs else ["--check"]), ".")
+    session.run(bin_dir / "lint-imports")
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """Check the types of the public packages."""
+    bin_dir = shared_environment(session, "run", "dev")
+    session.run(bin_dir / "mypy")
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """Write the reference pages from the code, build docs/_build; a warning is an error."""
+    bin_dir = shared_environment(session, "run", "dev", "docs")
+    session.run(bin_dir / "python", "docs/generate.py")
+    sphinx = [bin_dir / "python", "-m", "sphinx", "-W", "-E", "--keep-going", "-q"]
+    session.run(*sphinx, "-b", "html", "docs", "docs/_build/html")
+    session.log("open docs/_build/html/index.html")
+
+
+@nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """Say where the time of a step went, in the last run or in the metrics.jsonl that is named."""
+    bin_dir = shared_environment(session, "run")
+    runs = sorted(ROOT.glob("checkpoints/**/monitor/metrics.jsonl"), key=os.path.getmtime)
+    metrics = session.posargs or runs[-1:]
+    if not metrics:
+        session.error("there is no run under checkpoints/ yet: nox -s quickstart makes one")
+    session.run(bin_dir / "python", "benchmarks/step_time.py", *metrics)
+
+
+@nox.session(venv_backend="none")
+def build(session: nox.Session) -> None:
+    """Build the wheel and the sdist of each distribution into dist/."""
+    bin_dir = shared_environment(session, "run", "dev")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    for folder in DISTRIBUTIONS:
+        command = [bin_dir / "python", "-m", "build", "--outdir", "dist", folder]
+        session.run(*command, silent=True, external=True)
+    session.log("dist/: " + ", ".join(sorted(path.name for path in (ROOT / "dist").iterdir())))
+
+
+@nox.session(reuse_venv=False)
+def wheels(session: nox.Session) -> None:
+    """Install the built wheels into an empty environment and use them from another folder."""
+    build(session)
+    session.install("-c", str(CONSTRAINTS), *map(str, sorted((ROOT / "dist").glob("*.whl"))))
+    folder = Path(session.create_tmp())
+    shutil.copytree(ROOT / "examples" / "quickstart", folder / "quickstart", dirs_exist_ok=True)
+    session.chdir(folder)
+    session.run("trinity", "plugins", "list", env=RUN_ENV)
+    session.run("trinity", "plugins", "check", env=RUN_ENV)
+    session.run("python", "quickstart/prepare.py", env=RUN_ENV)
+    session.run("trinity", "run", "--local", "--config", "quickstart/smoke.yaml", env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+def minimums(session: nox.Session) -> None:
+    """Run the fast tests with the lowest versions that the core promises to work with."""
+    session.install("-c", str(MINIMUMS), *EDITABLE)
+    session.run("python", "-m", "pytest", "-m", "not slow and not acceptance", env=RUN_ENV)
+
+
+@nox.session(venv_backend="none")
+def broken_plugin(session: nox.Session) -> None:
+    """Install a distribution whose plugin cannot be imported; the command line goes on."""
+    bin_dir = shared_environment(session, "run")
+    with tempfile.TemporaryDirectory() as folder:
+        source, site = Path(folder, "source"), Path(folder, "site")
+        write_broken_distribution(source)
+        session.run(bin_dir / "python", *QUIET_PIP, "--no-deps", "--target", site, source)
+        env = {**RUN_ENV, "PYTHONPATH": str(site)}
+        trinity = bin_dir / "trinity"
+        session.run(trinity, "--help", env=env, silent=True)
+        listed = session.run(trinity, "plugins", "list", env=env, success_codes=[0], silent=True)
+        session.run(trinity, "plugins", "check", "broken", env=env, success_codes=[1])
+        session.run(trinity, "plugins", "show", "opmd", env=env, silent=True)
+        strict = {**env, "TRINITY_STRICT_PLUGINS": "1"}
+        session.run(trinity, "plugins", "list", env=strict, success_codes=[1, 2, 3])
+    if "no_such_module" not in str(listed) or "opmd" not in str(listed):
+        session.error(f"the list does not show what is broken and what is not:\n{listed}")
+    session.log("the command line lives: --help, list and show work, check finds the fault")
+
+
+def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
+    """Run pytest in the shared environment."""
+    bin_dir = shared_environment(session, "run", "dev")
+    session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})
+
+
+def shared_environment(session: nox.Session, *groups: str) -> Path:
+    """Return the folder of the programs of .nox/shared, with these groups installed in it."""
+    if sys.version_info < (3, 11):  # noqa: UP036 -- nox itself may run on an older one
+        session.error(f"Trinity needs Python 3.11 or newer; nox runs on {sys.version.split()[0]}")
+    bin_dir = SHARED / ("Scripts" if os.name == "nt" else "bin")
+    if not (bin_dir / "python").exists() and not (bin_dir / "python.exe").exists():
+        session.run(sys.executable, "-m", "venv", "--clear", SHARED, external=True)
+    for group in groups:
+        stamp = SHARED / f"{group}.stamp"
+        if stamp.exists() and stamp.read_text() == fingerprint(group):
+            continue
+        session.log(f"installing what {group!r} needs into {SHARED}; minutes the first time")
+        command = [bin_dir / "python", *QUIET_PIP, "-c", CONSTRAINTS, *GROUPS[group]]
+        session.run(*command, external=True)
+        stamp.write_text(fingerprint(group))
+    return bin_dir
+
+
+def fingerprint(group: str) -> str:
+    """Return a digest of all that decides what a group installs."""
+    folders = DISTRIBUTIONS if group == "run" else (".",)
+    projects = [nox.project.load_toml(ROOT / folder / "pyproject.toml") for folder in folders]
+    wanted = [CONSTRAINTS.read_text(), *(str(project["project"]) for project in projects)]
+    return hashlib.sha256("\0".join(wanted).encode()).hexdigest()
+
+
+def write_broken_distribution(folder: Path) -> None:
+    """Write the source of a distribution whose plugin module imports what is not there."""
+    package = folder / "trinity_broken"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import no_such_module\n")
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "trinity-broken"\nversion = "0.1"\n'
+        'dependencies = ["trinity-core>=0.1,<0.2"]\n'
+        '[project.entry-points."trinity.plugins"]\nbroken = "trinity_broken"\n'
+    )

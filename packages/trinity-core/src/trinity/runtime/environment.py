@@ -1,0 +1,27 @@
+"""Set the environment variables of a run's workflows."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["environment"]
+
+
+@contextmanager
+def environment(variables: Mapping[str, object]) -> Iterator[None]:
+    """Hold ``explorer.env_vars`` in this process's environment, and put back what was there."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

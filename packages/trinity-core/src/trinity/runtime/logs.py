@@ -1,0 +1,47 @@
+"""Send the log of a run to its folder, and warnings to the person who watches."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["logs_to"]
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _Sayer(logging.Handler):
+    """Hands each warning's text to a function."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+@contextmanager
+def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Write the log of the ``trinity`` loggers to ``trinity.log``, and say warnings at once."""
+    logger = logging.getLogger("trinity")
+    file = logging.FileHandler(directory / "trinity.log", encoding="utf-8")
+    file.setFormatter(logging.Formatter(FORMAT))
+    handlers: list[logging.Handler] = [file, _Sayer(say)]
+    before = logger.level, logger.propagate
+    logger.setLevel(level.upper())
+    logger.propagate = False
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.level, logger.propagate = before
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()

@@ -1,0 +1,1 @@
+"""The conformance checks, one file for each kind of component."""

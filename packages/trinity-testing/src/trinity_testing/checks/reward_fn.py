@@ -1,0 +1,191 @@
+"""What every reward function must hold.
+
+``args`` holds the constructor's arguments; ``truth`` and ``prompt`` go to the call instead.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.configuration import set_hypothesis_home_dir
+from trinity.extend.checks import Check, CheckContext, Finding, Skipped
+
+from trinity_testing.builders import QUESTION, TRUTH
+
+if TYPE_CHECKING:
+    from trinity.extend.component import Component
+
+__all__ = ["checks"]
+
+NUM_TEXTS = 40
+OF_THE_CALL = ("truth", "prompt")
+RESPONSES = (
+    "",
+    "46",
+    "<think>40 + 6 = 46</think> <answer>46</answer>",
+    "\\boxed{46}",
+    "I do not know.",
+    "<answer></answer>",
+    "\\boxed{",
+    "<think><answer>47</think>",
+)
+FRAMES = (
+    "{}",
+    "<answer>{}</answer>",
+    "<think>{}</think> <answer>46</answer>",
+    "\\boxed{{{}}}",
+    "${}$",
+)
+
+
+class _FoundError(Exception):
+    """Carries a finding out of hypothesis."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+def is_finite(component: Component, context: CheckContext) -> Finding | None:
+    """Find a text for which the reward is no plain finite number."""
+    score = _scorer(component, context)
+    for response in RESPONSES:
+        finding = _odd_reward(response, score(response))
+        if finding:
+            return finding
+
+    with _no_traces():
+        return _finding_for_any_text(score)
+
+
+def is_pure(component: Component, context: CheckContext) -> Finding | None:
+    """Find a reward that depends on what was scored before."""
+    score = _scorer(component, context)
+    first = [copy.deepcopy(score(response)) for response in RESPONSES]
+    again = [score(response) for response in reversed(RESPONSES)][::-1]
+    fresh = [_scorer(component, context)(response) for response in RESPONSES]
+    for response, one, two, three in zip(RESPONSES, first, again, fresh, strict=True):
+        if one != two:
+            return Finding(f"{response!r} scores {one}, and {two} when scored again")
+        if one != three:
+            return Finding(f"{response!r} scores {one}, and {three} by another instance")
+    return None
+
+
+def batch_equals_single(component: Component, context: CheckContext) -> Finding | None:
+    """Find a function of lists that scores a text otherwise than alone."""
+    function, call_args = _function(component, context)
+    parameter = inspect.signature(function).parameters.get("response")
+    annotation = str(parameter.annotation) if parameter else ""
+    if "list" not in annotation and "Sequence" not in annotation:
+        raise Skipped("its response is no list")
+    num = len(RESPONSES)
+    lists = {name: [value] * num for name, value in call_args.items()}
+    together = function(response=list(RESPONSES), **lists)
+    for place, response in enumerate(RESPONSES):
+        alone = function(response=[response], **{name: [v] for name, v in call_args.items()})
+        if _at(together, place) != _at(alone, 0):
+            return Finding(
+                f"{response!r} scores {_at(together, place)} in a list, {_at(alone, 0)} alone"
+            )
+    return None
+
+
+def _function(component: Component, context: CheckContext) -> tuple[Any, dict[str, Any]]:
+    given = context.arguments(component)
+    function = context.build(component, without=OF_THE_CALL)
+    return function, {
+        "truth": copy.deepcopy(given.get("truth", TRUTH)),
+        "prompt": given.get("prompt", QUESTION),
+    }
+
+
+def _scorer(component: Component, context: CheckContext) -> Callable[[str], Any]:
+    function, call_args = _function(component, context)
+    return lambda response: function(response=response, **call_args)
+
+
+def _finding_for_any_text(score: Callable[[str], Any]) -> Finding | None:
+    """Return a finding for the simplest of the texts that hypothesis thinks of."""
+
+    @settings(
+        max_examples=NUM_TEXTS,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(frame=st.sampled_from(FRAMES), text=st.text(max_size=60))
+    def holds(frame: str, text: str) -> None:
+        response = frame.format(text)
+        finding = _odd_reward(response, score(response))
+        if finding:
+            raise _FoundError(finding)
+
+    try:
+        holds()
+    except _FoundError as error:
+        return error.finding
+    return None
+
+
+@contextmanager
+def _no_traces() -> Iterator[None]:
+    """Keep what hypothesis remembers out of the working directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        set_hypothesis_home_dir(folder)
+        try:
+            yield
+        finally:
+            set_hypothesis_home_dir(None)
+
+
+def _odd_reward(response: str, reward: object) -> Finding | None:
+    """Return what is wrong with the reward of one response."""
+    if not isinstance(reward, Mapping):
+        return Finding(f"{response!r} scores a {type(reward).__name__}, not a mapping of floats")
+    for name, value in reward.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return Finding(f"{response!r} scores {name!r} with a {type(value).__name__}")
+        if not math.isfinite(value):
+            return Finding(f"{response!r} scores {name!r} with {value}")
+    return None
+
+
+def _at(rewards: Any, place: int) -> Any:
+    """Return one row of a list of rewards, or of a mapping of lists."""
+    if isinstance(rewards, Mapping):
+        return {name: values[place] for name, values in rewards.items()}
+    return rewards[place]
+
+
+KINDS = frozenset({"reward_fn"})
+checks = (
+    Check(
+        id="reward_fn.finite",
+        function=is_finite,
+        remedy="Return {'name': float} for any text, the empty one too.",
+        kinds=KINDS,
+    ),
+    Check(
+        id="reward_fn.pure",
+        function=is_pure,
+        remedy="Keep no state between calls; draw nothing at random.",
+        kinds=KINDS,
+    ),
+    Check(
+        id="reward_fn.batch_equals_single",
+        function=batch_equals_single,
+        remedy="Score each text by itself.",
+        kinds=KINDS,
+    ),
+)

@@ -1,0 +1,71 @@
+"""The conformance kit as one test: ``test_plugin = conformance.suite("opmd")``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from trinity.extend import get_manager
+from trinity.extend.checks import Arguments, Case, Result, Status, plan
+from trinity.extend.checks import run_checks as run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = ["ConformanceWarning", "run", "suite"]
+
+
+class ConformanceWarning(UserWarning):
+    """A finding that does not fail."""
+
+
+def suite(
+    plugin_name: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
+    args: Mapping[str, Arguments | Sequence[Arguments]] | None = None,
+    ids: Iterable[str] | None = None,
+) -> Callable[..., None]:
+    """Return a pytest test, parametrised with every check of an installed plugin.
+
+    Args:
+        plugin_name: the entry point's name, or the distribution's.
+        expected_failures: ``{"workflow.determinism": "why"}``, or with one component
+            ``{"workflow.determinism[workflow/textworld]": "why"}``. A check that passes although it
+            is expected to fail, fails.
+        args: ``{"advantage_fn/opmd": {"tau": 0.5}}``, constructor arguments of a component, or a
+            list of several sets of them, each tested. For a workflow: fields of the ``Task``, and
+            what ``trinity_testing.checks.workflow`` lists.
+        ids: only these checks or groups; all if None.
+
+    Raises:
+        UnknownComponentError: no such plugin, component or check.
+    """
+    import pytest
+
+    cases = plan(
+        plugin_name, get_manager(), ids=ids, args=args, expected_failures=expected_failures
+    )
+
+    @pytest.mark.parametrize("case", cases, ids=[case.label for case in cases])
+    def test_conformance(case: Case) -> None:
+        report(case.run())
+
+    test_conformance.__doc__ = f"The plugin {plugin_name} holds what its parts promise."
+    return test_conformance
+
+
+def report(result: Result) -> None:
+    """End the running test as the result says."""
+    import pytest
+
+    where = f"{result.id} of {result.component}" if result.component else result.id
+    text = f"{where}: {result.message}\n{result.remedy}"
+    if result.is_bad:
+        pytest.fail(text, pytrace=False)
+    if result.status is Status.SKIP:
+        pytest.skip(result.message)
+    if result.status is Status.XFAIL:
+        pytest.xfail(result.message)
+    if result.status is Status.FAIL:
+        warnings.warn(text, ConformanceWarning, stacklevel=2)

@@ -1,0 +1,102 @@
+"""Fixtures for plugin authors; import those you want in your conftest.py.
+
+from trinity_testing.fixtures import no_discovery, throwaway_plugin  # noqa: F401
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from trinity.extend import PluginManager, get_manager, set_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["no_discovery", "throwaway_plugin", "write_distribution"]
+
+PluginInstaller = Callable[..., PluginManager]
+
+
+@pytest.fixture
+def no_discovery() -> Iterator[PluginManager]:
+    """Give a manager that looks for no plugin: the core's own parts are all it has."""
+    own = metadata.distribution("trinity-core").entry_points.select(group="trinity.plugins")
+    manager = PluginManager.discover(env={}, autoload=False, entry_points=own)
+    before = set_manager(manager)
+    yield manager
+    set_manager(before)
+
+
+@pytest.fixture
+def throwaway_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginInstaller]:
+    """Give a function that installs a plugin for this test only.
+
+    ``throwaway_plugin("dull", {"dull_plugin.py": source})`` writes the modules and the metadata of
+    the distribution ``trinity-dull`` into a temporary folder, puts it on the path, discovers
+    anew, and returns the manager. The first module is the plugin module.
+    """
+    before = get_manager()
+    modules: list[str] = []
+
+    def install(name: str, files: Mapping[str, str], **metadata: str) -> PluginManager:
+        folder = tmp_path / f"site-{name}"
+        write_distribution(folder, name=name, files=files, **metadata)
+        modules.extend(Path(file).parts[0].removesuffix(".py") for file in files)
+        monkeypatch.syspath_prepend(folder)
+        importlib.invalidate_caches()
+        manager = PluginManager.discover(env={})
+        set_manager(manager)
+        return manager
+
+    yield install
+    set_manager(before)
+    for module in [one for one in sys.modules if one.partition(".")[0] in modules]:
+        del sys.modules[module]
+
+
+def write_distribution(
+    folder: Path,
+    *,
+    name: str,
+    files: Mapping[str, str],
+    version: str = "1.0",
+    requires: str = "trinity-core>=0.1,<0.2",
+    license_expression: str = "Apache-2.0",
+) -> Path:
+    """Write modules with the metadata of ``trinity-<name>`` into a folder, as pip would.
+
+    Args:
+        folder: where, made if missing.
+        name: of the entry point.
+        files: text by path; the first is the plugin module.
+        version: of the distribution.
+        requires: its requirement; empty: none.
+        license_expression: its licence; empty: none.
+    """
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(textwrap.dedent(text))
+    about = folder / f"trinity_{name}-{version}.dist-info"
+    about.mkdir(parents=True, exist_ok=True)
+    lines = {
+        "Metadata-Version": "2.4",
+        "Name": f"trinity-{name}",
+        "Version": version,
+        "Summary": f"The throw-away plugin {name}",
+        "Requires-Python": ">=3.11",
+        "License-Expression": license_expression,
+        "Requires-Dist": requires,
+    }
+    text = "".join(f"{key}: {value}\n" for key, value in lines.items() if value)
+    (about / "METADATA").write_text(text)
+    module = next(iter(files)).removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
+    (about / "entry_points.txt").write_text(f"[trinity.plugins]\n{name} = {module}\n")
+    (about / "RECORD").write_text("")
+    return about

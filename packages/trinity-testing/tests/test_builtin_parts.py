@@ -1,0 +1,21 @@
+"""The core's own parts and this kit's hold what every plugin's must, with their options too."""
+
+from trinity_testing import conformance
+
+AGGREGATION = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
+LOSSES = [{"loss_agg_mode": mode} for mode in AGGREGATION]
+
+test_builtin = conformance.suite(
+    "builtin",
+    args={
+        "advantage_fn/grpo": [{}, {"std_threshold": 0.0}, {"std_cal_level": "batch"}],
+        "policy_loss_fn/ppo": [
+            *LOSSES,
+            {"enable_sequence_masking": True},
+            {"fallback_to_policy_gradient": True},
+        ],
+        "policy_loss_fn/sft": LOSSES,
+    },
+)
+
+test_testing = conformance.suite("testing")

@@ -1,0 +1,89 @@
+"""A plugin full of mistakes, each of which the kit must find."""
+
+from trinity.extend import ComponentSpec, hookimpl
+
+TRINITY_PLUGIN_API = 1
+
+
+def _parts(module, **classes):
+    return {name: f"{module}:{target}" for name, target in classes.items()}
+
+
+@hookimpl
+def trinity_workflows():
+    return _parts(
+        "wrong_workflow_parts",
+        tokenises_again="TokenisesAgain",
+        hides_failures="HidesFailures",
+        wraps_failures="WrapsFailures",
+        remembers="Remembers",
+        shares_state="SharesState",
+        leaves_a_thread="LeavesAThread",
+        leaves_a_file="LeavesAFile",
+        draws_at_random="DrawsAtRandom",
+        returns_nothing="ReturnsNothing",
+        rewards_nan="RewardsNaN",
+        changes_lengths="ChangesLengths",
+        makes_up_logprobs="MakesUpLogprobs",
+        repeats_twice="RepeatsTwice",
+        right="Right",
+        right_async="RightAsync",
+    )
+
+
+@hookimpl
+def trinity_reward_fns():
+    return _parts(
+        "wrong_reward_parts",
+        nan_for_empty="NaNForEmpty",
+        chokes_on_braces="ChokesOnBraces",
+        counts_calls="CountsCalls",
+        grades_on_a_curve="GradesOnACurve",
+        returns_a_number="ReturnsANumber",
+        takes_lists="TakesLists",
+    )
+
+
+@hookimpl
+def trinity_advantage_fns():
+    claims = ComponentSpec(
+        "wrong_advantage_parts:TeachesEqualRewards",
+        provides=frozenset({"zero_for_equal_rewards"}),
+    )
+    return {
+        "claims_zero": claims,
+        **_parts(
+            "wrong_advantage_parts",
+            claims_nothing="TeachesEqualRewards",
+            reads_masked="ReadsMasked",
+            teaches_masked="TeachesMasked",
+            groups_by_place="GroupsByPlace",
+            divides_by_spread="DividesBySpread",
+            carries_gradient="CarriesGradient",
+            hidden="hidden",
+            wrong_base="WrongBase",
+            missing="Missing",
+            needs_argument="NeedsArgument",
+        ),
+    }
+
+
+@hookimpl
+def trinity_policy_loss_fns():
+    claims = ComponentSpec(
+        "wrong_loss_parts:TeachesWithoutAdvantage",
+        provides=frozenset({"zero_for_zero_advantages"}),
+    )
+    return {
+        "claims_zero": claims,
+        **_parts(
+            "wrong_loss_parts",
+            counts_padding="CountsPadding",
+            masks_too_late="MasksTooLate",
+            is_a_vector="IsAVector",
+            overflows="Overflows",
+            wrong_normalizer="WrongNormalizer",
+            metrics_are_tensors="MetricsAreTensors",
+            right="Right",
+        ),
+    }

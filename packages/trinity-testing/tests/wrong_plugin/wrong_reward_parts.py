@@ -1,0 +1,56 @@
+"""Reward functions with one mistake each."""
+
+import math
+
+from trinity.common.rewards import RewardFn
+
+
+class NaNForEmpty(RewardFn):
+    """Divides by the length of the text."""
+
+    def __call__(self, response, truth, **kwargs):
+        return {"density": response.count(truth) / len(response) if response else math.nan}
+
+
+class ChokesOnBraces(RewardFn):
+    """Scores NaN only for a character that no fixed text has."""
+
+    def __call__(self, response, **kwargs):
+        return {"plain": math.nan if any(ord(c) > 0x2FF for c in response) else 1.0}
+
+
+class CountsCalls(RewardFn):
+    """Gives less from call to call."""
+
+    def __init__(self):
+        self.num_calls = 0
+
+    def __call__(self, **kwargs):
+        self.num_calls += 1
+        return {"novelty": 1.0 / self.num_calls}
+
+
+class GradesOnACurve(RewardFn):
+    """Compares the texts of a list with each other."""
+
+    def __call__(self, response: str | list[str], **kwargs):
+        if isinstance(response, str):
+            return {"rank": 0.0}
+        longest = max(map(len, response))
+        return [{"rank": len(text) / (longest + 1)} for text in response]
+
+
+class ReturnsANumber(RewardFn):
+    """Returns no mapping."""
+
+    def __call__(self, **kwargs):
+        return 1.0
+
+
+class TakesLists(RewardFn):
+    """Is right: each text by itself, alone or in a list."""
+
+    def __call__(self, response: str | list[str], **kwargs):
+        if isinstance(response, str):
+            return {"length": float(len(response))}
+        return {"length": [float(len(text)) for text in response]}

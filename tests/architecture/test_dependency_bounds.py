@@ -1,0 +1,58 @@
+"""The lower bounds of the core are the versions that nox -s minimums installs."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "packages/trinity-core"
+
+
+def core_requirements() -> dict[str, Requirement]:
+    project = tomllib.loads((CORE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = [Requirement(text) for text in project["dependencies"]]
+    return {requirement.name: requirement for requirement in requirements}
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Return the versions that a constraints file names, by normalised name."""
+    lines = [
+        line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    named = [line.partition(";")[0].strip().split("==") for line in lines if line]
+    return {name.lower().replace("_", "-"): version for name, version in named}
+
+
+def test_each_lower_bound_but_torchs_is_a_version_that_is_tested() -> None:
+    bounds = {
+        name: next(spec.version for spec in requirement.specifier if spec.operator == ">=")
+        for name, requirement in core_requirements().items()
+    }
+    tested = pins(CORE / "minimums.txt")
+    differing = {
+        name: f"promised {bound}, tested {tested.get(name)}"
+        for name, bound in bounds.items()
+        if name != "torch" and Version(bound) != Version(tested.get(name, "0"))
+    }
+
+    assert differing == {}
+
+
+def test_the_core_has_no_upper_bound() -> None:
+    capped = [
+        str(requirement)
+        for requirement in core_requirements().values()
+        if any(spec.operator in {"<", "<=", "==", "~="} for spec in requirement.specifier)
+    ]
+
+    assert capped == []
+
+
+def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
+    named = pins(ROOT / "constraints.txt")
+
+    assert [name for name in core_requirements() if name not in named] == []

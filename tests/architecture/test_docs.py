@@ -1,0 +1,141 @@
+"""What the docs show is true: pages are up to date, code runs, commands exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+from trinity.extend import PluginManager, set_manager
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+]
+FENCE = re.compile(r"^(<!-- sketch.*?-->\n+)?```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+
+
+@pytest.fixture(autouse=True)
+def _own_manager() -> Iterator[None]:
+    before = set_manager(PluginManager.discover(env={}))
+    yield
+    set_manager(before)
+
+
+@pytest.mark.parametrize(
+    "name", ["hooks.md", "configuration.md", "commands.md", "run-directory.md"]
+)
+def test_a_generated_page_says_what_the_code_says(name: str) -> None:
+    page = (ROOT / "docs/reference" / name).read_text(encoding="utf-8")
+
+    assert page == generator().PAGES[name](), "run: nox -s docs"
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/how-to").glob("*.md")), ids=lambda path: path.stem
+)
+def test_the_python_of_a_how_to_runs_from_top_to_bottom(path: Path) -> None:
+    blocks = blocks_of(path, language="python", with_sketches=False)
+    namespace = {"__name__": f"docs_{path.stem.replace('-', '_')}"}
+
+    for block in blocks:
+        exec(compile(block, path.name, "exec"), namespace)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_and_yaml_of_a_page_can_be_read(path: Path) -> None:
+    for block in blocks_of(path, language="python"):
+        compile(block, path.name, "exec")
+    for block in blocks_of(path, language="yaml"):
+        yaml.safe_load(block)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_trinity_command_of_a_page_exists(path: Path) -> None:
+    reference = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    known = {words for line in reference.splitlines() if (words := command_in(line, prefix="## "))}
+    lines = [line for block in blocks_of(path, language="bash") for line in block.splitlines()]
+    used = {words for line in lines if (words := command_in(line, prefix=""))}
+
+    assert {
+        words for words in used if words not in known and words.split()[0] not in known
+    } == set()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_link_of_a_page_leads_to_a_file(path: Path) -> None:
+    text = re.sub(FENCE, "", path.read_text(encoding="utf-8"))
+    targets = LINK.findall(text)
+
+    assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/how-to").glob("add-*.md")), ids=lambda path: path.stem
+)
+def test_a_how_to_says_how_many_files_were_touched(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    written = {name for block in blocks_of(path, language="python") for name in FILE.findall(block)}
+
+    assert f"You have touched {len(written)} file" in text
+
+
+def test_the_how_to_lists_the_files_that_plugins_new_writes(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/write-a-plugin-in-ten-minutes.md").read_text(encoding="utf-8")
+    listing = next(text for _, name, text in FENCE.findall(page) if name == "text")
+    command = [sys.executable, "-m", "trinity", "plugins", "new", "brief", "--kind", "reward_fn"]
+
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    folder = tmp_path / "trinity-brief"
+    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+    assert {line.split()[0] for line in listing.splitlines()} == written
+
+
+def test_contributors_are_told_every_nox_session() -> None:
+    source = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    sessions = re.findall(r"^@nox\.session\(.*\)\ndef (\w+)", source, re.MULTILINE)
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    assert [name for name in sessions if f"| `{name}` |" not in table] == []
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+    assert "python -m nox -s tests" in readme
+    assert "python -m nox -s tests" in script.splitlines()
+
+
+FILE = re.compile(r"^# (\S+\.\w+)$", re.MULTILINE)  # a block that is a file starts with its name
+
+
+def blocks_of(path: Path, *, language: str, with_sketches: bool = True) -> list[str]:
+    """Return the fenced blocks of one language; a sketch says so in a comment above it."""
+    found = FENCE.findall(path.read_text(encoding="utf-8"))
+    return [text for mark, name, text in found if name == language and (with_sketches or not mark)]
+
+
+def command_in(line: str, *, prefix: str) -> str:
+    """Return the words of a trinity command up to its first option or argument; two at most."""
+    match = re.match(re.escape(prefix) + r"trinity ([a-z-]+(?: [a-z-]+)?)\b", line)
+    return match.group(1) if match else ""
+
+
+def generator() -> ModuleType:
+    """Return docs/generate.py as a module."""
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,107 @@
+"""Every hook reaches a plugin with the arguments that are written down here."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from pathlib import Path
+
+import pytest
+from trinity.extend import KINDS, PluginManager
+from trinity.extend.hookspecs import TrinityHooks
+
+# A hook may gain an argument; this list then gains it too. It never loses one.
+COMPONENT_HOOKS = {
+    "trinity_workflows": "workflow",
+    "trinity_reward_fns": "reward_fn",
+    "trinity_advantage_fns": "advantage_fn",
+    "trinity_policy_loss_fns": "policy_loss_fn",
+    "trinity_kl_fns": "kl_fn",
+    "trinity_entropy_loss_fns": "entropy_loss_fn",
+    "trinity_sample_strategies": "sample_strategy",
+    "trinity_algorithm_types": "algorithm",
+    "trinity_rollout_engines": "rollout_engine",
+    "trinity_trainers": "trainer",
+    "trinity_sync_methods": "sync_method",
+    "trinity_storages": "storage",
+    "trinity_priority_fns": "priority_fn",
+    "trinity_experience_operators": "experience_operator",
+    "trinity_task_selectors": "task_selector",
+    "trinity_monitors": "monitor",
+}
+OTHER_HOOKS = {
+    "trinity_commands": (),
+    "trinity_conformance_checks": (),
+    "trinity_assets": (),
+    "trinity_configure": ("config",),
+    "trinity_run_started": ("run",),
+    "trinity_step_finished": ("step", "metrics"),
+    "trinity_checkpoint_saved": ("path",),
+    "trinity_run_finished": ("run",),
+}
+
+
+def a_plugin_folder(folder: Path, source: str) -> Path:
+    """Write a module of a new name, which nothing has imported yet."""
+    (folder / f"plugin_{uuid.uuid4().hex}.py").write_text(source)
+    return folder
+
+
+def test_these_are_all_the_hooks() -> None:
+    hooks = [name for name in vars(TrinityHooks) if name.startswith("trinity_")]
+
+    assert hooks == [*COMPONENT_HOOKS, *OTHER_HOOKS]
+    assert {hook: kind for kind, hook in KINDS.items()} == COMPONENT_HOOKS
+
+
+@pytest.mark.parametrize(("hook", "kind"), COMPONENT_HOOKS.items())
+def test_a_component_that_a_hook_gives_is_found_by_its_name(
+    hook: str, kind: str, tmp_path: Path
+) -> None:
+    source = (
+        "from trinity.extend import hookimpl\n"
+        "class Mine: ...\n"
+        "@hookimpl\n"
+        f"def {hook}():\n"
+        "    return {'mine': f'{__name__}:Mine'}\n"
+    )
+    folder = a_plugin_folder(tmp_path, source)
+    manager = PluginManager.discover(env={}, plugin_dirs=[folder])
+
+    assert manager.load(kind, "mine").__name__ == "Mine"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_built_in_that_can_be_imported(kind: str) -> None:
+    own = [
+        c for c in PluginManager.discover(env={}).components(kind) if c.origin.plugin == "builtin"
+    ]
+
+    assert own
+    assert all(isinstance(component.load(), type) for component in own)
+
+
+@pytest.mark.parametrize(("hook", "arguments"), OTHER_HOOKS.items())
+def test_a_hook_gets_its_arguments_by_name(
+    hook: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    names = ", ".join(arguments)
+    source = (
+        "from trinity.extend import hookimpl\n"
+        "@hookimpl\n"
+        f"def {hook}({names}):\n"
+        f"    return {{'got': [{names}]}}\n"
+    )
+    folder = a_plugin_folder(tmp_path, source)
+    manager = PluginManager.discover(env={}, plugin_dirs=[folder], autoload=False)
+
+    results = manager.call(hook, **{name: name.upper() for name in arguments})
+
+    assert {"got": [name.upper() for name in arguments]} in [result for _, result in results]
+
+
+@pytest.mark.parametrize(("hook", "arguments"), OTHER_HOOKS.items())
+def test_no_hook_lost_an_argument(hook: str, arguments: tuple[str, ...]) -> None:
+    parameters = list(inspect.signature(getattr(TrinityHooks, hook)).parameters)
+
+    assert parameters == ["self", *arguments]

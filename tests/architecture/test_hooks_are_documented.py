@@ -1,0 +1,54 @@
+"""A hook ships with a heading in the docs, a test that calls it and a part that uses it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from trinity.extend.hookspecs import KINDS, TrinityHooks
+
+ROOT = Path(__file__).parents[2]
+HOOKS = {name: hook for name, hook in vars(TrinityHooks).items() if name.startswith("trinity_")}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_has_a_heading_that_spells_its_arguments(name: str) -> None:
+    page = (ROOT / "docs/reference/hooks.md").read_text(encoding="utf-8")
+
+    assert heading(name, HOOKS[name]) in page.splitlines()
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_is_called_by_a_test(name: str) -> None:
+    assert name in text_of_all_tests()
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_says_what_it_is_for(name: str) -> None:
+    assert inspect.getdoc(HOOKS[name])
+
+
+def test_every_kind_of_component_has_a_built_in() -> None:
+    source = (ROOT / "packages/trinity-core/src/trinity/builtin/plugin.py").read_text(
+        encoding="utf-8"
+    )
+
+    assert [hook for hook in KINDS.values() if f"def {hook}(" not in source] == []
+
+
+def heading(name: str, function: Callable[..., object]) -> str:
+    arguments = [
+        argument for argument in inspect.signature(function).parameters if argument != "self"
+    ]
+    return f"### {name}({', '.join(arguments)})"
+
+
+@cache
+def text_of_all_tests() -> str:
+    here = Path(__file__)
+    folders = [*ROOT.glob("packages/*/tests"), *ROOT.glob("plugins/*/tests"), ROOT / "tests"]
+    files = [path for folder in folders for path in folder.rglob("*.py") if path != here]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)

@@ -1,0 +1,70 @@
+"""What is public is listed, exists, and is written down once."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+PUBLIC = ("trinity.extend", "trinity.common", "trinity.algorithm")
+
+
+def public_modules() -> list[str]:
+    """Return the names of all modules of the public packages that no underscore hides."""
+    found = ["trinity", *PUBLIC]
+    for name in PUBLIC:
+        package = importlib.import_module(name)
+        found += [module.name for module in pkgutil.walk_packages(package.__path__, name + ".")]
+    return [name for name in found if not any(part.startswith("_") for part in name.split("."))]
+
+
+def public_packages() -> list[str]:
+    return [name for name in public_modules() if hasattr(importlib.import_module(name), "__path__")]
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_every_name_in_all_exists(name: str) -> None:
+    module = importlib.import_module(name)
+
+    assert [entry for entry in listed(module) if not resolves(module, entry)] == []
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_all_names_nothing_twice(name: str) -> None:
+    names = listed(importlib.import_module(name))
+
+    assert len(names) == len(set(names))
+
+
+def test_the_public_names_are_those_written_down(golden: Callable[..., None]) -> None:
+    names = {
+        package: sorted(listed(importlib.import_module(package))) for package in public_packages()
+    }
+    lines = [f"{package}.{name}" for package in names for name in names[package]]
+
+    golden("\n".join(lines), "../public_api")
+
+
+def listed(module: ModuleType) -> list[str]:
+    """Return ``__all__``; a module without one must define nothing that looks public."""
+    own = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+    assert hasattr(module, "__all__") or not own, f"{module.__name__} needs __all__: {own}"
+    return list(getattr(module, "__all__", []))
+
+
+def resolves(module: ModuleType, entry: str) -> bool:
+    """Return whether a public name is there; one of a missing plugin may name its install line."""
+    try:
+        getattr(module, entry)
+    except AttributeError:
+        return False
+    except ImportError as error:
+        return "pip install" in str(error)
+    return True

@@ -1,0 +1,162 @@
+"""A whole run in one process, on a real (tiny) model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import trinity
+from trinity.common.config import load_config
+from trinity.runtime.result import RunStatus
+
+pytestmark = pytest.mark.slow
+
+
+def metrics_of(directory, role):
+    lines = (directory / "monitor" / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [row for row in rows if row["role"] == role]
+
+
+def without_times(rows):
+    return [
+        {name: value for name, value in row.items() if "time/" not in name and "_s" not in name}
+        for row in rows
+    ]
+
+
+def test_a_run_explores_trains_and_leaves_the_documented_files(config_dict, write_yaml) -> None:
+    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
+
+    assert result.status is RunStatus.FINISHED
+    names = {path.name for path in result.directory.iterdir()}
+    assert {
+        "run.json", "config.yaml", "plugins.json", "monitor", "plots", "global_step_2",
+        "latest_checkpointed_iteration.txt",
+    } <= names  # fmt: skip
+    assert [row["step"] for row in metrics_of(result.directory, "explorer")] == [1, 2]
+    assert [row["step"] for row in metrics_of(result.directory, "trainer")] == [1, 2]
+    status = json.loads((result.directory / "run.json").read_text())
+    assert (status["status"], status["trained_experiences"]) == ("finished", 32)
+
+
+def test_the_trained_model_is_one_that_transformers_loads(config_dict, write_yaml) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
+
+    folder = result.stages[-1].checkpoint / "actor" / "huggingface"
+    assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size > 0
+    assert AutoTokenizer.from_pretrained(folder).chat_template
+
+
+def test_two_runs_with_one_seed_have_equal_metrics(config_dict, write_yaml, tmp_path) -> None:
+    recorded = []
+    for name in ("first", "second"):
+        result = trinity.run(load_config(write_yaml(config_dict | {"name": name})), local=True)
+        recorded.append(
+            [*metrics_of(result.directory, "explorer"), *metrics_of(result.directory, "trainer")]
+        )
+
+    first, second = (without_times(rows) for rows in recorded)
+    assert len(first) == 4
+    for one, other in zip(first, second, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_two_seeds_sample_differently(config_dict, write_yaml) -> None:
+    rewards = []
+    for seed in (1, 2):
+        config = config_dict | {"name": f"seed{seed}", "seed": seed}
+        result = trinity.run(load_config(write_yaml(config)), local=True)
+        rewards.append([row["actor/grad_norm"] for row in metrics_of(result.directory, "trainer")])
+
+    assert rewards[0] != rewards[1]
+
+
+def test_a_second_start_of_a_finished_run_says_so(config_dict, write_yaml, trinity) -> None:
+    path = write_yaml(config_dict)
+    first = trinity("run", "--local", "--config", str(path))
+    second = trinity("run", "--local", "--config", str(path))
+
+    assert first.returncode == 0, first.stderr
+    assert second.returncode == 0, second.stderr
+    assert "is finished" in second.stdout
+
+
+def test_a_longer_run_goes_on_where_the_shorter_one_ended(config_dict, write_yaml) -> None:
+    config_dict["buffer"]["total_epochs"] = 2
+    whole = trinity.run(load_config(write_yaml(config_dict | {"name": "whole"})), local=True)
+    config_dict["buffer"]["total_steps"] = 2
+    trinity.run(load_config(write_yaml(config_dict | {"name": "parts"})), local=True)
+    config_dict["buffer"]["total_steps"] = 4
+    parts = trinity.run(load_config(write_yaml(config_dict | {"name": "parts"})), local=True)
+
+    one = without_times(metrics_of(whole.directory, "trainer"))
+    other = without_times(metrics_of(parts.directory, "trainer"))
+    assert [row["step"] for row in other] == [1, 2, 3, 4]
+    for left, right in zip(one, other, strict=True):
+        assert left == pytest.approx(right, abs=1e-5)
+
+
+def test_explored_experiences_are_trained_by_another_run(config_dict, write_yaml, tmp_path) -> None:
+    stored = tmp_path / "experiences.jsonl"
+    buffer = {"name": "stored", "storage_type": "file", "path": str(stored)}
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": buffer}
+    explored = trinity.run(
+        load_config(write_yaml(config_dict | {"mode": "explore", "name": "explore"})), local=True
+    )
+    trained = trinity.run(
+        load_config(write_yaml(config_dict | {"mode": "train", "name": "train"})), local=True
+    )
+
+    assert explored.status is RunStatus.FINISHED
+    assert len(stored.read_text().splitlines()) == 32
+    assert [row["step"] for row in metrics_of(trained.directory, "trainer")] == [1, 2]
+
+
+def test_stages_hand_their_model_on(config_dict, write_yaml, tmp_path) -> None:
+    messages = tmp_path / "sft.jsonl"
+    chat = [{"role": "user", "content": "1 + 1 ="}, {"role": "assistant", "content": "2"}]
+    messages.write_text("\n".join(json.dumps({"messages": chat}) for _ in range(8)))
+    sft = {
+        "stage_name": "sft",
+        "mode": "train",
+        "algorithm": {"algorithm_type": "sft", "optimizer": {"lr": 1e-3}},
+        "buffer": {
+            "train_batch_size": 4,
+            "trainer_input": {
+                "experience_buffer": {
+                    "name": "sft",
+                    "storage_type": "file",
+                    "path": str(messages),
+                    "format": {"prompt_type": "messages", "messages_key": "messages"},
+                }
+            },
+        },
+    }
+    config_dict["stages"] = [sft, {"stage_name": "grpo", "mode": "both"}]
+
+    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
+
+    assert [stage.status for stage in result.stages] == [RunStatus.FINISHED] * 2
+    assert [stage.train_steps for stage in result.stages] == [2, 2]
+    resolved = (result.stages[1].directory / "config.yaml").read_text()
+    assert str(result.stages[0].checkpoint) in resolved
+
+
+def test_bench_evaluates_the_base_model_and_each_checkpoint(config_dict, write_yaml, rows) -> None:
+    config_dict["trainer"] = {"save_interval": 1}
+    trinity.run(load_config(write_yaml(config_dict)), local=True)
+    taskset = config_dict["buffer"]["explorer_input"].pop("taskset")
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [taskset | {"repeat_times": 2}]
+
+    result = trinity.run(load_config(write_yaml(config_dict | {"mode": "bench"})), local=True)
+
+    evaluated = [
+        row["step"]
+        for row in metrics_of(result.directory, "explorer")
+        if "bench/rows/reward/mean@2" in row
+    ]
+    assert evaluated == [0, 1, 2]
