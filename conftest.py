@@ -28,6 +28,8 @@ def golden() -> Callable[..., None]:
             path.write_text(text.rstrip() + "\n")
         assert path.exists(), f"{path} is missing; write it with: nox -s golden"
         expected = path.read_text()
-        assert text.rstrip() + "\n" == expected, f"{path} differs; if it is meant, run: nox -s golden"
+        assert text.rstrip() + "\n" == expected, (
+            f"{path} differs; if it is meant, run: nox -s golden"
+        )
 
     return compare

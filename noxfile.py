@@ -19,6 +19,7 @@ import nox
 
 nox.needs_version = ">=2024.10"
 nox.options.sessions = ["lint", "types", "tests"]
+nox.options.default_venv_backend = "venv"
 
 ROOT = Path(__file__).resolve().parent
 SHARED = ROOT / ".nox" / "shared"

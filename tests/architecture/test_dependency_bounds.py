@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
@@ -56,3 +61,34 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
     named = pins(ROOT / "constraints.txt")
 
     assert [name for name in core_requirements() if name not in named] == []
+
+
+@pytest.mark.parametrize(
+    "folder", ["packages/trinity-core", "packages/trinity-testing", "plugins/trinity-algo-opmd"]
+)
+def test_every_package_that_is_imported_is_required(folder: str) -> None:
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    required = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    owners = packages_distributions() | {"trinity": ["trinity-core"], "pydantic_core": ["pydantic"]}
+    missing = {
+        package
+        for path in (ROOT / folder / "src").rglob("*.py")
+        for package in imported_packages(path) - set(sys.stdlib_module_names)
+        if package not in {child.name for child in (ROOT / folder / "src").iterdir()}
+        and not required & {canonicalize_name(owner) for owner in owners.get(package, [package])}
+    }
+
+    assert missing == set()
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Return the top-level package of every import of a file, those inside functions too."""
+    packages = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            packages.add(node.module.partition(".")[0])
+    return packages

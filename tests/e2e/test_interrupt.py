@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 # A workflow, an advantage function and a reward that press Ctrl-C themselves, so that the phase is
 # certain. Each does it once: the file it leaves says that it was done.
-PRESSES = '''
+PRESSES = """
 import os
 import signal
 from pathlib import Path
@@ -53,7 +53,7 @@ class Training(grpo()):
         if os.environ["PHASE"] == "train":
             press()
         return super().__call__(exps, **kwargs)
-'''
+"""
 
 
 def interrupted_run(config_dict, write_yaml, trinity, tmp_path, phase):

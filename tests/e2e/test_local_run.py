@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 import trinity
 from trinity.common.config import load_config
 from trinity.runtime.result import RunStatus

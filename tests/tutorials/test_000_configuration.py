@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from trinity.common.config import load_config, probe, resolve
 from trinity.errors import ConfigError
 from trinity.extend import Registry
@@ -92,7 +91,8 @@ def test_P015_the_run_directory_is_root_project_name(yaml_file) -> None:
 
 def test_P016_an_environment_variable_wins_over_its_default(yaml_file) -> None:
     set_, unset = (
-        load_config(yaml_file, env=env).model.model_path for env in ({"TRINITY_MODEL_PATH": "m"}, {})
+        load_config(yaml_file, env=env).model.model_path
+        for env in ({"TRINITY_MODEL_PATH": "m"}, {})
     )
 
     assert (set_, unset) == ("m", "Qwen/Qwen2.5-7B-Instruct")

@@ -6,7 +6,6 @@ import importlib
 import json
 
 import pytest
-
 import trinity
 from trinity.common.config import FormatConfig, GenerationConfig, load_config
 from trinity.common.experience import Experience
@@ -14,7 +13,7 @@ from trinity.common.workflows import Task, Workflow
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, scripted_model
 
-GUIDE_WORKFLOW = '''
+GUIDE_WORKFLOW = """
 from typing import List
 
 from trinity.common.experience import Experience
@@ -55,7 +54,7 @@ class GuideWorkflow(Workflow):
         self.question = task.raw_task.get("question")
         self.answer = task.raw_task.get("answer")
         self.rollout_args = task.rollout_args
-'''
+"""
 
 
 class OneAnswer(Workflow):
@@ -86,7 +85,7 @@ def test_P048_and_P128_the_base_class_keeps_task_model_and_auxiliary_models() ->
 
 
 def test_P049_environment_classes_that_are_not_installed_name_their_package() -> None:
-    import trinity.common.workflows as workflows
+    from trinity.common import workflows
 
     assert workflows.MathWorkflow.__name__ == "MathWorkflow"
     with pytest.raises(ImportError, match="pip install trinity-envs-webshop"):
@@ -127,9 +126,7 @@ def test_P062_n_samples_need_one_prefill() -> None:
 
 
 def test_P063_four_keywords_make_an_experience() -> None:
-    experience = Experience(
-        tokens=[1, 2, 3], prompt_length=1, reward=1.0, logprobs=[-0.1, -0.2]
-    )
+    experience = Experience(tokens=[1, 2, 3], prompt_length=1, reward=1.0, logprobs=[-0.1, -0.2])
 
     assert experience.response_length == 2
 

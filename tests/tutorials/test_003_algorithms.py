@@ -7,7 +7,6 @@ import warnings
 
 import pytest
 import torch
-
 from trinity.algorithm import (
     ADVANTAGE_FN,
     ALGORITHM_TYPE,

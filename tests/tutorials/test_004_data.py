@@ -36,7 +36,9 @@ def test_P055_and_P135_one_file_and_its_folder_give_the_same_rows(tmp_path) -> N
                 format={"prompt_key": "question"},
                 default_workflow_type="simple_workflow",
             )
-        ).task(0).raw_task
+        )
+        .task(0)
+        .raw_task
         for path in (tmp_path / "rows.jsonl", tmp_path)
     ]
 

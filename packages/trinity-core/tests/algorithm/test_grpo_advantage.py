@@ -163,7 +163,7 @@ def test_a_function_written_to_verls_names_runs_on_our_batch():
     batch, metrics = apply_advantage(ToVerlsNames(), a_batch([[1.0, 0.0], [2.0]]))
 
     assert batch["advantages"][:, 0].tolist() == [0.5, -0.5, 1.5]
-    assert metrics == {"groups": 2.0}
+    assert metrics == {"advantage/groups": 2.0}
     assert ToVerlsNames.compute_in_trainer()
     assert ToVerlsNames.default_args() == {"shift": 0.5}
 

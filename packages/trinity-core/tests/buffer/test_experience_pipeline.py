@@ -6,14 +6,13 @@ import math
 
 import pytest
 import torch
-from trinity_testing.builders import a_group, an_experience
-
 from trinity.algorithm import AdvantageFn
 from trinity.buffer.operators import ExperienceOperator, InvalidRewardFilter
 from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.priority import LinearDecay
 from trinity.buffer.queue import QueueStorage
 from trinity.common.config import ExperienceBufferConfig
+from trinity_testing.builders import a_group, an_experience
 
 
 class LessTheMean(AdvantageFn):
@@ -25,7 +24,8 @@ class LessTheMean(AdvantageFn):
             rewards = exps["rewards"][rows]
             advantages[rows] = (rewards - rewards.mean())[:, None] * exps["action_mask"][rows]
         exps["advantages"] = exps["returns"] = advantages
-        return exps, {"group_advantages/reward_mean/mean": float(exps["rewards"].mean())}
+        mean = float(exps["rewards"].mean())
+        return exps, {"group_advantages/reward_mean/mean": mean, "my_metric": 3}
 
 
 class DropsZero(ExperienceOperator):
@@ -58,6 +58,7 @@ def test_operators_work_in_order_before_advantages_and_the_write():
     assert metrics["experience_pipeline/num_read"] == 5.0
     assert metrics["experience_pipeline/num_written"] == 2.0
     assert metrics["group_advantages/reward_mean/mean"] == 2.0
+    assert metrics["advantage/my_metric"] == 3.0
     assert metrics["time/advantage_s"] >= 0.0
 
 

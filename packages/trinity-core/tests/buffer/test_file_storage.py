@@ -8,12 +8,11 @@ import signal
 
 import pytest
 import torch
-from trinity_testing.builders import a_group, an_experience
-from trinity_testing.scripted_model import script_chat_format
-
 from trinity.buffer.file import FileStorage
 from trinity.common.config import DataSelectorConfig, ExperienceBufferConfig, FormatConfig
 from trinity.errors import BufferClosedError, DataError, NotSupportedYetError
+from trinity_testing.builders import a_group, an_experience
+from trinity_testing.scripted_model import script_chat_format
 
 USER, ANSWER = {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}
 SECOND = [{"role": "user", "content": "and 1?"}, {"role": "assistant", "content": "3"}]
@@ -68,6 +67,16 @@ def test_reading_ends_with_the_last_epoch(tmp_path):
     assert storage.available() == 0
     with pytest.raises(StopIteration):
         storage.read(1, timeout_s=1)
+
+
+def test_what_is_written_later_is_read_later(tmp_path):
+    storage = a_file(tmp_path / "e.jsonl")
+    storage.write(a_group((1.0, 0.0)))
+    first = storage.read(2, timeout_s=1)
+    storage.write(a_group((0.5,)))
+
+    assert storage.available() == 1
+    assert [e.reward for e in (*first, *storage.read(9, timeout_s=1))] == [1.0, 0.0, 0.5]
 
 
 def test_without_an_end_reading_goes_on(tmp_path):

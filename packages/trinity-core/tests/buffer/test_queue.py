@@ -6,11 +6,10 @@ import threading
 import time
 
 import pytest
-from trinity_testing.builders import an_experience
-
 from trinity.buffer.queue import QueueStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.errors import BufferClosedError, NotSupportedYetError
+from trinity_testing.builders import an_experience
 
 
 def a_queue(**fields) -> QueueStorage:
@@ -86,7 +85,7 @@ def test_a_writer_that_waits_too_long_says_whom_for_and_stores_nothing():
     queue = a_queue(capacity=1, max_read_timeout=0.05)
     queue.write(batch(0))
 
-    with pytest.raises(TimeoutError, match="was full.*does the trainer read"):
+    with pytest.raises(TimeoutError, match=r"was full.*does the trainer read"):
         queue.write(batch(1))
 
     assert runs(queue.read(1, timeout_s=1)) == [0]
@@ -166,7 +165,9 @@ def test_many_writers_and_readers_lose_nothing_and_repeat_nothing():
 
     writers = [
         in_thread(
-            lambda first=first: [queue.write(batch(first + i, first + i + 1)) for i in range(0, 20, 2)]
+            lambda first=first: [
+                queue.write(batch(first + i, first + i + 1)) for i in range(0, 20, 2)
+            ]
         )
         for first in (0, 20, 40, 60)
     ]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from trinity.buffer.rows import load_rows
 from trinity.buffer.taskset import Taskset
 from trinity.common.config import (
@@ -212,7 +211,7 @@ def test_an_id_that_cannot_be_loaded_says_where_it_was_looked_for(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
 
-    with pytest.raises(DataError, match="the dataset no/such cannot be read.*Hugging Face cache"):
+    with pytest.raises(DataError, match=r"the dataset no/such cannot be read.*Hugging Face cache"):
         a_taskset(Path("no/such"))
 
 
@@ -231,5 +230,3 @@ def test_an_id_is_loaded_with_split_and_subset(monkeypatch):
 
     assert len(taskset) == 2
     assert seen == {"path": "openai/gsm8k", "name": "main", "split": "test"}
-
-

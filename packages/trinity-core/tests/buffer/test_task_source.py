@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-
 from trinity.buffer.selectors import SequentialSelector, ShuffleSelector
 from trinity.buffer.task_source import TaskSource, build_evaluation_sets
 from trinity.common.config import Config, DataSelectorConfig, TasksetConfig

@@ -83,6 +83,30 @@ def test_a_plugins_command_runs(cli, greeting):
     assert cli("greet", "you")[:2] == (0, "hello you\n")
 
 
+def test_help_is_as_written(cli, site, golden, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    set_manager(site.discover())
+    golden(cli("--help")[1], "cli_help")
+
+
+def test_a_command_given_by_two_plugins_is_an_error_at_use_only(cli, greeting):
+    greeting.plugin("greeter2", COMMAND)
+    set_manager(greeting.discover())
+    assert cli("plugins", "list")[0] == 0
+    code, _, err = cli("greet", "you")
+    assert code == 1
+    assert "given twice: by greeter (trinity-greeter 1.0) and by greeter2 (trinity-gree" in err
+
+
+def test_a_command_that_does_not_import_says_whose_it_is(cli, site):
+    site.plugin("greeter", COMMAND)
+    site.module("greeting", "import no_such_module\n")
+    set_manager(site.discover())
+    code, _, err = cli("greet", "you")
+    assert code == 1
+    assert "command 'greet' of plugin greeter (trinity-greeter 1.0) cannot be loaded" in err
+
+
 def test_an_unknown_command_is_a_usage_error_with_the_nearest(cli, greeting):
     code, _, err = cli("plugin")
     assert code == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import EID, Experience
 

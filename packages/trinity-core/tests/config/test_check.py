@@ -1,7 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from trinity.common.config import check, load_config, prepared_stages, resolve
+from trinity.common.config import (
+    ExperienceBufferConfig,
+    check,
+    load_config,
+    prepared_stages,
+    resolve,
+)
 from trinity.common.config.problem import listed
 from trinity.errors import ConfigError, NotSupportedYetError
 
@@ -121,6 +127,23 @@ def test_a_feature_to_come_may_be_given_at_its_default(checked, setting) -> None
     assert checked(setting) == ""
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ([], True),
+        (["buffer.explorer_input.default_reward_fn_type=math_reward"], False),
+        (["buffer.explorer_input.taskset.format.reward_fn_key=reward"], False),
+    ],
+)
+def test_a_workflow_without_a_reward_needs_a_reward_function(checked, settings, is_refused) -> None:
+    workflow = "buffer.explorer_input.taskset.default_workflow_type=simple_workflow"
+
+    text = checked(workflow, *settings)
+
+    expected = "taskset.default_reward_fn_type: is missing: simple_workflow has no reward function"
+    assert (expected in text) == is_refused
+
+
 def test_too_few_gpus_are_an_error(checked, gpus) -> None:
     text = checked("cluster.gpu_per_node=16", "explorer.rollout_model.engine_num=32", machine=gpus)
 
@@ -163,3 +186,14 @@ def test_an_error_of_features_to_come_only_has_a_type_of_its_own(builtin_only, a
 
     with pytest.raises(NotSupportedYetError, match="1 problem"):
         config.check_and_update()
+
+
+def test_a_queue_that_cannot_hold_the_steps_before_a_sync_is_refused(builtin_only, a_run) -> None:
+    config = load_config(a_run())
+    config.synchronizer.sync_interval, config.synchronizer.sync_offset = 2, 1
+    config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig(capacity=2)
+
+    with pytest.raises(ConfigError, match="is 2 batches, but 3 steps are explored") as caught:
+        config.check_and_update()
+
+    assert "Use 3 or more." in str(caught.value)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 def trinity_config(builtin_only, monkeypatch, tmp_path):
     """Return a function that runs ``trinity config``; gives its exit code and its output."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the texts are those of a laptop
 
     def run(*arguments: object) -> tuple[int, str]:
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])

@@ -192,3 +192,14 @@ def test_importing_extend_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_two_threads_that_ask_first_see_all_plugins(dull):
+    from concurrent.futures import ThreadPoolExecutor
+
+    dull.plugin("slow", "import time; time.sleep(0.2)")
+    dull.plugin("last", "")
+    manager = dull.discover()
+    with ThreadPoolExecutor(2) as pool:
+        seen = list(pool.map(lambda _: states(manager), range(2)))
+    assert seen == [{"dull": "ok", "last": "ok", "slow": "ok"}] * 2

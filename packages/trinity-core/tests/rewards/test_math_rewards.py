@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-
 from trinity.common.rewards import (
     REWARD_FUNCTIONS,
     AccuracyReward,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from trinity.common.experience import Experience
 from trinity.errors import CheckpointError, ConfigError
 from trinity.runtime.checkpoint import CheckpointStore

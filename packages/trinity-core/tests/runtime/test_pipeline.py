@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-
 from trinity.errors import RunFailedError
 from trinity.runtime.bounded_source import BoundedSource
 from trinity.runtime.pipeline import Interrupted, Pipeline
@@ -28,7 +27,9 @@ class FakeParts:
 
     has_evaluation = False
 
-    def __init__(self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings) -> None:
+    def __init__(
+        self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings
+    ) -> None:
         self.story = []
         self.storage = CountingStorage()
         self.source = BoundedSource(self.storage)
@@ -152,7 +153,11 @@ def test_checkpoints_are_written_every_save_interval_and_at_the_end() -> None:
 
     Pipeline(parts).run()
 
-    assert [line for line in parts.story if line.startswith("save")] == ["save 2", "save 4", "save 5"]
+    assert [line for line in parts.story if line.startswith("save")] == [
+        "save 2",
+        "save 4",
+        "save 5",
+    ]
 
 
 def test_a_failure_while_exploring_saves_what_was_trained() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import pytest
 import torch
@@ -242,7 +243,7 @@ def test_a_batch_that_the_advantage_function_empties_changes_nothing(a_trainer, 
     metrics = trainer.train_step(rows, step=1)
 
     assert metrics["actor/skipped_batch"] == 1.0
-    assert metrics["actor/filtered_count"] == 2.0
+    assert metrics["advantage/filtered_count"] == 2.0
     assert trainer.version == 0
 
 
@@ -276,7 +277,7 @@ def test_a_function_that_declares_nothing_gets_the_batch_in_the_trainer(a_traine
     metrics = a_trainer(advantage_fn="counting").train_step([an_experience()], step=1)
 
     assert Counting.calls == 1
-    assert metrics["actor/seen"] == 1.0
+    assert metrics["advantage/seen"] == 1.0
 
 
 def test_an_algorithm_without_advantages_calls_no_advantage_function(a_trainer, an_experience):
@@ -352,7 +353,7 @@ class TutorialAdvantageFn(AdvantageFn):
 
 @POLICY_LOSS_FN.register_module("tutorial")
 class TutorialLossFn(PolicyLossFn):
-    seen = []
+    seen: ClassVar[list[float]] = []
 
     def __init__(self, tau: float = 1.0) -> None:
         self.tau = tau
@@ -384,7 +385,7 @@ def test_classes_written_to_the_tutorial_train(a_trainer, ragged):
     metrics = [trainer.train_step(ragged(), step=step) for step in (1, 2)]
 
     assert metrics[1]["actor/tutorial_loss"] < metrics[0]["actor/tutorial_loss"]
-    assert metrics[0]["actor/baseline"] == pytest.approx((4 * 1.0 + 0.25) / 8)
+    assert metrics[0]["advantage/baseline"] == pytest.approx((4 * 1.0 + 0.25) / 8)
 
 
 def test_rows_that_may_not_be_balanced_reach_the_loss_in_order(a_trainer, an_experience):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from trinity_testing.builders import a_task
-from trinity_testing.engines import ScriptedEngine
-from trinity_testing.scripted_model import model_over, scripted_model
-
 from trinity.common.config import FormatConfig, GenerationConfig
 from trinity.common.rewards import RewardFn
 from trinity.common.workflows import AsyncMathWorkflow, MathWorkflow, SimpleWorkflow, Task
 from trinity.errors import ConfigError
+from trinity_testing.builders import a_task
+from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import model_over, scripted_model
 
 ONE_AND_ONE = {"q": "1+1=", "a": "2"}
 KEYS = FormatConfig(prompt_key="q", response_key="a")
@@ -102,6 +101,18 @@ def test_simple_workflow_without_a_reward_says_how_to_name_one():
 
     with pytest.raises(ConfigError, match="default_reward_fn_type"):
         task.to_workflow(scripted_model())
+
+
+def test_who_needs_a_reward_function_says_so_before_anything_runs():
+    class ScoresItself(SimpleWorkflow):
+        def reset(self, task):
+            self.task = task
+
+    class Asks(SimpleWorkflow):
+        pass
+
+    needs = [cls.needs_reward_fn for cls in (SimpleWorkflow, Asks, MathWorkflow, ScoresItself)]
+    assert needs == [True, True, False, False]
 
 
 def test_reward_args_go_to_the_constructor_or_to_the_call():

@@ -8,14 +8,13 @@ import sys
 import warnings
 
 import pytest
-from trinity_testing.builders import a_task
-from trinity_testing.scripted_model import scripted_model
-
 import trinity.common.workflows
 import trinity.common.workflows.workflow as workflow_module
 from trinity.common.config import FormatConfig, GenerationConfig
 from trinity.common.workflows import WORKFLOWS, MathWorkflow, SimpleWorkflow, Task, Workflow
 from trinity.errors import DataError
+from trinity_testing.builders import a_task
+from trinity_testing.scripted_model import scripted_model
 
 
 class Plain(Workflow):
@@ -199,7 +198,7 @@ def test_a_row_without_the_prompt_key_says_where_and_what_it_has(golden):
 
 def test_a_row_without_an_answer_has_no_truth_unless_the_key_was_configured():
     assert Task(raw_task={"game_file": "x"}).truth is None
-    with pytest.raises(DataError, match="format.response_key"):
+    with pytest.raises(DataError, match=r"format\.response_key"):
         _ = Task(raw_task={"q": "1"}, format_args=FormatConfig(response_key="a")).truth
 
 

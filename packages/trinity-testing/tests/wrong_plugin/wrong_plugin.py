@@ -28,6 +28,8 @@ def trinity_workflows():
         repeats_twice="RepeatsTwice",
         right="Right",
         right_async="RightAsync",
+        right_multi_turn="RightMultiTurn",
+        renders_again="RendersAgain",
     )
 
 

@@ -176,3 +176,39 @@ class RepeatsTwice(Right):
         for experience in experiences:
             experience.reward = self.score(experience.response_text)
         return experiences
+
+
+class RightMultiTurn(Right):
+    """Goes on talking, and trains on the whole conversation."""
+
+    num_turns = 3
+
+    def run(self):
+        messages = list(self.messages)
+        for _ in range(self.num_turns):
+            (reply,) = self.model.chat(messages)
+            messages.append({"role": "assistant", "content": reply.response_text})
+            messages.append({"role": "user", "content": "Are you sure?"})
+        experience = self.model.convert_messages_to_experience(messages[:-1])
+        experience.reward = self.score(experience.response_text or "")
+        return [experience]
+
+
+class RendersAgain(RightMultiTurn):
+    """Trains on the last reply after a history that it rendered and tokenised whole."""
+
+    def run(self):
+        from trinity_testing.scripted_model import script_chat_format
+
+        (experience,) = super().run()
+        chat_format = script_chat_format()
+        text = chat_format.decode(experience.tokens.tolist(), skip_special_tokens=False)
+        tokens = chat_format.encode(text)
+        return [
+            Experience(
+                tokens=tokens,
+                prompt_length=5,
+                logprobs=[-0.5] * (len(tokens) - 5),
+                reward=experience.reward,
+            )
+        ]

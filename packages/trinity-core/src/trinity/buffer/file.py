@@ -48,6 +48,7 @@ class FileStorage:
         self._chat_format = chat_format
         self._total_epochs = total_epochs
         self._reader: _Reader | None = None
+        self._position = 0  # how many were read when the file was opened
         self._size: int | None = None  # bytes of whole steps; None: nothing was written yet
         self._is_closed = False
 
@@ -77,6 +78,7 @@ class FileStorage:
                 f"What it held is kept. Make room, or change {SETTING}."
             ) from e
         self._size = size + len(lines)
+        self._position, self._reader = self._read_position(), None  # there is more to read now
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
         """Return the next experiences, fewer only at the end of the last epoch.
@@ -111,14 +113,12 @@ class FileStorage:
         """Return how far the file is written and read."""
         return {
             "size": self._size,
-            "position": self._reader.selector.position if self._reader else 0,
+            "position": self._read_position(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; what was written after it is written again."""
-        self._size = state["size"]
-        if state["position"]:
-            self._opened().selector.position = state["position"]
+        self._size, self._position, self._reader = state["size"], state["position"], None
 
     def _whole_steps(self, path: Path) -> int:
         if self._size is None:
@@ -139,7 +139,11 @@ class FileStorage:
                 chat_format=self._chat_format,
                 total_epochs=self._total_epochs,
             )
+            self._reader.selector.position = self._position
         return self._reader
+
+    def _read_position(self) -> int:
+        return self._reader.selector.position if self._reader else self._position
 
 
 class _Reader:

@@ -84,5 +84,4 @@ class ExperiencePipeline:
             return exps, {}
         began = time.perf_counter()
         batch, own = apply_advantage(self._advantage_fn, ExperienceBatch.from_experiences(exps))
-        metrics = {name: float(value) for name, value in own.items()}
-        return batch.write_back(), {**metrics, "time/advantage_s": time.perf_counter() - began}
+        return batch.write_back(), {**own, "time/advantage_s": time.perf_counter() - began}

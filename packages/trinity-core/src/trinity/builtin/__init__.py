@@ -1,0 +1,1 @@
+"""Our own plugins: names and references only."""

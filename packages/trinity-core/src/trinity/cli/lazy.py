@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from trinity.errors import unknown_name
+from trinity.errors import ConflictError, PluginError, unknown_name
 from trinity.extend import get_manager
+from trinity.extend.failure import described_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from trinity.extend import PluginRecord
 
 __all__ = ["COMMANDS", "LazyGroup"]
 
@@ -34,17 +37,51 @@ class LazyGroup(TyperGroup):
         """Return a command that carries the name and the help, for listings."""
         if cmd_name in COMMANDS:
             return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
-        if cmd_name in _plugin_commands():
-            return TyperCommand(cmd_name, help=f"(plugin {_plugin_commands()[cmd_name][1]})")
-        return None
+        owners = _plugin_commands().get(cmd_name, [])
+        labels = " and ".join(record.label for record, _ in owners)
+        return TyperCommand(cmd_name, help=f"(plugin {labels})") if owners else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the real command, imported now."""
         name = args[0]
-        target = COMMANDS[name][0] if name in COMMANDS else _plugin_commands().get(name, ("",))[0]
-        if not target:
+        if name in COMMANDS:
+            return name, _imported_command(name, COMMANDS[name][0]), args[1:]
+        owners = _plugin_commands().get(name, [])
+        if not owners:
             ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
-        return name, _imported_command(name, target), args[1:]
+        return name, _plugin_command(name, owners), args[1:]
+
+
+def _plugin_commands() -> dict[str, list[tuple[PluginRecord, str]]]:
+    """Return the commands of plugins: name -> who gives it, and its target."""
+    given: dict[str, list[tuple[PluginRecord, str]]] = {}
+    for record, commands in get_manager().call("trinity_commands"):
+        for name, target in commands.items():
+            given.setdefault(name, []).append((record, target))
+    return given
+
+
+def _plugin_command(name: str, owners: list[tuple[PluginRecord, str]]) -> Any:
+    """Return the command of the one plugin that gives it.
+
+    Raises:
+        ConflictError: several give it.
+        PluginError: it cannot be imported; the message says whose it is.
+    """
+    if len(owners) > 1:
+        labels = " and by ".join(record.label for record, _ in owners)
+        raise ConflictError(
+            f"command {name!r} is given twice: by {labels}. "
+            f"Leave one out with -P no:{owners[-1][0].name}."
+        )
+    record, target = owners[0]
+    try:
+        return _imported_command(name, target)
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"command {name!r} of plugin {record.label} cannot be loaded from {target!r}: "
+            f"{described_failure(error)}. Leave it out with -P no:{record.name}."
+        ) from error
 
 
 def _imported_command(name: str, target: str) -> Any:  # Any: a click command, vendored or not
@@ -52,15 +89,6 @@ def _imported_command(name: str, target: str) -> Any:  # Any: a click command, v
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
-    single = typer.Typer(add_completion=False)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name)(found)
     return typer.main.get_command(single)
-
-
-def _plugin_commands() -> dict[str, tuple[str, str]]:
-    """Return the commands of plugins: name -> target, plugin."""
-    return {
-        name: (target, record.label)
-        for record, commands in get_manager().call("trinity_commands")
-        for name, target in commands.items()
-    }

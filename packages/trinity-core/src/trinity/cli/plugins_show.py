@@ -115,13 +115,19 @@ def _arguments(cls: type) -> list[dict[str, Any]]:
     parameters = inspect.signature(cls).parameters.values()
     return [
         {
-            "name": str(parameter) if parameter.kind.name.startswith("VAR_") else parameter.name,
+            "name": _STARS.get(parameter.kind, "") + parameter.name,
             "type": _shown(parameter.annotation),
             "has_default": parameter.default is not inspect.Parameter.empty,
             "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
         }
         for parameter in parameters
     ]
+
+
+_STARS: dict[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 
 
 def _shown(annotation: object) -> str:

@@ -6,7 +6,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trinity.common.metrics import Metrics
     from trinity.explorer.order import RunResult
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["evaluation_metrics", "run_metrics"]
 
 
-_DETAILS = {"mean": fmean, "std": pstdev, "max": max, "min": min}
+_DETAILS: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "std": pstdev,
+    "max": max,
+    "min": min,
+}
 
 
 def evaluation_metrics(

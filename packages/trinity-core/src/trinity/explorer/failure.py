@@ -19,6 +19,8 @@ from trinity.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trinity.explorer.order import RunOrder
 
 __all__ = ["FATAL", "failure_of", "timed_out"]
@@ -39,24 +41,30 @@ def failure_of(error: BaseException, *, order: RunOrder, attempt: int) -> RunFai
         f"{type(error).__name__}: {_one_line(str(error))}",
         order=order,
         attempt=attempt,
-        where=_where(error, order.workflow.cls),
+        where=_where(traceback.extract_tb(error.__traceback__), order.workflow.cls),
     )
 
 
-def timed_out(order: RunOrder, *, attempt: int, limit_s: float) -> RunFailure:
-    """Return the failure of a run that did not end in time."""
-    message = f"did not end in {limit_s:g} s. Raise explorer.max_timeout if it needs longer."
-    return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt)
+def timed_out(
+    order: RunOrder, *, attempt: int, limit_s: float, stack: Iterable[traceback.FrameSummary]
+) -> RunFailure:
+    """Return the failure of a run that did not end in time; ``stack`` is where it was then."""
+    message = (
+        f"did not end in {limit_s:g} s; what it runs in is left behind. Raise explorer.max_timeout "
+        f"if it needs longer."
+    )
+    where = _where(stack, order.workflow.cls)
+    return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where=where)
 
 
 def _failure(
-    outcome: Outcome, message: str, *, order: RunOrder, attempt: int, where: str = ""
+    outcome: Outcome, message: str, *, order: RunOrder, attempt: int, where: str
 ) -> RunFailure:
     return RunFailure(
         outcome=outcome,
         workflow=order.workflow.name,
         plugin=order.workflow.plugin,
-        task_id=f"{order.key.batch}/{order.key.task}",
+        task_id=f"{order.key.batch}/{order.key.task} ({order.task.origin})",
         run=order.key.run,
         message=message,
         where=where,
@@ -64,24 +72,18 @@ def _failure(
     )
 
 
-def _where(error: BaseException, cls: type[Workflow]) -> str:
+def _where(frames: Iterable[traceback.FrameSummary], cls: type[Workflow]) -> str:
     """Return file and line of the innermost frame in a file of the workflow's own."""
     files = _own_files(cls)
-    frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename in files]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def _own_files(cls: type[Workflow]) -> set[str]:
-    files: set[str] = set()
-    for owner in cls.__mro__:
-        if owner is Workflow:
-            break
-        try:
-            files.add(inspect.getfile(owner))
-        except (OSError, TypeError):  # defined in a notebook or an interpreter: there is no file
-            continue
-    return files
+    """Return the files of the methods of the class and its bases, up to ``Workflow``."""
+    owners = cls.__mro__[: cls.__mro__.index(Workflow)]
+    methods = [value for owner in owners for value in vars(owner).values()]
+    return {method.__code__.co_filename for method in methods if inspect.isfunction(method)}
 
 
 def _one_line(text: str) -> str:

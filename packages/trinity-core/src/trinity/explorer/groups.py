@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Kept", "check_failures", "kept_groups"]
 
 MIN_RUNS_OF_A_GROUP = 2  # fewer have nothing to be compared with
-SHOWN_FAILURES = 3
+SHOWN_FAILURES = 3  # kinds of failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,19 +59,43 @@ def check_failures(results: Sequence[RunResult], *, max_failed_ratio: float) -> 
     num_failed = sum(result.order.num_runs for result in failed)
     if num_failed <= max_failed_ratio * num_runs:
         return
-    shown = [f"  {r.failure.line()}" for r in failed[:SHOWN_FAILURES] if r.failure is not None]
-    if len(failed) > SHOWN_FAILURES:
-        shown.append(f"  and {len(failed) - SHOWN_FAILURES} more")
     raise RunFailedError(
         "\n".join(
             [
                 f"{num_failed} of {num_runs} runs failed, and explorer.max_failed_ratio is "
                 f"{max_failed_ratio:g}:",
-                *shown,
+                *(f"  {line}" for line in _told(failed)),
                 "Correct the workflow, or raise explorer.max_failed_ratio.",
             ]
         )
     )
+
+
+def _told(failed: Sequence[RunResult]) -> list[str]:
+    """Return a line for each kind of failure: the first run that met it, and how many did."""
+    kinds: dict[tuple[str, ...], list[RunResult]] = {}
+    for result in failed:
+        kinds.setdefault(_kind(result), []).append(result)
+    lines = [_line(results) for results in kinds.values()]
+    if len(lines) > SHOWN_FAILURES:
+        lines[SHOWN_FAILURES:] = [f"and {len(lines) - SHOWN_FAILURES} other kinds of failure"]
+    return lines
+
+
+def _kind(result: RunResult) -> tuple[str, ...]:
+    """Return what equal failures have in common; numbers in a message may differ."""
+    failure = result.failure
+    assert failure is not None
+    message = re.sub(r"\d+", "0", failure.message)
+    return failure.outcome.value, failure.plugin, failure.workflow, failure.where, message
+
+
+def _line(results: Sequence[RunResult]) -> str:
+    """Return the first failure of a kind, and how many runs failed alike."""
+    failure = results[0].failure
+    assert failure is not None
+    num_others = sum(result.order.num_runs for result in results) - results[0].order.num_runs
+    return failure.line() + (f" (and {num_others} more runs alike)" if num_others else "")
 
 
 def experiences_of(results: Sequence[RunResult]) -> list[Experience]:

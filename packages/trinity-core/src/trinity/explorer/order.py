@@ -92,8 +92,6 @@ def _sliced(task: Task, *, batch: str, number: int, num_runs: int) -> Task:
 
 
 def _info(workflow: str | type[Workflow]) -> WorkflowInfo:
-    if isinstance(workflow, str):
-        component = get_manager().find("workflow", workflow)
-        return WorkflowInfo(cls=component.load(), name=workflow, plugin=str(component.origin))
-    name = f"{workflow.__module__}:{workflow.__qualname__}"
-    return WorkflowInfo(cls=workflow, name=name, plugin=f"class {name}")
+    component = get_manager().find("workflow", workflow)
+    name = workflow if isinstance(workflow, str) else component.spec.target
+    return WorkflowInfo(cls=component.load(), name=name, plugin=str(component.origin))

@@ -146,16 +146,21 @@ class Scheduler:
         for active in sorted(self._active, key=lambda active: active.place):
             if active.deadline > now:
                 continue
-            self._abandon(active)
             attempt = active.attempt
-            limit_s = self._limits.timeout_s
-            failure = timed_out(attempt.order, attempt=attempt.number, limit_s=limit_s)
+            failure = timed_out(
+                attempt.order,
+                attempt=attempt.number,
+                limit_s=self._limits.timeout_s,
+                stack=active.slot.stack,
+            )
+            self._abandon(active)
             self._handle(active, failure)
 
     def _abandon(self, active: _Active) -> None:
         self._active.discard(active)
         active.attempt.is_abandoned = True
-        active.slot.close()
+        order = active.attempt.order
+        active.slot.leave(f"{order.workflow.name}-{order.key.task}-{order.key.run}")
         self._abandoned.append(active.slot)
         if active.attempt.awaited is not None:
             active.attempt.awaited.cancel()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,6 +42,17 @@ class Slot:
     def start(self, work: Callable[[], None]) -> None:
         """Let the thread do the work, which must not raise."""
         self._inbox.put(work)
+
+    @property
+    def stack(self) -> traceback.StackSummary:
+        """Return where the thread is now, the outermost frame first."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return traceback.extract_stack(frame) if frame else traceback.StackSummary()
+
+    def leave(self, why: str) -> None:
+        """Give the thread up: it is named after what it hangs in, and ends if that ever does."""
+        self._thread.name = f"trinity-hung-{why}"
+        self.close()
 
     def close(self) -> None:
         """End the thread once its work is done, if it ever is."""

@@ -59,7 +59,8 @@ class PublishedPathFinder:
             return None
         served = self._served_paths()
         if fullname in served:
-            return ModuleSpec(fullname, _ServedLoader(served[fullname]))
+            loader = _ServedLoader(served[fullname])
+            return ModuleSpec(fullname, loader)  # type: ignore[arg-type]  # importlib.abc is slow
         distribution = known.distribution_of_path(fullname)
         if distribution is not None:
             raise PluginError(_missing(fullname, distribution), name=fullname)

@@ -88,8 +88,13 @@ class Component:
         except (Exception, SystemExit) as error:
             raise PluginError(
                 f"{self.kind} {self.name!r} of {self.origin} cannot be loaded from "
-                f"{self.spec.target!r}: {described_failure(error)}."
+                f"{self.spec.target!r}: {described_failure(error)}. {self._remedy()}"
             ) from error
+
+    def _remedy(self) -> str:
+        if self.origin.distribution is None:
+            return "Correct the module, or the name."
+        return f"Run: python -m pip install --upgrade {self.origin.distribution}"
 
 
 def imported_target(target: str) -> type:

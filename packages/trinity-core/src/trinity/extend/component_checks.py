@@ -92,11 +92,11 @@ def is_picklable_by_name(component: Component, context: CheckContext) -> Finding
     """Find a class that another process cannot find by module and name."""
     cls = context.load(component)
     try:
-        found = pickle.loads(pickle.dumps(cls))
-    except (pickle.PicklingError, AttributeError, ImportError) as error:
-        return Finding(f"{cls.__qualname__} does not pickle: {error}")
-    if found is not cls:
-        return Finding(f"{cls.__module__}.{cls.__qualname__} names another class")
+        is_found = pickle.loads(pickle.dumps(cls)) is cls
+    except (pickle.PicklingError, AttributeError, ImportError):
+        is_found = False
+    if not is_found:
+        return Finding(f"no other process finds {cls.__module__}.{cls.__qualname__} by this name")
     return None
 
 

@@ -60,7 +60,7 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
     problem = _misspelt_hook(module, hooks) or _unmarked_hook(module, hooks)
     if problem:
         hooks.unregister(name=record.key)
-        return replace(_broken(record, problem), remedy="correct the name, then install it again")
+        return replace(_broken(record, problem), remedy=f"correct it, or {_switch(record)}")
     return record
 
 
@@ -155,7 +155,10 @@ def _misspelt_hook(module: ModuleType, hooks: pluggy.PluginManager) -> str:
             continue
         hook = options.get("specname") or name
         if hook not in hook_names():
-            return f"unknown hook {hook!r}.{did_you_mean(hook, hook_names())}"
+            near = did_you_mean(hook, hook_names()).strip().removesuffix("?")
+            return f"there is no hook {hook!r}" + (
+                f" ({near[0].lower()}{near[1:]}?)" if near else ""
+            )
     return ""
 
 
@@ -169,9 +172,9 @@ def _unmarked_hook(module: ModuleType, hooks: pluggy.PluginManager) -> str:
 
 
 def _broken(record: PluginRecord, message: str) -> PluginRecord:
-    remedy = f"leave it out with -P no:{record.name}"
+    remedy = f"correct it, or {_switch(record)}"
     if record.distribution:
-        remedy = f"python -m pip install --upgrade {record.distribution}, or {remedy}"
+        remedy = f"python -m pip install --upgrade {record.distribution}, or {_switch(record)}"
     trace = traceback.format_exc()
     return replace(
         record,
@@ -180,3 +183,7 @@ def _broken(record: PluginRecord, message: str) -> PluginRecord:
         remedy=remedy,
         trace="" if trace.startswith("NoneType") else trace,
     )
+
+
+def _switch(record: PluginRecord) -> str:
+    return f"leave it out with -P no:{record.name}"

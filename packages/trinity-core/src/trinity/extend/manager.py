@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,7 @@ class PluginManager:
         self._hooks = new_hook_caller()
         self._loaded: list[PluginRecord] | None = None  # None: no plugin module imported yet
         self._said: set[str] = set()
+        self._lock = threading.RLock()  # two threads may ask first; one imports
 
     @classmethod
     def discover(  # noqa: PLR0913 -- the switches of plugins.*, one argument each
@@ -241,15 +243,16 @@ class PluginManager:
         return None
 
     def _records(self) -> list[PluginRecord]:
-        if self._loaded is None:
-            self._loaded = []  # a plugin that asks while it is being imported sees those before it
-            try:
-                for plugin in self.found:
-                    self._loaded.append(self._load(self.admission.decide(plugin)))
-            except PluginError:
-                self._hooks, self._loaded = new_hook_caller(), None
-                raise
-        return self._loaded
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = []  # a plugin that asks while it is imported sees those before it
+                try:
+                    for plugin in self.found:
+                        self._loaded.append(self._load(self.admission.decide(plugin)))
+                except PluginError:
+                    self._hooks, self._loaded = new_hook_caller(), None
+                    raise
+            return self._loaded
 
     def _load(self, record: PluginRecord) -> PluginRecord:
         if record.state == "unloaded":

@@ -91,4 +91,5 @@ class SiblingFinder:
         here = self.root / fullname
         if not (here.with_suffix(".py").is_file() or (here / "__init__.py").is_file()):
             return None
-        return ModuleSpec(fullname, AliasLoader(f"{self.package}.{fullname}"))
+        loader = AliasLoader(f"{self.package}.{fullname}")
+        return ModuleSpec(fullname, loader)  # type: ignore[arg-type]  # importlib.abc is slow

@@ -66,12 +66,10 @@ class PluginRecord:
 
     def failure_line(self) -> str:
         """Return the one line that says what is wrong with it and what to do."""
+        what = f"plugin {self.label}, entry point {self.module},"
         if self.distribution is None:
-            return f"{self.path} of the plugin folder is {self.state}: {self.message}."
-        return (
-            f"plugin {self.label}, entry point {self.module}, is {self.state}: {self.message}. "
-            f"Remedy: {self.remedy}."
-        )
+            what = f"{self.path} of the plugin folder"
+        return f"{what} is {self.state}: {self.message}. Remedy: {self.remedy}."
 
     def header(self) -> str:
         """Return it as the header of a run names it."""

@@ -32,8 +32,8 @@ def entry_point_resolves(record: PluginRecord, _: CheckContext) -> Finding | Non
 
 def api_is_declared(record: PluginRecord, _: CheckContext) -> Finding | None:
     """Find a plugin module without ``TRINITY_PLUGIN_API``."""
-    if not record.module:
-        raise Skipped("it has no plugin module")
+    if not record.distribution:
+        raise Skipped("it comes from no distribution")
     if record.api is None:
         return Finding(f"{record.module} does not set TRINITY_PLUGIN_API")
     return None
@@ -42,7 +42,7 @@ def api_is_declared(record: PluginRecord, _: CheckContext) -> Finding | None:
 def metadata_is_complete(record: PluginRecord, _: CheckContext) -> Finding | None:
     """Find a distribution without summary or required Python."""
     about = _distribution(record).metadata
-    missing = [key for key in ("Summary", "Requires-Python") if not about.get(key)]
+    missing = [key for key in ("Summary", "Requires-Python") if not _has(about, key)]
     if missing:
         return Finding(f"the metadata has no {' and no '.join(missing)}")
     return None
@@ -52,7 +52,7 @@ def license_is_named(record: PluginRecord, _: CheckContext) -> Finding | None:
     """Find a distribution without a licence."""
     about = _distribution(record).metadata
     classifiers = about.get_all("Classifier") or []
-    if about.get("License-Expression") or about.get("License"):
+    if _has(about, "License-Expression") or _has(about, "License"):
         return None
     if any(line.startswith("License ::") for line in classifiers):
         return None
@@ -71,6 +71,10 @@ def core_is_required_with_an_upper_bound(record: PluginRecord, _: CheckContext) 
     if not any(bound.operator in UPPER_BOUNDS for one in ours for bound in one.specifier):
         return Finding(f"its requirement '{ours[0]}' has no upper bound")
     return None
+
+
+def _has(about: metadata.PackageMetadata, key: str) -> bool:
+    return key in about and bool(about[key])
 
 
 def _distribution(record: PluginRecord) -> metadata.Distribution:

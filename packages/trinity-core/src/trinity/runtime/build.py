@@ -147,7 +147,8 @@ class _Builder:
             and sync.sync_interval == 1
             and sync.sync_offset == 0
             and rollout.engine_num == 1
-            and rollout.dtype == self._config.trainer.precision
+            # With another precision the trainer keeps float32 weights under autocast.
+            and rollout.dtype == self._config.trainer.precision == "float32"
         )
         return trainer.model if may_share and trainer is not None else None
 
@@ -158,7 +159,8 @@ class _Builder:
             for operator in config.data_processor.experience_pipeline.operators
         ]
         advantage_fn = None
-        if config.algorithm.advantage_fn:
+        algorithm = self._manager.load("algorithm", config.algorithm.algorithm_type)
+        if config.algorithm.advantage_fn and algorithm.setting("use_advantage"):
             advantage_class = self._manager.load("advantage_fn", config.algorithm.advantage_fn)
             if not advantage_class.compute_in_trainer():
                 advantage_fn = advantage_class(**config.algorithm.advantage_fn_args)

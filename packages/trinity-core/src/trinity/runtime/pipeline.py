@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.metrics import Metrics, with_prefix
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
+    from trinity.common.metrics import Metrics
     from trinity.runtime.parts import Parts
 
 __all__ = ["Interrupted", "Pipeline", "Progress"]
@@ -156,7 +156,7 @@ class Pipeline:
         progress.trained_experiences += len(experiences)
         if parts.source is not None:
             progress.num_due = parts.source.num_due
-        metrics |= with_prefix("sample", sampled)
+        metrics |= sampled
         metrics |= {"time/sample_s": waited, "time/train_s": time.perf_counter() - began}
         parts.record("trainer", metrics, step=progress.trained)
         parts.display.trained(progress.trained, metrics)
@@ -224,7 +224,9 @@ class Pipeline:
         self.progress.last_saved = self.progress.trained
 
     def _save_after_failure(self) -> None:
-        if self._parts.trainer is not None and self.progress.trained > self.progress.last_saved:
+        if self._parts.trainer is not None and self.progress.trained > max(
+            0, self.progress.last_saved
+        ):
             self._save()
 
     def _stop_if_asked(self) -> None:

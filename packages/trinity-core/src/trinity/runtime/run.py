@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trinity.common.config import Config, load_config, prepared_stages
 from trinity.errors import NotSupportedYetError
 from trinity.runtime.display import Display
-from trinity.runtime.environment import environment
+from trinity.runtime.environment import environment, no_progress_bars
 from trinity.runtime.interrupt import Interrupt
 from trinity.runtime.logs import logs_to
 from trinity.runtime.preflight import header_lines, plugins_of, set_threads
@@ -55,7 +55,7 @@ def run(
         for line in header_lines(stages, rundir=rundir, manager=manager):
             display.say(line)
         logs = logs_to(rundir.path, level=given.log.level, say=display.say)
-        with logs, Interrupt(display.say) as interrupt:
+        with logs, no_progress_bars(), Interrupt(display.say) as interrupt:
             results = _run_stages(
                 stages, given=given, rundir=rundir, display=display, stop=interrupt
             )
@@ -69,7 +69,8 @@ def _run_stages(
     names = [stage.stage_name for stage in given.stages] or [""]
     for name, config in zip(names, stages, strict=True):
         if results and results[-1].checkpoint is not None:
-            config.model.model_path = str(results[-1].checkpoint / "actor" / "huggingface")
+            trained = str(results[-1].checkpoint / "actor" / "huggingface")
+            config.model.model_path = config.explorer.rollout_model.model_path = trained
         place = rundir.stage(name) if name else rundir
         with environment(config.explorer.env_vars):
             result = run_stage(config, rundir=place, display=display, interrupt=stop, stage=name)
@@ -83,8 +84,8 @@ def _run_directory(first: Config, given: Config, display: Display) -> RunDir:
     """Return the folder to use; a used one is left alone if the run is to start anew."""
     rundir = RunDir.of(given)
     if not first.continue_from_checkpoint and rundir.is_used():
-        given.name = f"{given.name}_{time.strftime('%Y%m%d%H%M%S')}"
-        renamed = RunDir.of(given)
+        path = rundir.path
+        renamed = RunDir(path.with_name(f"{path.name}_{time.strftime('%Y%m%d%H%M%S')}"))
         display.say(
             f"{rundir.path} holds a run and continue_from_checkpoint is false: "
             f"this one goes to {renamed.path}"

@@ -174,7 +174,7 @@ class TorchTrainer:
         ):
             with watch("advantage"):
                 batch, numbers = apply_advantage(advantage_fn, batch)
-            metrics |= with_prefix("actor", numbers)
+            metrics |= numbers
         if len(batch) and self._parts.loss_needs_reference and "ref_logprob" not in batch:
             with watch("reference"):
                 batch["ref_logprob"] = self._scored(self._reference_policy(), batch)

@@ -73,9 +73,9 @@ def is_pure(component: Component, context: CheckContext) -> Finding | None:
     again = [score(response) for response in reversed(RESPONSES)][::-1]
     fresh = [_scorer(component, context)(response) for response in RESPONSES]
     for response, one, two, three in zip(RESPONSES, first, again, fresh, strict=True):
-        if one != two:
+        if repr(one) != repr(two):  # NaN equals itself here
             return Finding(f"{response!r} scores {one}, and {two} when scored again")
-        if one != three:
+        if repr(one) != repr(three):
             return Finding(f"{response!r} scores {one}, and {three} by another instance")
     return None
 

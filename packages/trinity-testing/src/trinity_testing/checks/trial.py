@@ -151,7 +151,7 @@ def difference(
     for place, (one, other) in enumerate(zip(first, second, strict=True)):
         left, right = (_essence(each, with_logprobs=with_logprobs) for each in (one, other))
         for name, value in left.items():
-            if value != right[name]:
+            if repr(value) != repr(right[name]):  # NaN equals itself here
                 return f"{name} of experience {place}: {value}, and {right[name]}"
     return ""
 

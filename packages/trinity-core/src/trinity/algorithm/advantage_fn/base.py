@@ -47,13 +47,21 @@ class AdvantageFn(WithDefaults, ABC):
 def apply_advantage(
     advantage_fn: AdvantageFn, exps: ExperienceBatch
 ) -> tuple[ExperienceBatch, dict[str, float]]:
-    """Return what the function makes of the batch.
+    """Return what the function makes of the batch, and metrics, ``advantage/`` before bare names.
 
     A class that overrides ``compute_in_trainer`` to return False, as in Trinity-RFT 0.6, is given
     the list of experiences and returns one.
     """
     if advantage_fn.compute_in_trainer() or advantage_fn.computed_on == "group":
-        return advantage_fn(exps)
+        exps, metrics = advantage_fn(exps)
+        return exps, _named(metrics)
     experiences, metrics = advantage_fn(exps.experiences)  # type: ignore[arg-type]  # as in 0.6
     rows: list[Experience] = list(experiences)  # type: ignore[call-overload]
-    return (type(exps).from_experiences(rows) if rows else exps.select([])), metrics
+    return (type(exps).from_experiences(rows) if rows else exps.select([])), _named(metrics)
+
+
+def _named(metrics: dict[str, float]) -> dict[str, float]:
+    return {
+        name if "/" in name else f"advantage/{name}": float(value)
+        for name, value in metrics.items()
+    }

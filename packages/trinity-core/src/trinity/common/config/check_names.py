@@ -50,10 +50,31 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
             continue
         for path, message in argument_problems(loaded, target, part.args, part.given_by_room):
             problems.append(_problem(config, f"{part.args_path}.{path}", message))
+    problems += _missing_rewards(config, parts)
     problems += [
         _problem(config, "plugins.require", line)
         for line in parts.manager.missing_requirements(config.plugins.require)
     ]
+    return problems
+
+
+def _missing_rewards(config: Config, parts: Parts) -> list[Problem]:
+    """Return a problem for each set whose workflow needs a reward function and gets none."""
+    inputs = config.buffer.explorer_input
+    sets = [("eval_tasksets", t) for t in inputs.eval_tasksets if config.mode != "train"]
+    if config.mode in {"both", "explore"}:
+        sets = [*(("tasksets", taskset) for taskset in inputs.tasksets), *sets]
+    problems = []
+    for name, taskset in sets:
+        loaded = parts.load("workflow", taskset.default_workflow_type)
+        if taskset.default_reward_fn_type or taskset.format.reward_fn_key:
+            continue
+        if getattr(loaded, "needs_reward_fn", False):
+            index = next(i for i, t in enumerate(getattr(inputs, name)) if t is taskset)
+            what = f"is missing: {taskset.default_workflow_type} has no reward function of its own."
+            path = f"{_INPUT}.{name}.{index}.default_reward_fn_type"
+            remedy = "Name one, such as math_reward."
+            problems.append(_problem(config, path, f"{what} {remedy}"))
     return problems
 
 

@@ -26,6 +26,8 @@ def number_problems(config: Config, machine: Machine, parts: Parts) -> list[Prob
     if machine.num_gpus > 0:
         problems += _gpu_problems(config, machine, parts)
     problems += _interval_problems(config)
+    if config.mode == "both":
+        problems += _capacity_problems(config)
     return problems
 
 
@@ -107,6 +109,19 @@ def _interval_problems(config: Config) -> list[Problem]:
             message += f"{sync.sync_interval} steps (sync_interval)."
             problems.append(_problem(config, f"synchronizer.{side}", message, "Leave it out."))
     return problems
+
+
+def _capacity_problems(config: Config) -> list[Problem]:
+    buffer, sync = config.buffer.trainer_input.experience_buffer, config.synchronizer
+    ahead = sync.sync_interval + sync.sync_offset
+    if buffer is None or buffer.storage_type != "queue" or buffer.capacity >= ahead:
+        return []
+    path = "buffer.trainer_input.experience_buffer.capacity"
+    message = (
+        f"is {buffer.capacity} batches, but {ahead} steps are explored before the trainer reads "
+        "(sync_interval + sync_offset): the queue would stay full for ever."
+    )
+    return [_problem(config, path, message, f"Use {ahead} or more.")]
 
 
 def _problem(

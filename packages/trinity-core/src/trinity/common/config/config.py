@@ -3,7 +3,7 @@
 # ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import PrivateAttr
 
@@ -19,13 +19,11 @@ from trinity.common.config.monitor import MonitorConfig
 from trinity.common.config.plugins import PluginsConfig
 from trinity.common.config.service import ServiceConfig
 from trinity.common.config.source import Source
-from trinity.common.config.stages import StageConfig
+from trinity.common.config.stages import Mode, StageConfig
 from trinity.common.config.synchronizer import SynchronizerConfig
 from trinity.common.config.trainer import TrainerConfig
 
 __all__ = ["Config"]
-
-Mode = Literal["both", "explore", "train", "bench", "serve", "colocate"]
 
 
 class Config(StrictModel):

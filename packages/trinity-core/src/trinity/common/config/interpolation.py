@@ -69,7 +69,7 @@ def _resolve(node: Any, path: str, source: Source, problems: list[Problem]) -> A
 
     if not isinstance(node, DictConfig | ListConfig):
         return node
-    keys = list(node.keys()) if isinstance(node, DictConfig) else list(range(len(node)))
+    keys: list[Any] = list(node.keys() if isinstance(node, DictConfig) else range(len(node)))
     values: dict[Any, Any] = {}
     for key in keys:
         below = f"{path}.{key}" if path else str(key)

@@ -50,7 +50,7 @@ def apply_overrides(raw: dict[str, Any], overrides: Sequence[Override]) -> list[
 
 def _yaml_value(text: str) -> Any:
     from omegaconf import OmegaConf
-    from yaml import YAMLError
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
     try:
         read = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,9 @@ from trinity.common.config.data_processor import DataProcessorConfig
 from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.trainer import TrainerConfig
 
-__all__ = ["StageConfig"]
+__all__ = ["Mode", "StageConfig"]
+
+Mode = Literal["both", "explore", "train", "bench", "serve", "colocate"]
 
 
 class StageConfig(StrictModel):
@@ -24,7 +26,7 @@ class StageConfig(StrictModel):
         min_length=1,
         json_schema_extra={"status": "core"},
     )
-    mode: Annotated[str, Lowercase] | None = core(None, "what the stage does")
+    mode: Annotated[Mode, Lowercase] | None = core(None, "what the stage does")
     algorithm: AlgorithmConfig | None = core(None, "the stage's algorithm")
     buffer: BufferConfig | None = core(None, "the stage's buffer")
     data_processor: DataProcessorConfig | None = core(None, "the stage's data_processor")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.paths import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.config.resolution import Resolution
 
 __all__ = ["note_unused"]
 
+_EXPERIENCES = "buffer.trainer_input.experience_buffer"
 _GPU_ENGINE = "GPU engines"
 _SUPERVISED = {
     "prompt_type",
@@ -20,7 +23,6 @@ _SUPERVISED = {
     "rejected_key",
     "enable_concatenated_multi_turn",
     "chat_template",
-    "enable_thinking",
 }
 
 
@@ -29,27 +31,32 @@ def note_unused(work: Resolution) -> None:
     unused: dict[str, list[str]] = {}
     for path, section, name, info in fields(work.config):
         extra = info.json_schema_extra
-        if not isinstance(extra, dict) or name not in section.model_fields_set:
+        assert isinstance(extra, dict), f"{path} is not classified"
+        if name not in section.model_fields_set:
             continue
-        value = getattr(section, name)
-        if value == info.get_default(call_default_factory=True):
+        if getattr(section, name) == info.get_default(call_default_factory=True):
             continue
-        if extra["status"] == "other" and not _is_read(work, str(extra["used_by"])):
-            unused.setdefault(str(extra["used_by"]), []).append(work.config.source.written(path))
-        elif _is_for_supervised_rows(path):
-            unused.setdefault("files of supervised rows", []).append(
-                work.config.source.written(path)
-            )
-        elif "switch" in extra and _is_off(section, str(extra["switch"])):
-            switch = f"{path.removesuffix(name)}{extra['switch']}"
-            reader = f"runs with {work.config.source.written(switch)}"
+        reader = _missing_reader(work, path, section, extra)
+        if reader:
             unused.setdefault(reader, []).append(work.config.source.written(path))
-    buffer = work.config.buffer.trainer_input.experience_buffer
-    if buffer is not None and buffer.storage_type == "queue" and buffer.path:
-        path = "buffer.trainer_input.experience_buffer.path"
-        unused.setdefault("storage in files", []).append(work.config.source.written(path))
-    for used_by, paths in unused.items():
-        work.note(f"not used in this run, read only by {used_by}: {', '.join(paths)}")
+    for reader, paths in unused.items():
+        work.note(f"not used in this run, read only by {reader}: {', '.join(paths)}")
+
+
+def _missing_reader(
+    work: Resolution, path: str, section: object, extra: Mapping[str, Any]
+) -> str | None:
+    """Return who would read a setting, None where somebody in this run does."""
+    if extra["status"] == "other":
+        return None if _is_read(work, extra["used_by"]) else str(extra["used_by"])
+    if _is_for_supervised_rows(path):
+        return "files of supervised rows"
+    if path == f"{_EXPERIENCES}.path" and work.value(f"{_EXPERIENCES}.storage_type") == "queue":
+        return "storage in files"
+    if "switch" in extra and not getattr(section, extra["switch"]):
+        switch = f"{path.rpartition('.')[0]}.{extra['switch']}"
+        return f"runs with {work.config.source.written(switch)}"
+    return None
 
 
 def _is_for_supervised_rows(path: str) -> bool:
@@ -62,7 +69,3 @@ def _is_read(work: Resolution, used_by: str) -> bool:
         return False
     engine = work.parts.find("rollout_engine", work.config.explorer.rollout_model.engine_type)
     return engine is not None and engine.spec.default_for != "cpu"
-
-
-def _is_off(section: object, switch: str) -> bool:
-    return not getattr(section, switch)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from trinity.common.config.problem import Problem
 
 if TYPE_CHECKING:
-    from yaml.nodes import Node
+    from yaml.nodes import Node  # type: ignore[import-untyped]
 
 __all__ = ["yaml_lines"]
 
 
 def yaml_lines(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
     """Return the line of every key by its dotted path, and what is wrong with the YAML itself."""
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     try:
         root = yaml.compose(text)

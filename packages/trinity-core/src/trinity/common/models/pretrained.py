@@ -43,9 +43,7 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
 
 def _loaded(loader: Callable[..., _Part], model_path: str, **options: Any) -> _Part:
     from safetensors import SafetensorError
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()  # it would write into the display of a run
     try:
         return loader(model_path, **options)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["is_equivalent"]
@@ -32,7 +33,8 @@ def is_equivalent(response: str, truth: str) -> bool:
     from math_verify import verify  # type: ignore[import-untyped]
 
     with _lock:
-        expected, answered = _expressions(truth), _expressions(response)
+        expected = _expressions(truth[-MAX_CHARACTERS:])
+        answered = _expressions(response[-MAX_CHARACTERS:])
         if not expected or not answered:
             return response.strip() == truth.strip() != ""
         if not all(_is_cheap(value) for value in (*expected, *answered)):
@@ -40,11 +42,12 @@ def is_equivalent(response: str, truth: str) -> bool:
         return bool(verify(expected, answered, timeout_seconds=None))
 
 
+@lru_cache(maxsize=1024)  # a group shares its truth
 def _expressions(text: str) -> list[Any]:  # Any: sympy has no types
     from math_verify import parse
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it sets no signal
-    found: list[Any] = parse(text[-MAX_CHARACTERS:], parsing_timeout=None)
+    found: list[Any] = parse(text, parsing_timeout=None)
     return found
 
 

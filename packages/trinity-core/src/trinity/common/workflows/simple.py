@@ -23,8 +23,15 @@ class BaseSimpleWorkflow(Workflow):
     """What the blocking and the awaiting form share: the messages and the scores."""
 
     can_reset = True
+    needs_reward_fn = True  # follows from default_reward_fn
     default_reward_fn: ClassVar[str | None] = None  # None: the task must name one
     default_system_prompt: ClassVar[str | None] = None  # goes with the default reward function
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "needs_reward_fn" not in cls.__dict__:
+            is_scored_here = cls.reset is BaseSimpleWorkflow.reset
+            cls.needs_reward_fn = is_scored_here and cls.default_reward_fn is None
 
     def __init__(
         self,

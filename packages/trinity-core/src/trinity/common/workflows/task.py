@@ -52,7 +52,7 @@ class Task:
     batch_id: int | str = ""
     task_id: int | str = ""
     index: dict[str, int] = field(default_factory=dict)
-    origin: str = "the task"
+    origin: str = "no dataset"
 
     def __post_init__(self) -> None:
         if isinstance(self.format_args, Mapping):

@@ -34,6 +34,7 @@ class Workflow(ABC):
         can_reset: an instance may be given another task by ``reset`` instead of being built anew.
         can_repeat: one call makes all runs of the group by asking the model for ``repeat_times``
             samples. Any other workflow is called once a run and sees ``repeat_times`` 1.
+        needs_reward_fn: a task must name a reward function; the workflow has none of its own.
         is_async: the explorer awaits ``run_async``; follows from which of the two is defined.
 
     Attributes:
@@ -45,6 +46,7 @@ class Workflow(ABC):
 
     can_reset: ClassVar[bool] = False
     can_repeat: ClassVar[bool] = False
+    needs_reward_fn: ClassVar[bool] = False
     is_async: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,0 +1,107 @@
+"""Evaluations: mean@k and its like, nothing stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from trinity.common.experience import Experience
+from trinity.common.workflows import Workflow
+from trinity.errors import EnvError, RunFailedError
+from trinity_testing.builders import a_task
+
+
+class Scores(Workflow):
+    """Gives the reward that the row lists for the run; None fails."""
+
+    def run(self):
+        reward = self.task.raw_task["rewards"][self.run_id_base]
+        if reward is None:
+            raise EnvError("no")
+        return [Experience(tokens=[1, 2], reward=reward, metrics={"turns": 2})]
+
+
+@dataclass
+class Evaluation:
+    rewards: list
+    name: str = "held_out"
+    seen: list = field(default_factory=list)
+
+    @property
+    def repeat_times(self):
+        return len(self.rewards[0])
+
+    def tasks(self):
+        return [
+            a_task(
+                workflow=Scores,
+                raw_task={"rewards": rewards},
+                repeat_times=len(rewards),
+                is_eval=True,
+            )
+            for rewards in self.rewards
+        ]
+
+
+def test_the_statistics_of_k_runs_are_averaged_over_tasks(world):
+    made = world(evaluation_sets=[Evaluation([[0.2, 0.8], [1.0, 1.0]])])
+
+    metrics = made.explorer.evaluate(5)
+
+    # means .5 and 1, population deviations .3 and 0, best .8 and 1, worst .2 and 1
+    assert metrics["eval/held_out/reward/mean@2"] == pytest.approx(0.75)
+    assert metrics["eval/held_out/reward/std@2"] == pytest.approx(0.15)
+    assert metrics["eval/held_out/reward/best@2"] == pytest.approx(0.9)
+    assert metrics["eval/held_out/reward/worst@2"] == pytest.approx(0.6)
+    assert metrics["eval/held_out/turns/mean@2"] == 2.0
+    assert made.sink.batches == []
+
+
+def test_one_run_a_task_has_a_mean_only(world):
+    metrics = world(evaluation_sets=[Evaluation([[1.0], [0.0]])]).explorer.evaluate(0)
+
+    assert metrics["eval/held_out/reward/mean@1"] == 0.5
+    assert not [name for name in metrics if name.endswith(("std@1", "best@1"))]
+
+
+def test_a_failed_run_is_left_out_and_counted(world):
+    metrics = world(evaluation_sets=[Evaluation([[1.0, None], [0.0, 0.0]])]).explorer.evaluate(0)
+
+    assert metrics["eval/held_out/reward/mean@2"] == 0.5
+    assert metrics["eval/held_out/failed_runs"] == 1.0
+
+
+def test_too_many_failed_runs_stop_the_evaluation(world):
+    with pytest.raises(RunFailedError, match="2 of 2 runs failed"):
+        world(evaluation_sets=[Evaluation([[None, None]])]).explorer.evaluate(0)
+
+
+def test_several_sets_are_kept_apart_and_seed_their_requests_apart(world):
+    class Asks(Workflow):
+        def run(self):
+            (response,) = self.model.chat([{"role": "user", "content": "?"}])
+            response.reward = 0.0
+            return [response]
+
+    class Set(Evaluation):
+        def tasks(self):
+            return [a_task(workflow=Asks, is_eval=True)]
+
+    made = world(evaluation_sets=[Set([[0]], name="easy"), Set([[0]], name="hard")])
+
+    metrics = made.explorer.evaluate(3)
+
+    assert {"eval/easy/reward/mean@1", "eval/hard/reward/mean@1"} <= metrics.keys()
+    batches = [e.request.key.batch for e in made.engine.exchanges]
+    assert batches == ["eval/3/easy", "eval/3/hard"]
+
+
+def test_the_explorer_goes_on_from_its_state(world):
+    made = world(*(a_task(workflow=Scores) for _ in range(3)))
+    made.tasks.position = 2
+    state = made.explorer.state_dict()
+    made.tasks.position = 0
+
+    made.explorer.load_state_dict(state)
+
+    assert made.tasks.position == 2

@@ -1,0 +1,346 @@
+"""A failed run is data: typed, counted, never trained on."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import threading
+import time
+
+import pytest
+from trinity.common.config import FormatConfig
+from trinity.common.experience import Experience
+from trinity.common.outcome import Outcome
+from trinity.common.workflows import Workflow
+from trinity.errors import DataError, EnvError, RunFailedError, UnknownComponentError
+from trinity_testing.builders import a_task
+from trinity_testing.engines import ScriptedEngine
+
+
+class Good(Workflow):
+    def run(self):
+        return [Experience(tokens=[1, 2, 3], prompt_length=1, reward=1.0)]
+
+
+def a_workflow(run, base=Good):
+    return type("Wf", (base,), {"run": run, "__module__": "my_workflows", "__qualname__": "Wf"})
+
+
+def wrong_lengths(self):
+    experience = Good.run(self)[0]
+    experience.logprobs = [0.0, 0.0, 0.0]
+    return [experience]
+
+
+def with_reward(reward):
+    return lambda self: [Experience(tokens=[1, 2, 3], reward=reward)]
+
+
+def raising(error):
+    def run(self):
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "outcome"),
+    [
+        ("returns_none", lambda self: None, Outcome.WORKFLOW_ERROR),
+        ("returns_an_empty_list", lambda self: [], Outcome.WORKFLOW_ERROR),
+        ("returns_no_experiences", lambda self: ["text"], Outcome.WORKFLOW_ERROR),
+        ("returns_wrong_lengths", wrong_lengths, Outcome.WORKFLOW_ERROR),
+        ("returns_nan_reward", with_reward(math.nan), Outcome.WORKFLOW_ERROR),
+        ("returns_no_reward", with_reward(None), Outcome.WORKFLOW_ERROR),
+        ("raises", raising(KeyError("question")), Outcome.WORKFLOW_ERROR),
+        ("env_fails", raising(EnvError("the shop is closed")), Outcome.ENV_ERROR),
+        ("exits", raising(SystemExit(3)), Outcome.WORKFLOW_ERROR),
+    ],
+)
+def test_a_run_that_goes_wrong_stops_with_what_where_and_remedy(world, golden, name, run, outcome):
+    made = world(a_task(workflow=a_workflow(run)))
+
+    with pytest.raises(RunFailedError) as caught:
+        made.step()
+
+    message = str(caught.value)
+    golden(_without_line_numbers(message), f"workflow_{name}")
+    assert f"  {outcome.value}: workflow" in message
+    assert made.sink.batches == []
+
+
+def test_an_engine_that_fails_is_a_model_error(world):
+    made = world(
+        a_task(workflow="math_workflow"),
+        engine=ScriptedEngine(fails_at=0),
+        max_failed_ratio=1.0,
+    )
+
+    (failure,) = made.step().failures
+
+    assert failure.outcome is Outcome.MODEL_ERROR
+    assert failure.workflow == "math_workflow"
+    assert failure.plugin.startswith("trinity-core ")
+
+
+def test_the_place_in_the_workflows_own_file_is_named(world):
+    def run(self):
+        return math.sqrt(-1)
+
+    made = world(a_task(workflow=a_workflow(run)), max_failed_ratio=1.0)
+
+    (failure,) = made.step().failures
+
+    assert failure.where.partition(":")[0] == __file__
+    assert failure.message.startswith("ValueError: ")
+
+
+def test_a_run_that_hangs_is_given_up_and_its_thread_is_left(world, golden):
+    release = threading.Event()
+    made = world(
+        a_task(workflow=a_workflow(lambda self: release.wait(60))),
+        max_timeout=0.2,
+        runner_per_model=1,
+    )
+    began = time.monotonic()
+
+    with pytest.raises(RunFailedError) as caught:
+        made.step()
+
+    golden(_without_line_numbers(str(caught.value)), "workflow_hangs")
+    assert time.monotonic() - began < 10
+    hung = [t for t in threading.enumerate() if t.name.startswith("trinity-hung")]
+    assert len(hung) == 1
+    assert "Wf" in hung[0].name
+    assert hung[0].daemon
+    release.set()
+
+
+def test_others_go_on_while_one_hangs_and_the_next_step_is_whole(world):
+    release = threading.Event()
+    is_first = [True]
+
+    def run(self):
+        if self.task.raw_task["question"] == "hang" and is_first:
+            is_first.clear()
+            release.wait(60)
+        return Good.run(self)
+
+    cls = a_workflow(run)
+    tasks = [
+        a_task("hang", workflow=cls, repeat_times=3),
+        a_task("go", workflow=cls, repeat_times=3),
+    ]
+    made = world(*tasks, *tasks, batch_size=2, max_timeout=0.3, runner_per_model=1)
+
+    first, second = made.step(1), made.step(2)
+
+    assert [f.outcome for f in first.failures] == [Outcome.TIMEOUT]
+    assert first.num_experiences == 5
+    assert first.metrics["rollout/hung_threads"] == 1.0
+    assert first.metrics["rollout/failed_runs/timeout"] == 1.0
+    assert second.num_experiences == 6
+    release.set()
+
+
+def test_a_workflow_that_awaits_for_ever_is_cancelled(world):
+    cancelled = threading.Event()
+
+    class Waits(Workflow):
+        async def run_async(self):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                cancelled.set()
+
+    made = world(a_task(workflow=Waits), max_timeout=0.2, max_failed_ratio=1.0)
+
+    (failure,) = made.step().failures
+
+    assert failure.outcome is Outcome.TIMEOUT
+    assert cancelled.wait(5)
+
+
+def test_a_workflow_that_blocks_the_loop_does_not_stop_the_others(world):
+    release = threading.Event()
+
+    class Blocks(Workflow):
+        async def run_async(self):
+            if self.task.raw_task["question"] == "block":
+                release.wait(60)
+            return Good.run(self)
+
+    tasks = [a_task("block", workflow=Blocks), a_task("go", workflow=Blocks)]
+    made = world(*tasks, max_timeout=0.5, runner_per_model=1)
+
+    result = made.step()
+
+    assert [f.outcome for f in result.failures] == [Outcome.TIMEOUT]
+    assert result.num_experiences == 1
+    release.set()
+
+
+def test_a_run_is_tried_again_with_the_number_of_the_attempt(world):
+    attempts = []
+
+    class Flaky(Workflow):
+        def run(self):
+            (response,) = self.model.chat([{"role": "user", "content": "?"}])
+            attempts.append(len(attempts) + 1)
+            if len(attempts) < 3:
+                raise EnvError("not yet")
+            response.reward = 1.0
+            return [response]
+
+    made = world(a_task(workflow=Flaky), max_retry_times=2)
+
+    result = made.step()
+
+    assert result.failures == ()
+    assert result.metrics["rollout/retried_runs"] == 1.0
+    assert [e.request.key.attempt for e in made.engine.exchanges] == [1, 2, 3]
+
+
+def test_attempts_end(world):
+    calls = []
+
+    def run(self):
+        calls.append(1)
+        raise EnvError("never")
+
+    result = world(a_task(workflow=a_workflow(run)), max_retry_times=2, max_failed_ratio=1.0).step()
+
+    assert len(calls) == 3
+    assert [f.attempt for f in result.failures] == [3]
+
+
+def failing_runs(*numbers):
+    """Return a workflow whose runs with these numbers fail."""
+
+    def run(self):
+        if self.run_id_base in numbers and self.task.raw_task["question"] != "good":
+            raise EnvError("no")
+        return Good.run(self)
+
+    return a_workflow(run)
+
+
+def test_a_failed_run_is_dropped_where_two_of_its_group_remain(world):
+    made = world(a_task(workflow=failing_runs(0, 2), repeat_times=4))
+
+    result = made.step()
+
+    assert [e.eid.run for e in made.sink.last] == [1, 3]
+    assert result.metrics["rollout/failed_runs"] == 2.0
+    assert result.metrics["rollout/dropped_groups"] == 0.0
+
+
+def test_a_group_with_one_run_left_is_dropped_and_another_task_fills_the_step(world):
+    tasks = [
+        a_task("bad", workflow=failing_runs(0), repeat_times=2),
+        a_task("good", workflow=failing_runs(0), repeat_times=2),
+        a_task("good", workflow=failing_runs(0), repeat_times=2),
+        a_task("good", workflow=failing_runs(0), repeat_times=2),
+    ]
+    made = world(*tasks, batch_size=2)
+
+    result = made.step()
+
+    assert [e.eid.rid for e in made.sink.last] == ["1/1/0", "1/1/1", "1/2/0", "1/2/1"]
+    assert result.metrics["rollout/dropped_groups"] == 1.0
+    assert made.tasks.position == 3
+
+
+def test_a_step_ends_short_where_no_task_is_left(world):
+    tasks = [
+        a_task("bad", workflow=failing_runs(0), repeat_times=2),
+        a_task("good", workflow=failing_runs(0), repeat_times=2),
+    ]
+    made = world(*tasks)
+
+    assert made.step().num_experiences == 2
+    with pytest.raises(StopIteration):
+        made.step(2)
+
+
+def test_a_step_is_not_refilled_for_ever(world):
+    tasks = [a_task("bad", workflow=failing_runs(0), repeat_times=2) for _ in range(9)]
+    made = world(*tasks, batch_size=2, max_failed_ratio=1.0)
+
+    assert made.step().num_experiences == 0
+    assert made.tasks.position == 4
+
+
+def test_half_of_the_runs_may_fail_and_one_more_may_not(world):
+    half = world(a_task(workflow=failing_runs(0, 1), repeat_times=4))
+    assert half.step().num_experiences == 2
+
+    more = world(a_task(workflow=failing_runs(0, 1, 2), repeat_times=4))
+    with pytest.raises(RunFailedError, match="3 of 4 runs failed"):
+        more.step()
+
+
+def test_on_failed_run_fail_stops_at_the_first(world):
+    made = world(
+        a_task(workflow=failing_runs(1), repeat_times=4),
+        on_failed_run="fail",
+        max_retry_times=2,
+        runner_per_model=1,
+    )
+
+    with pytest.raises(RunFailedError, match=r"explorer\.on_failed_run is fail.*run 1"):
+        made.step()
+
+
+def test_what_every_run_would_meet_stops_at_once(world):
+    row_without_key = a_task(
+        workflow="math_workflow", format_args=FormatConfig(prompt_key="quesstion"), repeat_times=2
+    )
+    made = world(row_without_key, max_retry_times=2)
+
+    with pytest.raises(DataError, match="Did you mean 'question'"):
+        made.step()
+    assert made.engine.num_open_runs == 0
+
+
+def test_a_workflow_that_nobody_has_is_named(world):
+    with pytest.raises(UnknownComponentError, match="Did you mean 'math_workflow'"):
+        world(a_task(workflow="math_workflw")).step()
+
+
+def test_the_engine_hears_of_every_end(world):
+    made = world(a_task(workflow=failing_runs(0, 2), repeat_times=4), max_retry_times=1)
+    made.step()
+
+    assert made.engine.num_open_runs == 0
+
+
+def test_a_failed_instance_is_not_reused(world):
+    instances = []
+
+    class Breaks(Good):
+        can_reset = True
+
+        def run(self):
+            instances.append(id(self))
+            if len(instances) == 1:
+                raise EnvError("broken for good")
+            return super().run()
+
+    kept = []
+    original = Breaks.__init__
+
+    def keep(self, **kwargs):
+        kept.append(self)
+        original(self, **kwargs)
+
+    Breaks.__init__ = keep
+    world(a_task(workflow=Breaks, repeat_times=3), runner_per_model=1).step()
+
+    assert len(kept) == 2
+    assert len(set(instances)) == 2
+
+
+def _without_line_numbers(message):
+    return re.sub(rf"{re.escape(__file__)}:\d+", "<TEST>:<LINE>", message)

@@ -1,0 +1,194 @@
+"""A tiny model, a few rows, a configuration that trains on them in a second or two, and a user."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import yaml
+from trinity.extend import set_manager
+from trinity.extend.held import HELD
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> Path:
+    from trinity_testing.tiny import make_tiny_model
+
+    return make_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture
+def rows(tmp_path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"question": f"{i} + 1 =", "answer": str(i + 1)}) for i in range(8)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def config_dict(tiny_model, rows, tmp_path) -> dict[str, Any]:
+    """Return GRPO on four tasks a step, four runs each, two steps."""
+    return {
+        "project": "e2e",
+        "name": "tiny",
+        "checkpoint_root_dir": str(tmp_path / "checkpoints"),
+        "algorithm": {"algorithm_type": "grpo", "repeat_times": 4, "optimizer": {"lr": 1e-3}},
+        "model": {
+            "model_path": str(tiny_model),
+            "max_model_len": 96,
+            "max_response_tokens": 8,
+        },
+        "buffer": {
+            "batch_size": 4,
+            "total_epochs": 1,
+            "explorer_input": {
+                "taskset": {
+                    "name": "rows",
+                    "path": str(rows),
+                    "format": {"prompt_key": "question", "response_key": "answer"},
+                    "default_workflow_type": "simple_workflow",
+                    "default_reward_fn_type": "format_reward",
+                }
+            },
+        },
+        "explorer": {"eval_on_startup": False, "max_timeout": 60},
+        "monitor": {"monitor_type": "jsonl"},
+    }
+
+
+@pytest.fixture
+def taskset(config_dict) -> dict[str, Any]:
+    """Return the taskset's section of the configuration, to be changed in place."""
+    return config_dict["buffer"]["explorer_input"]["taskset"]
+
+
+@pytest.fixture
+def write_yaml(tmp_path) -> Callable[..., Path]:
+    def write(config: dict[str, Any], name: str = "run.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    """Return where the run of ``config_dict`` leaves its files."""
+    return tmp_path / "checkpoints" / "e2e" / "tiny"
+
+
+@pytest.fixture
+def status_of(run_dir) -> Callable[[], dict[str, Any]]:
+    return lambda: json.loads((run_dir / "run.json").read_text())
+
+
+@pytest.fixture
+def plugin_dir(tmp_path) -> Callable[..., Path]:
+    """Return a function that writes a module into a plugin folder and gives the folder."""
+
+    def write(source: str, name: str = "rooms.py") -> Path:
+        folder = tmp_path / "plugins"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(source)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def trinity_program(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that starts the program as a user does, in ``tmp_path``: 5 s and more."""
+
+    def call(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "trinity", *map(str, arguments)],
+            cwd=options.pop("cwd", tmp_path),
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | options.pop("env", {}),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            **options,
+        )
+
+    return call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What a user has when a command is over."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def trinity(tmp_path, monkeypatch) -> Iterator[Callable[..., Ended]]:
+    """Return a function that calls the command line here and now, in ``tmp_path``.
+
+    It goes through ``trinity.cli.main.main``, as the program does; what a new process would
+    not know (the plugins of the last call, the classes it held) is forgotten before each call.
+    """
+    from trinity.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    before = set_manager(None)
+
+    def call(*arguments: object, **env: str) -> Ended:
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            a_new_process(),
+            mock.patch.dict(os.environ, env),
+            mock.patch.object(sys, "argv", ["trinity", *map(str, arguments)]),
+            redirect_stdout(out),
+            redirect_stderr(err),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main()
+        return Ended(code=ended.value.code or 0, stdout=out.getvalue(), stderr=err.getvalue())
+
+    yield call
+    set_manager(before)
+
+
+@pytest.fixture
+def a_process(monkeypatch, tmp_path) -> Iterator[None]:
+    """Run the test with plugins of its own: what it loads and registers is forgotten after it."""
+    monkeypatch.chdir(tmp_path)
+    with a_new_process():
+        yield
+
+
+class a_new_process:  # noqa: N801 - reads as what it stands for
+    """Forget plugins, folders and held classes on entry's state when the block ends."""
+
+    def __enter__(self) -> None:
+        self._manager = set_manager(None)
+        self._held = HELD.copy()
+        self._finders = list(sys.meta_path)
+        self._modules = set(sys.modules)
+
+    def __exit__(self, *_: object) -> None:
+        set_manager(self._manager)
+        sys.meta_path[:] = self._finders
+        folders = [name for name in set(sys.modules) - self._modules if _is_of_a_folder(name)]
+        for name in folders:
+            del sys.modules[name]
+        kept = {k: v for k, v in HELD.copy().items() if not _is_of_a_folder(v.value.__module__)}
+        HELD.restore(self._held | kept)
+
+
+def _is_of_a_folder(module: str) -> bool:
+    return "trinity_plugin_dir_" in module
