@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,30 +165,27 @@ def trinity(tmp_path, monkeypatch) -> Iterator[Callable[..., Ended]]:
 
 @pytest.fixture
 def a_process(monkeypatch, tmp_path) -> Iterator[None]:
-    """Run the test with plugins of its own: what it loads and registers is forgotten after it."""
+    """Give the test a process of its own, in ``tmp_path``: plugins it loads are forgotten."""
     monkeypatch.chdir(tmp_path)
     with a_new_process():
         yield
 
 
-class a_new_process:  # noqa: N801 - reads as what it stands for
-    """Forget plugins, folders and held classes on entry's state when the block ends."""
-
-    def __enter__(self) -> None:
-        self._manager = set_manager(None)
-        self._held = HELD.copy()
-        self._finders = list(sys.meta_path)
-        self._modules = set(sys.modules)
-
-    def __exit__(self, *_: object) -> None:
-        set_manager(self._manager)
-        sys.meta_path[:] = self._finders
-        folders = [name for name in set(sys.modules) - self._modules if _is_of_a_folder(name)]
-        for name in folders:
-            del sys.modules[name]
-        kept = {k: v for k, v in HELD.copy().items() if not _is_of_a_folder(v.value.__module__)}
-        HELD.restore(self._held | kept)
+@contextmanager
+def a_new_process() -> Iterator[None]:
+    """Discover plugins anew inside; after it, forget the modules and classes of plugin folders."""
+    manager, finders = set_manager(None), list(sys.meta_path)
+    try:
+        yield
+    finally:
+        set_manager(manager)
+        sys.meta_path[:] = finders
+        for name, module in list(sys.modules.items()):
+            if _is_of_a_folder(getattr(module, "__name__", "")):
+                del sys.modules[name]
+        held = HELD.copy().items()
+        HELD.restore({k: v for k, v in held if not _is_of_a_folder(v.value.__module__)})
 
 
 def _is_of_a_folder(module: str) -> bool:
-    return "trinity_plugin_dir_" in module
+    return module.startswith(("trinity_plugin_dir_", "trinity.plugins."))

@@ -1,110 +1,135 @@
-"""Ctrl-C in each phase: the run ends with 130, says so, and loses nothing."""
+"""Ctrl-C in each phase: the run ends with 130, says so, and loses nothing.
+
+The golden texts are listed in ``test_bad_input.py``.
+"""
 
 from __future__ import annotations
 
 import json
-import signal
+import re
 
 import pytest
 
 pytestmark = pytest.mark.slow
 
-# A workflow, an advantage function and a reward that press Ctrl-C themselves, so that the phase is
-# certain. Each does it once: the file it leaves says that it was done.
-PRESSES = """
+# A workflow, an advantage function and a hook that press Ctrl-C themselves, so that the phase is
+# certain. It is done once: the file that is left says so.
+PRESSES = '''
 import os
 import signal
 from pathlib import Path
 
 from trinity.algorithm import ADVANTAGE_FN
+from trinity.algorithm.advantage_fn.grpo import GRPOAdvantageFn
 from trinity.common.workflows import WORKFLOWS, SimpleWorkflow
+from trinity.extend import hookimpl
 
-MARK = Path(os.environ["PRESSED"])
 
-
-def press(times=1):
-    if not MARK.exists():
-        MARK.write_text("pressed")
-        for _ in range(times):
+def press(phase):
+    mark = Path(os.environ["PRESSED"])
+    if phase == os.environ["PHASE"].removeprefix("twice ") and not mark.exists():
+        mark.write_text("pressed")
+        for _ in range(2 if "twice" in os.environ["PHASE"] else 1):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@WORKFLOWS.register_module("presses_while_exploring")
-class Exploring(SimpleWorkflow):
+@WORKFLOWS.register_module("presses")
+class Presses(SimpleWorkflow):
     def run(self):
-        if not self.task.is_eval and os.environ["PHASE"] == "explore":
-            press()
-        if self.task.is_eval and os.environ["PHASE"] == "evaluate":
-            press()
+        press("evaluate" if self.task.is_eval else "explore")
         return super().run()
 
 
-def grpo():
-    from trinity.algorithm.advantage_fn.grpo import GRPOAdvantageFn
-
-    return GRPOAdvantageFn
-
-
-@ADVANTAGE_FN.register_module("presses_while_training")
-class Training(grpo()):
+@ADVANTAGE_FN.register_module("presses")
+class PressesInTraining(GRPOAdvantageFn):
     computed_on = "batch"
 
     def __call__(self, exps, **kwargs):
-        if os.environ["PHASE"] == "train":
-            press()
+        press("train")
         return super().__call__(exps, **kwargs)
-"""
 
 
-def interrupted_run(config_dict, write_yaml, trinity, tmp_path, phase):
-    plugins = tmp_path / "plugins"
-    plugins.mkdir(exist_ok=True)
-    (plugins / "presses.py").write_text(PRESSES)
-    explorer_input = config_dict["buffer"]["explorer_input"]
-    explorer_input["taskset"]["default_workflow_type"] = "presses_while_exploring"
-    explorer_input["eval_tasksets"] = [explorer_input["taskset"] | {"name": "held_out"}]
+@hookimpl
+def trinity_checkpoint_saved(path):
+    press("save")
+
+
+if os.environ["PHASE"] == "start":
+    os.kill(os.getpid(), signal.SIGINT)
+'''
+
+
+@pytest.fixture
+def arguments(config_dict, taskset, write_yaml, plugin_dir):
+    """Return the command of a run whose every phase may press Ctrl-C."""
+    taskset["default_workflow_type"] = "presses"
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [taskset | {"name": "held_out"}]
     config_dict["explorer"]["eval_on_startup"] = True
-    config_dict["algorithm"]["advantage_fn"] = "presses_while_training"
-    path = write_yaml(config_dict)
-    environment = {"PRESSED": str(tmp_path / "pressed"), "PHASE": phase}
-    command = ["run", "--local", "--config", str(path), "--plugin-dir", str(plugins)]
-    return [trinity(*command, env=environment) for _ in range(2)]
+    config_dict["algorithm"]["advantage_fn"] = "presses"
+    config_dict["trainer"] = {"save_interval": 1}
+    folder = plugin_dir(PRESSES, "presses.py")
+    return ["run", "--local", "--config", write_yaml(config_dict), "--plugin-dir", folder]
 
 
-@pytest.mark.parametrize("phase", ["evaluate", "explore", "train"])
+def said(stdout: str) -> str:
+    """Return what was said from Ctrl-C on, without times and numbers of the model."""
+    lines = stdout.splitlines()
+    first = next(n for n, line in enumerate(lines) if "stopping" in line)
+    return re.sub(r"\b[\d.]+( s\b)", r"<T>\1", "\n".join(lines[first:]))
+
+
+@pytest.mark.parametrize(
+    ("phase", "text"),
+    [
+        ("evaluate", "run_stopped_in_evaluate"),
+        ("train", "run_stopped_in_train"),
+        ("save", "run_stopped_in_save"),
+    ],
+)
 def test_a_run_that_is_stopped_saves_and_goes_on(
-    phase, config_dict, write_yaml, trinity, tmp_path
+    phase, text, arguments, trinity, tmp_path, status_of, golden
 ) -> None:
-    stopped, went_on = interrupted_run(config_dict, write_yaml, trinity, tmp_path, phase)
+    environment = {"PRESSED": str(tmp_path / "pressed"), "PHASE": phase}
+    stopped = trinity(*arguments, **environment)
+    status = status_of()["status"]
+    went_on = trinity(*arguments, **environment)
 
-    assert stopped.returncode == 130, stopped.stdout + stopped.stderr
-    assert "stopping: the step is finished and saved first" in stopped.stdout
+    assert (stopped.code, stopped.stderr, status) == (130, "", "interrupted")
+    golden(said(stopped.stdout), text, TMP=tmp_path)
+    assert went_on.code == 0, went_on.stderr
+    assert (status_of()["status"], status_of()["train_steps"]) == ("finished", 2)
+    assert status_of()["trained_experiences"] == 32
+
+
+def test_the_program_itself_ends_so_while_it_explores(
+    arguments, trinity, trinity_program, tmp_path, status_of, golden
+) -> None:
+    environment = {"PRESSED": str(tmp_path / "pressed"), "PHASE": "explore"}
+    stopped = trinity_program(*arguments, env=environment)
+    went_on = trinity(*arguments, **environment)
+
+    assert (stopped.returncode, stopped.stderr) == (130, "")
+    golden(said(stopped.stdout), "run_stopped_in_explore", TMP=tmp_path)
+    assert went_on.code == 0, went_on.stderr
+    assert status_of()["trained_experiences"] == 32
+
+
+def test_a_second_ctrl_c_stops_at_once_and_the_saved_steps_stay(
+    arguments, trinity, tmp_path, status_of, run_dir, golden
+) -> None:
+    environment = {"PRESSED": str(tmp_path / "pressed"), "PHASE": "twice explore"}
+    stopped = trinity(*arguments, **environment)
+    status = json.loads((run_dir / "run.json").read_text())["status"]
+    went_on = trinity(*arguments, **environment)
+
+    assert (stopped.code, status) == (130, "interrupted")
+    golden(said(stopped.stdout + stopped.stderr), "run_stopped_twice", TMP=tmp_path)
+    assert went_on.code == 0, went_on.stderr
+    assert status_of()["trained_experiences"] == 32
+
+
+def test_ctrl_c_while_the_program_starts_is_no_traceback(arguments, trinity_program) -> None:
+    stopped = trinity_program(*arguments, env={"PHASE": "start", "PRESSED": ""})
+
+    assert stopped.returncode == 130
     assert "Traceback" not in stopped.stderr
-    assert went_on.returncode == 0, went_on.stdout + went_on.stderr
-    status = json.loads((tmp_path / "checkpoints" / "e2e" / "tiny" / "run.json").read_text())
-    assert (status["status"], status["train_steps"]) == ("finished", 2)
-    assert status["trained_experiences"] == 32
-
-
-def test_ctrl_c_while_the_program_starts_is_no_traceback(config_dict, write_yaml, tmp_path) -> None:
-    import os
-    import subprocess
-    import sys
-
-    path = write_yaml(config_dict)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trinity", "run", "--local", "--config", str(path)],
-        cwd=tmp_path,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        process.wait(timeout=1.5)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-
-    assert process.returncode == 130
-    assert "Traceback" not in errors

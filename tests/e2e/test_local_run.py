@@ -79,8 +79,8 @@ def test_a_second_start_of_a_finished_run_says_so(config_dict, write_yaml, trini
     first = trinity("run", "--local", "--config", str(path))
     second = trinity("run", "--local", "--config", str(path))
 
-    assert first.returncode == 0, first.stderr
-    assert second.returncode == 0, second.stderr
+    assert first.code == 0, first.stderr
+    assert second.code == 0, second.stderr
     assert "is finished" in second.stdout
 
 

@@ -149,6 +149,14 @@ def test_a_write_that_fails_for_want_of_space_keeps_what_was_there(tmp_path, gol
     assert len(a_file(path).read(9, timeout_s=1)) == 3
 
 
+def test_an_empty_step_leaves_no_file(tmp_path):
+    storage = a_file(tmp_path / "e.jsonl")
+    storage.write([])
+
+    assert storage.available() == 0
+    assert not (tmp_path / "e.jsonl").exists()
+
+
 def test_a_closed_file_takes_no_more(tmp_path):
     storage = a_file(tmp_path / "e.jsonl")
     storage.close()

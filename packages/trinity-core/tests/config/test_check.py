@@ -197,3 +197,11 @@ def test_a_queue_that_cannot_hold_the_steps_before_a_sync_is_refused(builtin_onl
         config.check_and_update()
 
     assert "Use 3 or more." in str(caught.value)
+
+
+def test_a_chat_template_of_a_task_set_is_refused_as_nothing_would_read_it(a_run) -> None:
+    config = load_config(a_run())
+    config.buffer.explorer_input.taskset.format.chat_template = "{{ messages }}"
+
+    with pytest.raises(NotSupportedYetError, match=r"Set model\.custom_chat_template"):
+        config.check_and_update()

@@ -19,9 +19,8 @@ def start():
     engines = []
 
     def start_engine(path, **options):
-        engines.append(
-            TransformersEngine(model_path=str(path), **{"max_model_len": 128, **options})
-        )
+        options = {"max_model_len": 128, "device": "cpu", **options}
+        engines.append(TransformersEngine(model_path=str(path), **options))
         return engines[-1]
 
     yield start_engine

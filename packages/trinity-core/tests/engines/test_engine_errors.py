@@ -3,8 +3,10 @@
 import time
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import ModelError
 from trinity_testing.tiny import make_tiny_model
 
@@ -82,6 +84,17 @@ def test_a_batch_that_fails_takes_only_its_own_requests_along(tiny, start, ask, 
         bad.result(60)
     assert isinstance(caught.value.__cause__, RuntimeError)
     answers(engine, ask())  # the engine goes on
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_that_diverged_is_said_to_have(temperature, tiny, start, ask, golden):
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    tensors = model.state_dict() | {"model.norm.weight": torch.full((64,), torch.nan)}
+    engine = start(tiny)
+    engine.load_weights(WeightSnapshot(version=WeightVersion(5), tensors=tensors))
+    with pytest.raises(ModelError) as caught:
+        engine.submit(ask(temperature=temperature, n=2)).result(60)
+    golden(str(caught.value), "engine_model_diverged")
 
 
 def test_closing_fails_the_waiting_requests(tiny, start, ask):

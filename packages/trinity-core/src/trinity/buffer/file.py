@@ -65,6 +65,8 @@ class FileStorage:
         """
         if self._is_closed:
             raise BufferClosedError(f"{self._path} is closed; no more can be written to it")
+        if not experiences:
+            return
         lines = "".join(json.dumps(e.to_dict()) + "\n" for e in experiences).encode()
         path = Path(self._path)
         size = self._whole_steps(path)

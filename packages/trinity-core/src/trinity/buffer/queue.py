@@ -95,8 +95,9 @@ class QueueStorage:
                     self._wanted = count
                     self._changed.notify_all()
                     left = limit - time.monotonic()
-                    if left <= 0 or not self._changed.wait(left):
+                    if left <= 0:
                         raise TimeoutError(self._too_few(count, timeout_s))
+                    self._changed.wait(left)
             finally:
                 self._wanted = 0
             experiences = self._take(count)

@@ -12,13 +12,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["Metrics", "aggregate", "merge", "with_prefix"]
 
 Metrics = dict[str, float]
 
-_SUFFIXES = {
+_SUFFIXES: dict[str, Callable[[list[float]], float]] = {
     "sum": math.fsum,
     "max": max,
     "min": min,

@@ -15,6 +15,7 @@ from trinity.common.ports import Completion, GenerationRequest, WeightVersion
 from trinity.engines.randomness import sample_uniforms
 from trinity.engines.sampling import Sampler
 from trinity.engines.slot_cache import SlotCache
+from trinity.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +114,16 @@ class Batch:
         self.cache.advance()
 
     def completions(self) -> list[Completion]:
-        """Return what was recorded."""
+        """Return what was recorded.
+
+        Raises:
+            ModelError: the model computes NaN.
+        """
+        if bool(self._logprobs_RT.isnan().any()):
+            raise ModelError(
+                f"the model computes NaN with the weights of version {self._version}: training "
+                f"diverged. Go back to an earlier checkpoint, and lower algorithm.optimizer.lr."
+            )
         tokens, logprobs = self._tokens_RT.tolist(), self._logprobs_RT.tolist()
         return [
             Completion(

@@ -125,11 +125,13 @@ class Sampler:
 def search(weights_BV: Tensor, uniforms_B: Tensor) -> Tensor:
     """Return for each row the index that ``u`` of the row's total weight falls into, ``[B]``.
 
-    One cumulative sum and one binary search a row; an index of weight 0 is never returned.
+    One cumulative sum and one binary search a row; an index of weight 0 is never returned. Where
+    the weights are NaN it is the last index.
     """
     cumulative_BV = weights_BV.cumsum(dim=-1)
     wanted_B1 = uniforms_B[:, None] * cumulative_BV[:, -1:]
-    return torch.searchsorted(cumulative_BV, wanted_B1, right=True).squeeze(1)
+    found_B = torch.searchsorted(cumulative_BV, wanted_B1, right=True).squeeze(1)
+    return found_B.clamp_(max=weights_BV.shape[1] - 1)
 
 
 def _search_cut(

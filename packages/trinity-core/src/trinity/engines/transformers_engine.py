@@ -67,7 +67,7 @@ class TransformersEngine:
         max_model_len: int,
         dtype: str = "float32",
         seed: int = 0,
-        device: str | None = "cpu",
+        device: str | None = None,
         num_threads: int | None = None,
         max_batch_rows: int = 256,
         max_batch_tokens: int = 131_072,

@@ -21,9 +21,10 @@ from trinity.algorithm.entropy_loss_fn import EntropyLossFn, NoEntropyLossFn
 from trinity.common.batch import ExperienceBatch, Fields
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.errors import DataError, TrinityError
+from trinity.errors import DataError
 from trinity.trainer import checkpoint
 from trinity.trainer.batch_metrics import batch_metrics
+from trinity.trainer.finite import not_finite
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs, plan_microbatches
 from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
@@ -206,12 +207,13 @@ class TorchTrainer:
         whole_mask_BR = batch["action_mask"]
         is_reused = self._may_reuse(batch)
         totals: Metrics = {}
+        self._optimizer.zero_grad(set_to_none=True)  # a step that failed has left some
         for rows in plan:
             part = batch.select(rows)
             fields = self._scored_fields(part, is_reused=is_reused)
             share = weighted_loss(self._parts, fields, whole_mask_BR=whole_mask_BR)
             if not math.isfinite(share.metrics["loss"]):
-                raise _not_finite("loss", share.metrics["loss"], part, step=step)
+                raise not_finite("loss", share.metrics["loss"], part, step=step)
             share.loss.backward()
             for name, value in share.metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
@@ -246,7 +248,7 @@ class TorchTrainer:
         limit = self._config.trainer.grad_clip or math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
         if not math.isfinite(norm):
-            raise _not_finite("gradient norm", norm, batch, step=step)
+            raise not_finite("gradient norm", norm, batch, step=step)
         lr = self._lr(self._version)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
@@ -278,27 +280,6 @@ class TorchTrainer:
             is_trained=is_trained,
             trust_remote_code=self._config.model.trust_remote_code,
         )
-
-
-def _not_finite(what: str, value: float, rows: ExperienceBatch, *, step: int) -> TrinityError:
-    eids = [str(exp.eid) for exp in _suspects(rows)]
-    shown = ", ".join(eids[:8]) + (f" and {len(eids) - 8} more" if len(eids) > 8 else "")
-    return TrinityError(
-        f"train step {step} stopped: the {what} is {value}. The weights are as before. "
-        f"Experiences: {shown}. Look for rewards or log-probabilities that are no numbers, "
-        "or lower algorithm.optimizer.lr."
-    )
-
-
-def _suspects(rows: ExperienceBatch) -> list[Experience]:
-    """Return the rows that hold a number which is none, or else all rows."""
-    floats = [value for value in rows.batch.values() if value.is_floating_point()]
-    suspects = [
-        exp
-        for row, exp in enumerate(rows.experiences)
-        if not all(value[row].isfinite().all() for value in floats)
-    ]
-    return suspects or rows.experiences
 
 
 def _entropy_use(entropy_fn: EntropyLossFn) -> EntropyUse:

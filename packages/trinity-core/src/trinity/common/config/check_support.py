@@ -17,7 +17,23 @@ __all__ = ["support_problems"]
 
 def support_problems(config: Config) -> list[Problem]:
     """Return a problem for each setting of a feature that is still to come."""
-    return list(_below(config, "", config))
+    return [*_below(config, "", config), *_templates_of_tasks(config)]
+
+
+def _templates_of_tasks(config: Config) -> Iterator[Problem]:
+    """Yield the chat templates of task sets; only supervised rows have one of their own."""
+    given = config.buffer.explorer_input
+    for name in ("tasksets", "eval_tasksets"):
+        for index, taskset in enumerate(getattr(given, name)):
+            if taskset.format.chat_template is not None:
+                path = f"buffer.explorer_input.{name}.{index}.format.chat_template"
+                yield Problem(
+                    path=config.source.written(path),
+                    message="is not supported yet for tasks: it is read for supervised rows only.",
+                    remedy="Set model.custom_chat_template, which holds for every prompt.",
+                    where=config.source.where(path),
+                    severity="not_yet",
+                )
 
 
 def _below(value: Any, path: str, config: Config) -> Iterator[Problem]:

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from trinity.errors import CheckpointError
+
+
+def weights(trainer):
+    return {name: tensor.clone() for name, tensor in trainer.snapshot(copy=True).tensors.items()}
+
+
+def numbers(metrics):
+    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+
+def test_a_checkpoint_goes_on_as_if_nothing_had_happened(a_trainer, ragged, tmp_path):
+    trainer, resumed = a_trainer(), a_trainer()
+    trainer.train_step(ragged(), step=1)
+    trainer.save(tmp_path)
+    resumed.load(tmp_path)
+
+    assert resumed.version == trainer.version == 1
+    assert numbers(resumed.train_step(ragged(), step=2)) == numbers(
+        trainer.train_step(ragged(), step=2)
+    )
+    assert all(torch.equal(w, weights(resumed)[name]) for name, w in weights(trainer).items())
+
+
+def test_a_checkpoint_loads_into_the_same_tensors(a_trainer, ragged, tmp_path):
+    trainer = a_trainer()
+    trainer.save(tmp_path)
+    shared = trainer.snapshot(copy=False).tensors
+    trainer.train_step(ragged(), step=1)
+
+    trainer.load(tmp_path)
+
+    assert all(torch.equal(w, shared[name]) for name, w in weights(trainer).items())
+
+
+def test_a_damaged_checkpoint_is_named(a_trainer, tmp_path):
+    trainer = a_trainer()
+    trainer.save(tmp_path)
+    (tmp_path / "trainer.pt").write_bytes(b"half a fi")
+
+    with pytest.raises(CheckpointError, match=r"trainer\.pt' cannot be read"):
+        trainer.load(tmp_path)
+
+
+def test_the_saved_model_loads_as_any_other(a_trainer, ragged, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    trainer = a_trainer()
+    trainer.train_step(ragged(), step=1)
+    trainer.save_hf(tmp_path)
+
+    loaded = dict(AutoModelForCausalLM.from_pretrained(tmp_path).named_parameters())
+    assert all(torch.equal(w, loaded[name]) for name, w in weights(trainer).items())
+    assert AutoTokenizer.from_pretrained(tmp_path).chat_template
+
+
+def test_a_snapshot_names_tied_weights_once(a_trainer):
+    tensors = a_trainer().snapshot(copy=False).tensors
+
+    assert "model.embed_tokens.weight" in tensors
+    assert "lm_head.weight" not in tensors
+
+
+def test_a_copied_snapshot_stays_as_it_is(a_trainer, ragged):
+    trainer = a_trainer()
+    kept, live = trainer.snapshot(copy=True), trainer.snapshot(copy=False)
+
+    trainer.train_step(ragged(), step=1)
+
+    name = "model.embed_tokens.weight"
+    assert (kept.version, trainer.snapshot(copy=False).version) == (0, 1)
+    assert not torch.equal(kept.tensors[name], live.tensors[name])
+    assert torch.equal(live.tensors[name], trainer.model.model.embed_tokens.weight)
