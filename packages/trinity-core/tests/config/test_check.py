@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from trinity.algorithm import ALGORITHM_TYPE
 from trinity.common.config import (
     ExperienceBufferConfig,
     check,
@@ -204,4 +205,27 @@ def test_a_chat_template_of_a_task_set_is_refused_as_nothing_would_read_it(a_run
     config.buffer.explorer_input.taskset.format.chat_template = "{{ messages }}"
 
     with pytest.raises(NotSupportedYetError, match=r"Set model\.custom_chat_template"):
+        config.check_and_update()
+
+
+def test_a_kl_term_is_refused_where_the_algorithm_uses_no_reference_model(a_run) -> None:
+    class Free:
+        """An algorithm without a reference model."""
+
+        @staticmethod
+        def setting(name):
+            return {"use_reference": False, "use_advantage": True, "schema": "experience"}[name]
+
+        @staticmethod
+        def default_config():
+            return {"advantage_fn": "grpo", "repeat_times": 4}
+
+    ALGORITHM_TYPE.register_module("free_of_reference")(Free)
+    config = load_config(a_run())
+    config.algorithm.algorithm_type = "free_of_reference"
+
+    assert config.check_and_update().algorithm.kl_loss_fn == "none"
+
+    config.algorithm.kl_loss_fn = "k2"
+    with pytest.raises(ConfigError, match="k2 needs 'ref_logprob', which no part of the run"):
         config.check_and_update()

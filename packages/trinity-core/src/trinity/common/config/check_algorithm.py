@@ -72,8 +72,8 @@ def _unmet_needs(config: Config, parts: Parts) -> list[Problem]:
     provided = set(_PROVIDED)
     for _, component in found:
         provided |= component.spec.provides if component else set()
-    if _has_reference(config, parts):
-        provided.add("ref_logprob")
+    if not _has_reference(config, parts):
+        provided.discard("ref_logprob")  # the trainer could, but is not asked to
     return [
         _problem(
             config,

@@ -46,6 +46,8 @@ def resolve_algorithm(work: Resolution) -> None:
         needs_one = loaded.setting("use_advantage")
         fallback = "ppo" if needs_one else None
         work.default("algorithm.advantage_fn", fallback, origin="default")
+    if hasattr(loaded, "setting") and not loaded.setting("use_reference"):
+        defaults.setdefault("kl_loss_fn", "none")  # there is nothing to keep close to
     for part, kind in ALGORITHM_PARTS.items():
         _resolve_part(work, part, kind, defaults, origin)
     _resolve_loss_agg_mode(work, defaults, origin)
