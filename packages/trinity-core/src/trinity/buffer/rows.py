@@ -144,7 +144,26 @@ def _from_hub(path: str, *, split: str, subset_name: str | None, setting: str) -
             f"{path} does not exist, and {setting} names it. Relative paths count from the working "
             f"directory, {Path.cwd()}."
         )
-    return _by_datasets(path, split=split, source=path, subset_name=subset_name)
+    try:
+        return _by_datasets(path, split=split, source=path, subset_name=subset_name)
+    except DataError:
+        folder = _downloaded(path)
+        if folder is None:
+            raise
+    return _by_datasets(folder, split=split, source=path, subset_name=subset_name)
+
+
+def _downloaded(dataset_id: str) -> str | None:
+    """Return the folder of a dataset in the Hugging Face cache; None if it is not there.
+
+    ``hf download --repo-type dataset`` puts it there, and ``datasets`` does not look there.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        return snapshot_download(dataset_id, repo_type="dataset", local_files_only=True)
+    except (OSError, ValueError):
+        return None
 
 
 def _from_json_lines(files: list[Path], *, source: str) -> Rows:

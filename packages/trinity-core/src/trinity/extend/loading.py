@@ -186,4 +186,6 @@ def _broken(record: PluginRecord, message: str) -> PluginRecord:
 
 
 def _switch(record: PluginRecord) -> str:
+    if record.distribution is None:
+        return "take it out of the folder"
     return f"leave it out with -P no:{record.name}"

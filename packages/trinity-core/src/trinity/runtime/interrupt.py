@@ -51,6 +51,7 @@ class Interrupt:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._is_requested:
+            self._say("stopped at once: the same command goes on from the last checkpoint")
             raise KeyboardInterrupt
         self.request()
         self._say("stopping: the step is finished and saved first; Ctrl-C again stops at once")

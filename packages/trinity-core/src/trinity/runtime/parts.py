@@ -103,7 +103,7 @@ class Parts:
             experiences=self._waiting_experiences(),
             write_actor=self.trainer.save,
         )
-        self.manager.call("trinity_checkpoint_saved", path=str(saved.path))
+        self.manager.call("trinity_checkpoint_saved", path=saved.path)
 
     def close(self) -> None:
         """Close every room, the last opened first; safe to call twice."""
