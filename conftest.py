@@ -7,11 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from trinity.extend.held import HELD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
+
+
+@pytest.fixture(autouse=True)
+def _classes_in_hand(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Show a test only what its own module registered by decorators; forget what it adds."""
+    before = HELD.copy()
+    own = request.module.__name__
+    HELD.restore({k: e for k, e in before.items() if e.owner or e.value.__module__ == own})
+    yield
+    HELD.restore(before)
 
 
 @pytest.fixture

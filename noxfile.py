@@ -34,7 +34,6 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 QUICKSTART = "examples/quickstart/quickstart.yaml"
-SHORT_RUN = "examples/quickstart/smoke.yaml"
 
 
 @nox.session(venv_backend="none")
@@ -106,7 +105,7 @@ def bench(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def build(session: nox.Session) -> None:
     """Build the wheel and the sdist of each distribution into dist/."""
-    bin_dir = shared_environment(session, "run", "dev")
+    bin_dir = shared_environment(session, "dev")
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     for folder in DISTRIBUTIONS:
         command = [bin_dir / "python", "-m", "build", "--outdir", "dist", folder]
@@ -125,7 +124,8 @@ def wheels(session: nox.Session) -> None:
     session.run("trinity", "plugins", "list", env=RUN_ENV)
     session.run("trinity", "plugins", "check", env=RUN_ENV)
     session.run("python", "quickstart/prepare.py", env=RUN_ENV)
-    session.run("trinity", "run", "--local", "--config", "quickstart/smoke.yaml", env=RUN_ENV)
+    short = ["--config", "quickstart/quickstart.yaml", "--set", "buffer.total_steps=2"]
+    session.run("trinity", "run", "--local", *short, env=RUN_ENV)
 
 
 @nox.session(reuse_venv=True)

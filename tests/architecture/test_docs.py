@@ -19,6 +19,7 @@ PAGES = [
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts),
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
 ]
+HOW_TOS = sorted((ROOT / "docs/how-to").glob("*.md"))
 FENCE = re.compile(r"^(<!-- sketch.*?-->\n+)?```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 
@@ -39,10 +40,8 @@ def test_a_generated_page_says_what_the_code_says(name: str) -> None:
     assert page == generator().PAGES[name](), "run: nox -s docs"
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "docs/how-to").glob("*.md")), ids=lambda path: path.stem
-)
-def test_the_python_of_a_how_to_runs_from_top_to_bottom(path: Path) -> None:
+@pytest.mark.parametrize("path", [ROOT / "README.md", *HOW_TOS], ids=lambda path: path.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(path: Path) -> None:
     blocks = blocks_of(path, language="python", with_sketches=False)
     namespace = {"__name__": f"docs_{path.stem.replace('-', '_')}"}
 

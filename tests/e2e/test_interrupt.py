@@ -32,7 +32,7 @@ def press(phase):
         mark.write_text("pressed")
         os.kill(os.getpid(), signal.SIGINT)
         if "twice" in os.environ["PHASE"]:
-            time.sleep(0.5)  # the system merges signals that come at once
+            time.sleep(1.5)  # the system merges signals that come at once
             os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -8,6 +8,7 @@ import pytest
 from trinity.common.config import load_config, probe, resolve
 from trinity.errors import ConfigError
 from trinity.extend import Registry
+from trinity_testing.builders import a_group
 
 YAML = """
 project: "ALFWORLD"
@@ -98,6 +99,20 @@ def test_P016_an_environment_variable_wins_over_its_default(yaml_file) -> None:
     assert (set_, unset) == ("m", "Qwen/Qwen2.5-7B-Instruct")
 
 
+def test_P016_config_show_prints_the_value_of_the_variable(yaml_file, trinity) -> None:
+    shown = trinity("config", "show", yaml_file, TRINITY_MODEL_PATH="m")
+
+    assert "model.model_path = 'm'" in shown.stdout
+
+
+def test_P019_gpus_that_are_missing_are_named_in_one_line(yaml_file, trinity) -> None:
+    checked = trinity("config", "check", yaml_file, "--set", "cluster.gpu_per_node=8")
+
+    told = [line for line in checked.stdout.splitlines() if "GPU" in line]
+    assert len(told) == 1
+    assert "cluster.gpu_per_node" in told[0]
+
+
 def test_P017_repeat_times_and_learning_rate_are_the_yamls(yaml_file) -> None:
     config = load_config(yaml_file, env={})
 
@@ -109,6 +124,57 @@ def test_P020_the_batch_keys_are_read_and_the_train_batch_follows(yaml_file) -> 
 
     assert (config.buffer.total_epochs, config.buffer.batch_size) == (20, 16)
     assert config.buffer.train_batch_size == 256
+
+
+def test_P020_config_check_prints_the_batch_arithmetic(yaml_file, trinity) -> None:
+    checked = trinity("config", "check", yaml_file)
+
+    assert "16 tasks x 16 runs x up to 30 steps = up to 7680 experiences a step" in checked.stdout
+
+
+def test_P021_config_show_lists_each_key_of_the_taskset(yaml_file, trinity) -> None:
+    shown = trinity("config", "show", yaml_file).stdout.splitlines()
+
+    section = "buffer.explorer_input.tasksets.0"
+    from_file = {line.partition(" = ")[0] for line in shown if "run.yaml:" in line}
+    assert from_file >= {
+        f"{section}.{key}"
+        for key in (
+            "name",
+            "storage_type",
+            "path",
+            "format.prompt_key",
+            "rollout_args.temperature",
+            "rollout_args.logprobs",
+            "workflow_args.max_env_steps",
+            "enable_progress_bar",
+            "default_workflow_type",
+        )
+    }
+
+
+def test_P022_the_keys_of_the_experience_buffer_are_read(yaml_file) -> None:
+    settings = [
+        "buffer.trainer_input.experience_buffer.name=alfworld_buffer",
+        "buffer.trainer_input.experience_buffer.storage_type=queue",
+        "buffer.trainer_input.experience_buffer.replay_buffer.priority_fn=linear_decay",
+        "buffer.trainer_input.experience_buffer.replay_buffer.priority_fn_args.decay=0.1",
+    ]
+
+    buffer = load_config(yaml_file, overrides=settings, env={}).buffer.trainer_input
+
+    read = buffer.experience_buffer
+    assert (read.name, read.storage_type) == ("alfworld_buffer", "queue")
+    assert read.replay_buffer.priority_fn_args == {"decay": 0.1}
+
+
+def test_P022_the_published_priority_function_has_the_published_default() -> None:
+    from trinity.buffer.priority import LinearDecay
+
+    old, new = (a_group(info={"model_version": version})[0] for version in (1, 3))
+    priority = LinearDecay(decay=0.1)
+
+    assert priority([new])[0] > priority([old])[0]
 
 
 def test_P021_each_key_of_the_taskset_is_read(yaml_file) -> None:
@@ -142,6 +208,24 @@ def test_P117_a_number_without_a_dot_is_a_number(yaml_file) -> None:
 
     assert isinstance(lr, float)
     assert lr == 0.000005
+
+
+def test_P056_the_snippets_variable_names_the_dataset(
+    trinity, write_yaml, config_dict, taskset, rows
+) -> None:
+    config_dict["buffer"]["explorer_input"]["task_set"] = taskset
+    del config_dict["buffer"]["explorer_input"]["taskset"]
+    taskset["path"] = "${oc.env:TRINITY_TASKSET_PATH}"
+    del taskset["default_workflow_type"]
+    taskset["default_workflow"] = "math_workflow"
+    path = write_yaml(config_dict)
+
+    is_set = trinity("config", "check", path, TRINITY_TASKSET_PATH=str(rows))
+    is_not_set = trinity("config", "check", path)
+
+    assert is_set.code == 0, is_set.stdout
+    assert is_not_set.code == 1
+    assert "TRINITY_TASKSET_PATH is not set" in is_not_set.stdout + is_not_set.stderr
 
 
 def test_P056_a_variable_that_is_not_set_is_one_clear_error(tmp_path) -> None:

@@ -3,59 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import json
+import subprocess
+import sys
 
 import pytest
-import trinity
+from trinity.buffer.taskset import Taskset
 from trinity.common.config import FormatConfig, GenerationConfig, load_config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Task, Workflow
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, scripted_model
-
-GUIDE_WORKFLOW = """
-from typing import List
-
-from trinity.common.experience import Experience
-from trinity.common.workflows import Task
-from trinity.common.workflows.workflow import WORKFLOWS, Workflow
-
-
-@WORKFLOWS.register_module("guide_workflow")
-class GuideWorkflow(Workflow):
-    built = 0
-
-    def __init__(self, task: Task, model, auxiliary_models: List):
-        super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
-        self.reset(task)
-
-    def score(self, response: str, truth: str) -> float:
-        return float(len(response) % 3)
-
-    def run(self) -> List[Experience]:
-        prompt = [{"role": "user", "content": f"Question:\\n{self.question}"}]
-        answers = self.model.chat(
-            prompt, n=self.rollout_args.n, temperature=self.rollout_args.temperature
-        )
-        return [
-            Experience(
-                tokens=answer.tokens,
-                prompt_length=answer.prompt_length,
-                reward=self.score(answer.response_text, self.answer),
-                logprobs=answer.logprobs,
-            )
-            for answer in answers
-        ]
-
-    def resettable(self):
-        return True
-
-    def reset(self, task: Task):
-        self.question = task.raw_task.get("question")
-        self.answer = task.raw_task.get("answer")
-        self.rollout_args = task.rollout_args
-"""
-
 
 class OneAnswer(Workflow):
     def __init__(self, task, model, auxiliary_models):
@@ -159,41 +116,30 @@ def test_P067_resettable_is_believed_in_both_forms() -> None:
     assert Attribute(a_task(), model, []).resettable()
 
 
-@pytest.mark.slow
-def test_P064_P131_P132_the_guides_workflow_trains_and_gives_repeat_times_experiences(
-    config_dict, write_yaml, tmp_path, trinity
-) -> None:
-    plugins = tmp_path / "plugins"
-    plugins.mkdir()
-    (plugins / "guide.py").write_text(GUIDE_WORKFLOW)
-    stored = tmp_path / "stored.jsonl"
-    config_dict["mode"] = "explore"
-    config_dict["buffer"]["explorer_input"]["taskset"]["default_workflow_type"] = "guide_workflow"
-    config_dict["buffer"]["trainer_input"] = {
-        "experience_buffer": {"name": "s", "storage_type": "file", "path": str(stored)}
-    }
+def test_P050_an_experience_has_the_documented_fields() -> None:
+    experience = Experience(tokens=[1, 2, 3], prompt_length=1, reward=0.5, logprobs=[-0.1, -0.2])
 
-    ended = trinity(
-        "run", "--local", "--config", str(write_yaml(config_dict)), "--plugin-dir", str(plugins)
+    assert experience.tokens.tolist() == [1, 2, 3]
+    assert experience.logprobs.shape == (2,)
+    assert isinstance(experience.reward, float)
+    assert experience.action_mask is None  # the runner fills it in
+
+
+def test_P050_importing_experience_imports_no_torch() -> None:
+    code = "import sys, trinity.common.experience; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_P051_path_and_workflow_are_enough_for_a_taskset(tmp_path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"question": "1+1="}\n{"question": "2+2="}\n')
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "buffer:\n  explorer_input:\n    taskset:\n"
+        f"      path: {tmp_path / 'rows.jsonl'}\n      default_workflow_type: math_workflow\n"
     )
 
-    assert ended.returncode == 0, ended.stderr + ended.stdout
-    rows = [json.loads(line) for line in stored.read_text().splitlines()]
-    runs = [(row["eid"]["batch"], row["eid"]["task"], row["eid"]["run"]) for row in rows]
-    assert len(rows) == len(set(runs)) == 8 * 4
-    assert all(len(row["action_mask"]) == len(row["logprobs"]) for row in rows)
+    tasks = Taskset(load_config(path, env={}).buffer.explorer_input.taskset).tasks()
 
-
-@pytest.mark.slow
-def test_P057_and_P134_the_math_workflow_scores_without_a_reward_key(
-    config_dict, write_yaml
-) -> None:
-    taskset = config_dict["buffer"]["explorer_input"]["taskset"]
-    taskset["default_workflow_type"] = "math_workflow"
-    del taskset["default_reward_fn_type"]
-
-    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
-
-    lines = (result.directory / "monitor" / "metrics.jsonl").read_text().splitlines()
-    rewards = [json.loads(line).get("rollout/reward/mean") for line in lines]
-    assert any(reward is not None for reward in rewards)
+    assert [task.raw_task["question"] for task in tasks] == ["1+1=", "2+2="]
+    assert {task.workflow for task in tasks} == {"math_workflow"}

@@ -106,7 +106,7 @@ def test_P077_and_P082_a_loss_gets_the_fields_that_it_names() -> None:
     assert metrics["opmd_loss"] == pytest.approx(0.375)
 
 
-def test_P080_the_decorator_puts_a_class_where_yaml_finds_it() -> None:
+def test_P080_the_decorator_puts_a_class_where_yaml_finds_it(a_process) -> None:
     ADVANTAGE_FN.register_module("tutorial_baseline")(MeanBaseline)
     POLICY_LOSS_FN.register_module("tutorial_loss")(PlainGradient)
 
@@ -114,7 +114,7 @@ def test_P080_the_decorator_puts_a_class_where_yaml_finds_it() -> None:
     assert POLICY_LOSS_FN.get("tutorial_loss") is PlainGradient
 
 
-def test_P083_and_P146_an_algorithm_type_has_the_published_attributes() -> None:
+def test_P083_and_P146_an_algorithm_type_has_the_published_attributes(a_process) -> None:
     class Mine(AlgorithmType):
         """An algorithm."""
 
@@ -189,3 +189,101 @@ def test_P085_and_P143_opmd_alone_in_the_yaml_trains_and_logs_its_loss(
     lines = (result.directory / "monitor" / "metrics.jsonl").read_text().splitlines()
     names = {name for line in lines for name in json.loads(line)}
     assert any(name.endswith("opmd_loss") for name in names)
+
+
+def test_P081_plugins_show_prints_both_arguments_with_their_defaults(trinity) -> None:
+    shown = trinity("plugins", "show", "advantage_fn/opmd").stdout
+
+    assert "opmd_baseline: Baseline = 'mean'" in shown
+    assert "tau: float = 1.0" in shown
+
+
+@pytest.fixture
+def show(tmp_path, trinity):
+    """Return a function that gives the lines of ``trinity config show``: path -> (value, origin)."""
+
+    def lines(text: str) -> dict[str, tuple[str, str]]:
+        (tmp_path / "run.yaml").write_text(text)
+        shown = trinity("config", "show", "run.yaml").stdout.splitlines()
+        pairs = [line.partition(" = ") for line in shown if " = " in line]
+        return {
+            path: tuple(part.strip() for part in rest.partition(" # ")[::2])
+            for path, _, rest in pairs
+        }
+
+    return lines
+
+
+def test_P084_and_P145_opmd_alone_shows_the_seven_values_and_their_origin(show) -> None:
+    shown = show("algorithm:\n  algorithm_type: opmd\n")
+
+    expected = {
+        "repeat_times": "2",
+        "sample_strategy": "'warmup'",
+        "advantage_fn": "'opmd'",
+        "policy_loss_fn": "'opmd'",
+        "kl_penalty_fn": "'none'",
+        "kl_loss_fn": "'k2'",
+        "entropy_loss_fn": "'default'",
+    }
+    assert {key: shown[f"algorithm.{key}"] for key in expected} == {
+        key: (value, "algorithm opmd") for key, value in expected.items()
+    }
+
+
+def test_P086_config_show_prints_what_the_yaml_overrides_and_what_it_leaves(show) -> None:
+    shown = show(
+        "algorithm:\n  algorithm_type: opmd\n  repeat_times: 8\n"
+        "  advantage_fn_args: {opmd_baseline: logavgexp}\n  policy_loss_fn_args: {tau: 0.99}\n"
+    )
+
+    assert shown["algorithm.repeat_times"] == ("8", "run.yaml:3")
+    assert shown["algorithm.advantage_fn_args.opmd_baseline"] == ("'logavgexp'", "run.yaml:4")
+    assert shown["algorithm.advantage_fn_args.tau"] == ("1.0", "advantage_fn opmd")
+    assert shown["algorithm.policy_loss_fn_args.tau"] == ("0.99", "run.yaml:5")
+
+
+@pytest.mark.parametrize("schema", [ExperienceModel, "experience"])
+@pytest.mark.slow
+def test_P080_P083_P143_and_P146_an_algorithm_of_ones_own_trains_and_logs_its_metrics(
+    schema, config_dict, run_it, logged
+) -> None:
+    class Mine(AlgorithmType):
+        """An algorithm."""
+
+        use_critic: bool = False
+        use_reference: bool = False
+        use_advantage: bool = True
+        can_balance_batch: bool = True
+
+        @classmethod
+        def default_config(cls):
+            return {
+                "repeat_times": 2,
+                "advantage_fn": "tutorial_baseline",
+                "policy_loss_fn": "tutorial_loss",
+                "kl_loss_fn": "none",
+            }
+
+    Mine.schema = schema
+    ADVANTAGE_FN.register_module("tutorial_baseline")(MeanBaseline)
+    POLICY_LOSS_FN.register_module("tutorial_loss")(PlainGradient)
+    ALGORITHM_TYPE.register_module("tutorial_algorithm")(Mine)
+    config_dict["algorithm"] = {"algorithm_type": "tutorial_algorithm"}
+
+    steps = logged(run_it(), "trainer")
+
+    assert [step["perf/num_samples"] for step in steps] == [8.0, 8.0]  # 4 tasks x 2 runs
+    for step in steps:
+        assert any(name.endswith("opmd_loss") for name in step)
+        assert any(name.endswith("/score") for name in step)
+
+
+@pytest.mark.slow
+def test_P085_trinity_run_needs_no_more_than_the_type(config_dict, write_yaml, trinity) -> None:
+    config_dict["algorithm"] = {"algorithm_type": "opmd"}
+
+    ended = trinity("run", "--local", "--config", write_yaml(config_dict))
+
+    assert ended.code == 0, ended.stderr
+    assert "opmd (trinity-algo-opmd" in ended.stdout

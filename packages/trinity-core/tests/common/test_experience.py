@@ -109,3 +109,23 @@ def test_logprobs_that_only_some_rows_have_are_refused() -> None:
 
     with pytest.raises(ValueError, match="1 of 2 experiences have no logprobs"):
         ExperienceBatch.from_experiences(rows)
+
+
+def test_rows_without_a_response_are_a_batch_of_no_columns() -> None:
+    batch = ExperienceBatch.from_experiences(
+        [an_experience(response=()), an_experience(response=())]
+    )
+
+    assert batch["token_level_rewards"].shape == (2, 0)
+    assert batch["action_mask"].shape == (2, 0)
+
+
+def test_rewards_per_token_stand_where_the_experience_has_them() -> None:
+    rows = [
+        an_experience(response=(7, 8), token_level_reward=[0.25, 0.5], reward=9.0),
+        an_experience(response=(5, 6, 7), reward=1.0),
+    ]
+
+    batch = ExperienceBatch.from_experiences(rows)
+
+    assert batch["token_level_rewards"].tolist() == [[0.25, 0.5, 0.0], [0.0, 0.0, 1.0]]

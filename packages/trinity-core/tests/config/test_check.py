@@ -145,6 +145,10 @@ def test_a_workflow_without_a_reward_needs_a_reward_function(checked, settings, 
     assert (expected in text) == is_refused
 
 
+def test_the_losses_are_not_asked_where_nothing_is_trained(checked) -> None:
+    assert checked("mode=explore", "algorithm.kl_loss_fn=k2") == ""
+
+
 def test_too_few_gpus_are_an_error(checked, gpus) -> None:
     text = checked("cluster.gpu_per_node=16", "explorer.rollout_model.engine_num=32", machine=gpus)
 

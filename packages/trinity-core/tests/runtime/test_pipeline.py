@@ -50,6 +50,7 @@ class FakeParts:
             evaluated=lambda *_: None,
         )
         self.interrupt = SimpleNamespace(is_requested=False)
+        self.info = SimpleNamespace(stage="")
         self.explorer = self.trainer = self.strategy = self
         self.sync = None
 
@@ -74,6 +75,9 @@ class FakeParts:
         return {}
 
     def record(self, role, metrics, *, step):
+        pass
+
+    def save_progress(self, progress, explorer_state):
         pass
 
     def save(self, progress, explorer_state):

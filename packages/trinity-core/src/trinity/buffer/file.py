@@ -49,6 +49,7 @@ class FileStorage:
         self._total_epochs = total_epochs
         self._reader: _Reader | None = None
         self._position = 0  # how many were read when the file was opened
+        self._position_before = 0  # the last read
         self._size: int | None = None  # bytes of whole steps; None: nothing was written yet
         self._is_closed = False
 
@@ -90,6 +91,7 @@ class FileStorage:
             StopIteration: all epochs are over.
         """
         reader = self._opened()
+        self._position_before = reader.selector.position
         taken: list[Experience] = []
         while len(taken) < count and not reader.is_done:
             experience = reader.next_experience()
@@ -98,6 +100,10 @@ class FileStorage:
         if not taken:
             raise StopIteration
         return taken
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Stand again where the last read began; its experiences were not used."""
+        self._opened().selector.position = self._position_before
 
     def available(self) -> int:
         """Return how many experiences are left; 0 if the file is only written."""

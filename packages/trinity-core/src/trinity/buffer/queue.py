@@ -108,6 +108,12 @@ class QueueStorage:
             experience.info["use_count"] = experience.info.get("use_count", 0) + 1
         return experiences
 
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Store what was read last and not used in its old place, however full the queue is."""
+        with self._changed:
+            self._batches.appendleft(deque(experiences))
+            self._changed.notify_all()
+
     def available(self) -> int:
         """Return how many experiences can be read without waiting."""
         with self._changed:

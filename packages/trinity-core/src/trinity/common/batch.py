@@ -167,47 +167,43 @@ class ExperienceBatch:
 def _padded_fields(experiences: Sequence[Experience], *, pad_token_id: int) -> dict[str, Any]:
     import torch
 
-    lengths = [exp.response_length for exp in experiences]
-    shape = (len(experiences), max(lengths))
+    masks = [
+        torch.ones(exp.response_length, dtype=torch.bool)
+        if exp.action_mask is None
+        else exp.action_mask
+        for exp in experiences
+    ]
     fields: dict[str, Any] = {
-        "responses": torch.full(shape, pad_token_id, dtype=torch.int64),
-        "action_mask": torch.zeros(shape, dtype=torch.bool),
-        "token_level_rewards": torch.zeros(shape),
+        "responses": _pad([e.tokens[e.prompt_length :] for e in experiences], value=pad_token_id),
+        "action_mask": _pad(masks, value=0),
         "rewards": torch.tensor([exp.reward or 0.0 for exp in experiences]),
     }
-    for row, exp in enumerate(experiences):
-        length = lengths[row]
-        fields["responses"][row, :length] = exp.tokens[exp.prompt_length :]
-        fields["action_mask"][row, :length] = True if exp.action_mask is None else exp.action_mask
-        fields["token_level_rewards"][row, :length] = _token_rewards(
-            exp, fields["action_mask"][row, :length]
-        )
+    fields["token_level_rewards"] = _token_rewards(experiences, fields)
     for source, name in (("logprobs", "old_logprob"), ("advantages",) * 2, ("returns",) * 2):
-        padded = _pad_optional(
-            [getattr(exp, source) for exp in experiences], shape=shape, name=source
-        )
+        padded = _pad_optional([getattr(exp, source) for exp in experiences], name=source)
         if padded is not None:
             fields[name] = padded
     return fields
 
 
-def _token_rewards(exp: Experience, mask_R: Tensor) -> Tensor:
+def _token_rewards(experiences: Sequence[Experience], fields: dict[str, Any]) -> Tensor:
+    """Return each row's rewards per token, or its reward at the last token the model chose."""
     import torch
 
-    if exp.token_level_reward is not None:
-        return exp.token_level_reward
-    rewards_R = torch.zeros(len(mask_R))
-    acted = mask_R.nonzero()
-    if exp.reward is not None and len(acted):
-        rewards_R[acted[-1]] = exp.reward
-    return rewards_R
+    mask_BR, rewards_B = fields["action_mask"], fields["rewards"]
+    if mask_BR.shape[1] == 0:
+        return mask_BR.float()
+    places_R = torch.arange(1, mask_BR.shape[1] + 1)
+    last_B = (mask_BR * places_R).amax(dim=1)  # counted from 1; 0: no token of the model's own
+    rewards_BR = torch.where(places_R == last_B[:, None], rewards_B[:, None], 0.0)
+    for row, exp in enumerate(experiences):
+        if exp.token_level_reward is not None:
+            rewards_BR[row] = 0.0
+            rewards_BR[row, : exp.response_length] = exp.token_level_reward
+    return rewards_BR
 
 
-def _pad_optional(
-    values: list[Tensor | None], *, shape: tuple[int, int], name: str
-) -> Tensor | None:
-    import torch
-
+def _pad_optional(values: list[Tensor | None], *, name: str) -> Tensor | None:
     present = [value for value in values if value is not None]
     if not present:
         return None
@@ -216,7 +212,10 @@ def _pad_optional(
         raise ValueError(
             f"{missing} of {len(values)} experiences have no {name}; all or none must have it"
         )
-    padded = torch.zeros(shape)
-    for row, value in enumerate(present):
-        padded[row, : len(value)] = value
-    return padded
+    return _pad(present, value=0)
+
+
+def _pad(rows: list[Tensor], *, value: int) -> Tensor:
+    from torch.nn.utils.rnn import pad_sequence
+
+    return pad_sequence(rows, batch_first=True, padding_value=value)

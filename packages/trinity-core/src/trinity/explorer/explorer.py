@@ -8,6 +8,7 @@ TaskReader --tasks--> orders --> results --groups--> experiences --pipeline--> b
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -147,11 +148,12 @@ class Explorer:
 
     def close(self) -> None:
         """Close what workflows and operators hold; safe to call twice."""
-        self._scheduler.close()
-        for runner in self._runners:
-            runner.close()
-        if self._pipeline is not None:
-            self._pipeline.close()
+        with ExitStack() as stack:  # all of them, whichever fails
+            if self._pipeline is not None:
+                stack.callback(self._pipeline.close)
+            for runner in self._runners:
+                stack.callback(runner.close)
+            stack.callback(self._scheduler.close)
 
     def _results_of_step(self, tasks: list[Task], *, batch: str) -> list[RunResult]:
         """Return the results of the tasks and of those that replace dropped groups.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +99,10 @@ class Runner:
 
     def close(self) -> None:
         """Close the instances that wait; safe to call twice."""
-        for instance in self._pool.empty():
-            instance.workflow.close()
-        self._loop.close()
+        with ExitStack() as stack:  # all of them, whichever fails
+            stack.callback(self._loop.close)
+            for instance in self._pool.empty():
+                stack.callback(instance.workflow.close)
 
     def _run(self, attempt: Attempt) -> list[Experience]:
         order = attempt.order

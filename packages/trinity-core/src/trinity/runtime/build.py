@@ -208,9 +208,16 @@ class _Builder:
 
 
 def _steps_of_tasks(config: Config, tasks: TaskSource | None) -> int:
+    """Return the optimizer steps: before each sync full batches, and a last short one."""
     assert tasks is not None
-    experiences = tasks.num_steps * config.buffer.batch_size * config.algorithm.repeat_times
-    return max(1, -(-experiences // config.buffer.train_batch_size))
+    sync, buffer = config.synchronizer, config.buffer
+    num_syncs = max(0, tasks.num_steps - sync.sync_offset) // sync.sync_interval
+    rest = tasks.num_steps - num_syncs * sync.sync_interval
+    per_step = buffer.batch_size * (config.algorithm.repeat_times or 1)
+    batches = [
+        -(-steps * per_step // buffer.train_batch_size) for steps in (sync.sync_interval, rest)
+    ]
+    return max(1, num_syncs * batches[0] + batches[1])
 
 
 def _steps_of_storage(config: Config, storage: Any) -> int:

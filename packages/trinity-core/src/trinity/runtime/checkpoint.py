@@ -112,9 +112,7 @@ class CheckpointStore:
         scratch = self._directory / f".global_step_{step}.{os.getpid()}"
         try:
             self._write(scratch, state=state, experiences=experiences, write_actor=write_actor)
-            if target.exists():
-                shutil.rmtree(target)
-            scratch.rename(target)
+            self._replace(target, scratch)
             write_atomically(self._directory / LATEST, f"{step}\n")
         except (OSError, RuntimeError, SafetensorError) as error:  # torch raises RuntimeError
             reason = getattr(error, "strerror", None) or error
@@ -127,6 +125,29 @@ class CheckpointStore:
             shutil.rmtree(scratch, ignore_errors=True)
         self._prune()
         return Checkpoint(step=step, path=target)
+
+    def restate(self, step: int, *, state: dict[str, Any]) -> None:
+        """Replace the state of a step's checkpoint, whose other files stay as they are.
+
+        Raises:
+            CheckpointError: it cannot be written; the checkpoint is as before.
+        """
+        path = self._directory / f"global_step_{step}"
+        try:
+            write_atomically(path / "state.json", json.dumps(state, indent=2) + "\n")
+        except OSError as error:
+            raise CheckpointError(
+                f"{path / 'state.json'} could not be written: {error.strerror or error}. "
+                f"Make room, then run the same command: it goes on from this checkpoint."
+            ) from error
+
+    def _replace(self, target: Path, scratch: Path) -> None:
+        """Put a whole checkpoint in place; the older one of its step is moved aside first."""
+        aside = scratch.with_name(f"{scratch.name}.old")
+        if target.exists():
+            target.rename(aside)
+        scratch.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _write(
         self,
@@ -145,6 +166,8 @@ class CheckpointStore:
         write_atomically(folder / "state.json", json.dumps(state, indent=2) + "\n")
 
     def _prune(self) -> None:
+        for broken_off in self._directory.glob(".global_step_*"):  # by a kill
+            shutil.rmtree(broken_off, ignore_errors=True)
         if self._num_kept > 0:
             for old in self.all()[: -self._num_kept]:
                 shutil.rmtree(old.path)

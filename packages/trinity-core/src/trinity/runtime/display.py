@@ -28,30 +28,35 @@ class Display:
 
     ``began -> (explored | trained | evaluated | say)* -> ended``. With a terminal the picture is
     redrawn in place; otherwise each thing is a line, steps thinned out to some forty lines.
+    Steps are those of the explorer; without one, those of the trainer.
     """
 
     def __init__(self, console: Console | None = None, *, title: str = "") -> None:
         self.console = console or Console(highlight=False)
         self._title = title
         self._live: Live | None = None
-        self._total_steps = 0
-        self._done = 0
-        self._first = 0
-        self._began_at = 0.0
-        self._values: dict[str, str] = {}
-        self._rewards: deque[float] = deque(maxlen=60)
-        self._last_evaluation = ""
+        self._stage = ""
+        self._has_explorer = self._has_trainer = True
+        self._start(total_steps=0, done=0)
 
-    def began(self, *, total_steps: int, progress: Progress) -> None:
+    def began(
+        self,
+        *,
+        total_steps: int,
+        progress: Progress,
+        stage: str = "",
+        has_explorer: bool = True,
+        has_trainer: bool = True,
+    ) -> None:
         """Start the picture of a stage of ``total_steps`` steps."""
-        self._total_steps = total_steps
-        self._done = self._first = max(progress.explored, progress.trained)
-        self._began_at = time.perf_counter()
+        self._stage, self._has_explorer, self._has_trainer = stage, has_explorer, has_trainer
+        done = progress.explored if has_explorer else progress.trained
+        self._start(total_steps=total_steps, done=done)
         if self.console.is_terminal:
             self._live = Live(self._picture(), console=self.console, refresh_per_second=4)
             self._live.start()
         else:
-            self.say(f"{self._title}: {total_steps} steps")
+            self.say(f"{self._head()}: {total_steps} steps")
 
     def say(self, text: str) -> None:
         """Print a line above the picture."""
@@ -69,14 +74,16 @@ class Display:
         failed = metrics.get("rollout/failed_runs", 0)
         if failed:
             self._values["failed runs"] = f"{failed:.0f}"
-        self._advance(step, is_trained=False)
+        self._done = step
+        self._show(is_line=not self._has_trainer)
 
     def trained(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take in the metrics of an optimizer step."""
-        for label, name in (("loss", "actor/loss"), ("kl", "actor/ppo_kl")):
-            if name in metrics:
-                self._values[label] = f"{metrics[name]:.4f}"
-        self._advance(step, is_trained=True)
+        if "actor/loss" in metrics:
+            self._values["loss"] = f"{metrics['actor/loss']:.4f}"
+        if not self._has_explorer:
+            self._done = step
+        self._show(is_line=True)
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take in an evaluation; ``step`` is the explore step it follows."""
@@ -96,17 +103,30 @@ class Display:
         for line in lines:
             self.say(line)
 
-    def _advance(self, step: int, *, is_trained: bool) -> None:
-        self._done = max(self._done, step)
+    def _start(self, *, total_steps: int, done: int) -> None:
+        self._total_steps = total_steps
+        self._done = self._first = self._last_line = done
+        self._began_at = time.perf_counter()
+        self._values: dict[str, str] = {}
+        self._rewards: deque[float] = deque(maxlen=60)
+        self._last_evaluation = ""
+
+    def _head(self) -> str:
+        return f"{self._title}, stage {self._stage}" if self._stage else self._title
+
+    def _show(self, *, is_line: bool) -> None:
         if self._live is not None:
             self._redraw()
-        elif is_trained and self._is_a_line_due(step):
+        elif is_line and self._is_a_line_due():
+            self._last_line = self._done
             values = "  ".join(f"{name} {value}" for name, value in self._values.items())
-            self.say(f"step {step}/{self._total_steps}  {values}  {self._clock()}")
+            self.say(f"step {self._done}/{self._total_steps}  {values}  {self._clock()}")
 
-    def _is_a_line_due(self, step: int) -> bool:
+    def _is_a_line_due(self) -> bool:
+        done, last = self._done, self._last_line
         every = max(1, self._total_steps // NUM_PLAIN_LINES)
-        return step % every == 0 or step in {1, self._total_steps}
+        is_an_end = done in {1, self._total_steps} and done != last
+        return is_an_end or done // every > last // every
 
     def _redraw(self) -> None:
         if self._live is not None:
@@ -116,7 +136,7 @@ class Display:
         head = Table.grid(padding=(0, 1), expand=False)
         bar = ProgressBar(total=max(self._total_steps, 1), completed=self._done, width=40)
         counted = f"{self._done}/{self._total_steps}"
-        head.add_row(Text(self._title, style="bold"), bar, counted, self._clock())
+        head.add_row(Text(self._head(), style="bold"), bar, counted, self._clock())
         line = Text("  ".join(f"{name} {value}" for name, value in self._values.items()))
         rows = [head, line]
         if self._rewards:

@@ -41,7 +41,8 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
     try:
         yield
     finally:
-        logger.level, logger.propagate = before
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()

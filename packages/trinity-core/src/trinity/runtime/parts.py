@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ from trinity.runtime.checkpoint import CheckpointStore
 from trinity.runtime.rundir import RunDir, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from trinity.algorithm import SampleStrategy
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from trinity.trainer.torch_trainer import TorchTrainer
 
 __all__ = ["EXPLORER_STATE", "Parts", "RunInfo"]
+
+logger = logging.getLogger(__name__)
 
 EXPLORER_STATE = "explorer_state.json"  # where a run without a trainer keeps its place
 
@@ -56,7 +60,7 @@ class Parts:
     source: BoundedSource | None = None
     storage: Any = None  # Any: a registered storage, sink and source at once
     sync: MemorySync | None = None
-    monitors: Mapping[str, Sequence[Monitor]] = field(default_factory=dict)  # by role
+    monitors: Mapping[str, list[Monitor]] = field(default_factory=dict)  # by role
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     has_evaluation: bool = False
@@ -76,49 +80,76 @@ class Parts:
         )
 
     def record(self, role: str, metrics: Mapping[str, float], *, step: int) -> None:
-        """Give the metrics of a step to the monitors and to the plugins' hooks."""
-        for monitor in self.monitors.get(role, ()):
-            monitor.log(metrics, step=step)
+        """Give the metrics of a step to the monitors and to the plugins' hooks.
+
+        A monitor that fails is named and gets no more: the run is worth more than its curves.
+        """
+        for monitor in list(self.monitors.get(role, ())):
+            try:
+                monitor.log(metrics, step=step)
+            except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
+                self.monitors[role].remove(monitor)
+                logger.warning(
+                    "the monitor %s failed at step %d and gets no more %s metrics: %s: %s",
+                    type(monitor).__qualname__, step, role, type(error).__name__, error,
+                )  # fmt: skip
         if role == "trainer":
             self.manager.call("trinity_step_finished", step=step, metrics=dict(metrics))
 
     def save(self, progress: Progress, explorer_state: dict[str, Any]) -> None:
         """Write a checkpoint, or where nothing is trained the explorer's place."""
-        state = {
-            "progress": asdict(progress),
-            "explorer": explorer_state,
-            "plugins": self.manager.describe(),
-            "digest": self.manager.digest(),
-        }
         if self.trainer is None:
-            import json
-
-            write_atomically(self.rundir.path / EXPLORER_STATE, json.dumps(state, indent=2) + "\n")
+            self.save_progress(progress, explorer_state)
             return
-        state["strategy"] = self.strategy.state_dict() if self.strategy else {}
-        state["storage"] = self.storage.state_dict() if hasattr(self.storage, "state_dict") else {}
         saved = self.checkpoints.save(
             progress.trained,
-            state=state,
+            state=self._state(progress, explorer_state),
             experiences=self._waiting_experiences(),
             write_actor=self.trainer.save,
         )
         self.manager.call("trinity_checkpoint_saved", path=saved.path)
 
-    def close(self) -> None:
-        """Close every room, the last opened first; safe to call twice."""
-        if self.explorer is not None:
-            self.explorer.close()
-        for engine in self.engines:
-            engine.close()
-        if self.storage is not None:
-            self.storage.close()
+    def save_progress(self, progress: Progress, explorer_state: dict[str, Any]) -> None:
+        """Note how far the run is, where weights and waiting experiences are saved already."""
+        state = self._state(progress, explorer_state)
         if self.trainer is not None:
-            self.trainer.close()
-        for monitors in self.monitors.values():
-            for monitor in monitors:
-                monitor.close()
+            self.checkpoints.restate(progress.trained, state=state)
+            return
+        write_atomically(self.rundir.path / EXPLORER_STATE, json.dumps(state, indent=2) + "\n")
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Give the buffer back what was read last and could not be trained."""
+        if hasattr(self.storage, "put_back"):
+            self.storage.put_back(experiences)
+
+    def close(self) -> None:
+        """Close every room, the last opened first; safe to call twice.
+
+        One that fails to close is named, and the others are closed all the same.
+        """
+        rooms = [self.explorer, *self.engines, self.storage, self.trainer]
+        monitors = [monitor for own in self.monitors.values() for monitor in own]
+        for room in [*rooms, *monitors]:
+            if room is not None:
+                _close(type(room).__qualname__, room.close)
         self.monitors = {}
+
+    def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "progress": asdict(progress),
+            "explorer": explorer_state,
+            "strategy": self.strategy.state_dict() if self.strategy else {},
+            "storage": self.storage.state_dict() if hasattr(self.storage, "state_dict") else {},
+            "plugins": self.manager.describe(),
+            "digest": self.manager.digest(),
+        }
 
     def _waiting_experiences(self) -> list[Experience]:
         return list(self.storage.waiting()) if hasattr(self.storage, "waiting") else []
+
+
+def _close(name: str, close: Callable[[], None]) -> None:
+    try:
+        close()
+    except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
+        logger.warning("%s did not close: %s: %s", name, type(error).__name__, error)

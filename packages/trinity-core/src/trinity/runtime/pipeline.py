@@ -12,18 +12,22 @@ sync, and nothing of the last o steps.
 
 from __future__ import annotations
 
+import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import TrinityError
+from trinity.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.runtime.parts import Parts
 
 __all__ = ["Interrupted", "Pipeline", "Progress"]
+
+logger = logging.getLogger(__name__)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -40,8 +44,8 @@ class Progress:
     written: list[int] = field(default_factory=list)  # experiences of each step not yet due
     synced: int = 0  # the explore step after which the engines got weights last
     trained_experiences: int = 0
-    last_saved: int = -1
-    evaluated: int = -1  # the explore step of the last evaluation
+    evaluated: int = -1  # the explore step of the last evaluation,
+    evaluated_trained: int = -1  # and the optimizer steps that its weights had
 
 
 class Pipeline:
@@ -53,29 +57,42 @@ class Pipeline:
         self.first_evaluation: Metrics = {}
         self.evaluation: Metrics = {}
         self._explorer_state: dict[str, Any] = {}
+        self._saved: Progress | None = None  # where the last checkpoint of this process stands
+        self._in_hand: list[Experience] = []  # what is read and not trained yet
         self._step_began = time.perf_counter()
+
+    def resume(self, progress: Progress) -> None:
+        """Stand where a checkpoint stands that was loaded."""
+        self.progress = progress
+        self._saved = replace(progress, written=list(progress.written))
 
     def run(self) -> None:
         """Go on from the progress there is until every step is done.
 
         Raises:
             Interrupted: it was asked to stop; a checkpoint was written.
-            TrinityError: a part failed; what was trained is saved.
+            Exception: a part failed; what was trained is saved.
         """
         parts = self._parts
-        parts.display.began(total_steps=parts.total_steps, progress=self.progress)
+        parts.display.began(
+            total_steps=parts.total_steps,
+            progress=self.progress,
+            stage=parts.info.stage,
+            has_explorer=parts.explorer is not None,
+            has_trainer=parts.trainer is not None,
+        )
         try:
             self._finish_what_is_due()
-            if parts.config.explorer.eval_on_startup and self.progress.explored == 0:
-                self._evaluate()
+            self._evaluate_if_due()
             while self._may_explore():
                 self._explore()
                 self._finish_what_is_due()
-                if self._is_evaluation_due():
-                    self._evaluate()
+                self._evaluate_if_due()
             self._train_the_rest()
             self._evaluate()
-        except TrinityError:
+        except CheckpointError:
+            raise  # it would fail again
+        except Exception:
             self._save_after_failure()
             raise
         self._save()
@@ -107,6 +124,8 @@ class Pipeline:
         self._explorer_state = parts.explorer.state_dict()
         parts.record("explorer", metrics, step=progress.explored)
         parts.display.explored(progress.explored, metrics)
+        if parts.trainer is None:
+            self._save()  # a place in the tasks and in what is written, nothing large
         self._stop_if_asked()
 
     def _finish_what_is_due(self) -> None:
@@ -132,9 +151,9 @@ class Pipeline:
 
     def _make_due(self, *, keep: int) -> None:
         written = self.progress.written
-        ready = written[: len(written) - keep]
-        self.progress.written = written[len(written) - keep :]
-        self.progress.num_due += sum(ready)
+        num_ready = max(0, len(written) - keep)
+        self.progress.written = written[num_ready:]
+        self.progress.num_due += sum(written[:num_ready])
 
     def _train_what_is_due(self) -> None:
         source = self._parts.source
@@ -151,7 +170,9 @@ class Pipeline:
         began = time.perf_counter()
         experiences, sampled = parts.strategy.sample(progress.trained + 1)
         waited = time.perf_counter() - began
+        self._in_hand = experiences
         metrics = parts.trainer.train_step(experiences, step=progress.trained + 1)
+        self._in_hand = []
         progress.trained += 1
         progress.trained_experiences += len(experiences)
         if parts.source is not None:
@@ -197,17 +218,30 @@ class Pipeline:
             except StopIteration:
                 return
 
-    def _is_evaluation_due(self) -> bool:
-        interval = self._parts.config.explorer.eval_interval
-        return interval > 0 and self.progress.explored % interval == 0
+    def _evaluate_if_due(self) -> None:
+        """Evaluate at the start and every ``eval_interval`` steps, but for the end of the run."""
+        explorer, step = self._parts.config.explorer, self.progress.explored
+        if step == 0:
+            is_due = explorer.eval_on_startup
+        else:
+            is_due = explorer.eval_interval > 0 and step % explorer.eval_interval == 0
+        if is_due and self._may_explore():
+            self._evaluate()
+
+    def _is_evaluated(self) -> bool:
+        progress = self.progress
+        return (progress.evaluated, progress.evaluated_trained) == (
+            progress.explored,
+            progress.trained,
+        )
 
     def _evaluate(self) -> None:
         parts, step = self._parts, self.progress.explored
-        if parts.explorer is None or not parts.has_evaluation or self.progress.evaluated == step:
+        if parts.explorer is None or not parts.has_evaluation or self._is_evaluated():
             return
         began = time.perf_counter()
         metrics = parts.explorer.evaluate(step)
-        self.progress.evaluated = step
+        self.progress.evaluated, self.progress.evaluated_trained = step, self.progress.trained
         self.evaluation = metrics
         self.first_evaluation = self.first_evaluation or metrics
         parts.record("explorer", metrics | {"time/eval_s": time.perf_counter() - began}, step=step)
@@ -220,14 +254,31 @@ class Pipeline:
             self._save()
 
     def _save(self) -> None:
-        self._parts.save(self.progress, self._explorer_state)
-        self.progress.last_saved = self.progress.trained
+        """Write a checkpoint; where the last one is of this place, only how far the run is."""
+        write = self._parts.save_progress if self._is_saved() else self._parts.save
+        write(self.progress, self._explorer_state)
+        self._saved = replace(self.progress, written=list(self.progress.written))
+
+    def _is_saved(self) -> bool:
+        """Return whether weights and waiting experiences are as in the last checkpoint."""
+        now, saved = self.progress, self._saved
+        return saved is not None and (
+            (now.explored, now.trained, now.num_due, now.written)
+            == (saved.explored, saved.trained, saved.num_due, saved.written)
+        )
 
     def _save_after_failure(self) -> None:
-        if self._parts.trainer is not None and self.progress.trained > max(
-            0, self.progress.last_saved
-        ):
+        """Save what was trained since the last checkpoint; the failure itself is told either way."""
+        last = self._saved.trained if self._saved is not None else 0
+        if self._parts.trainer is None or self.progress.trained <= last:
+            return
+        if self._in_hand:
+            self._parts.put_back(self._in_hand)
+            self._in_hand = []
+        try:
             self._save()
+        except CheckpointError as error:
+            logger.warning("%s", error)
 
     def _stop_if_asked(self) -> None:
         if self._parts.interrupt.is_requested:

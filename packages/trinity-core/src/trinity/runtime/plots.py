@@ -48,10 +48,10 @@ def _reward(axes: Axes, rows: Rows) -> None:
     steps, rewards = zip(*_series(rows, "rollout/reward/mean"), strict=True)
     axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="rollout, each step")
     axes.plot(steps, _smooth(list(rewards)), color="tab:blue", label="rollout, mean of 10 steps")
-    for name in _evaluated(rows):
+    for number, name in enumerate(_evaluated(rows), start=1):
         points = _series(rows, name)
         label = "evaluation " + name.removeprefix("eval/").replace("/reward/", ", ")
-        axes.plot(*zip(*points, strict=True), "o-", label=label)
+        axes.plot(*zip(*points, strict=True), "o-", color=f"C{number}", label=label)
     axes.set_xlabel("explore step")
     axes.set_ylabel("reward")
     axes.legend(frameon=False)
@@ -72,7 +72,8 @@ def _evaluated(rows: Rows) -> list[str]:
 
 
 def _series(rows: Rows, name: str) -> list[tuple[float, float]]:
-    return [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+    """Return a value for each step: the last one, where a run that was killed repeated steps."""
+    return sorted({row["step"]: row[name] for row in rows if row.get(name) is not None}.items())
 
 
 def _smooth(values: list[float], window: int = 10) -> list[float]:

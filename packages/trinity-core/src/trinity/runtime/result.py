@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
 
-__all__ = ["RunResult", "RunStatus", "StageResult"]
+__all__ = ["RunResult", "RunStatus", "StageResult", "not_started"]
 
 
 class RunStatus(Enum):
@@ -57,3 +57,18 @@ class RunResult:
         """Return 0 for a finished run, 130 for an interrupted one, 1 otherwise."""
         codes = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
         return codes.get(self.status, 1)
+
+
+def not_started(name: str, *, directory: Path) -> StageResult:
+    """Return the end of a stage that the run was stopped before."""
+    return StageResult(
+        name=name,
+        status=RunStatus.INTERRUPTED,
+        directory=directory,
+        explore_steps=0,
+        train_steps=0,
+        seconds=0.0,
+        first_evaluation={},
+        evaluation={},
+        checkpoint=None,
+    )

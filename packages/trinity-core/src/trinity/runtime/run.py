@@ -12,7 +12,7 @@ from trinity.runtime.environment import environment, no_progress_bars
 from trinity.runtime.interrupt import Interrupt
 from trinity.runtime.logs import logs_to
 from trinity.runtime.preflight import header_lines, plugins_of, set_threads
-from trinity.runtime.result import RunResult, RunStatus, StageResult
+from trinity.runtime.result import RunResult, RunStatus, StageResult, not_started
 from trinity.runtime.rundir import RunDir
 from trinity.runtime.stage import run_stage
 
@@ -68,10 +68,14 @@ def _run_stages(
     results: list[StageResult] = []
     names = [stage.stage_name for stage in given.stages] or [""]
     for name, config in zip(names, stages, strict=True):
-        if results and results[-1].checkpoint is not None:
-            trained = str(results[-1].checkpoint / "actor" / "huggingface")
-            config.model.model_path = config.explorer.rollout_model.model_path = trained
         place = rundir.stage(name) if name else rundir
+        if stop.is_requested:
+            results.append(not_started(name, directory=place.path))
+            break
+        checkpoints = [result.checkpoint for result in results if result.checkpoint is not None]
+        if checkpoints:  # a stage that only explores or evaluates hands on what it was given
+            trained = str(checkpoints[-1] / "actor" / "huggingface")
+            config.model.model_path = config.explorer.rollout_model.model_path = trained
         with environment(config.explorer.env_vars):
             result = run_stage(config, rundir=place, display=display, interrupt=stop, stage=name)
         results.append(result)

@@ -40,7 +40,9 @@ def run_stage(
         TrinityError: a part failed; ``run.json`` says so and what was trained is saved.
     """
     rundir.create()
-    before = {} if config.mode == "bench" else rundir.read_status(mode=config.mode)
+    before = rundir.read_status(mode=config.mode)
+    if config.mode == "bench" or before.get("mode") != config.mode:
+        before = {}  # what another mode did is no part of this one
     if before.get("status") == RunStatus.FINISHED.value and not _wants_more(config, before):
         display.say(f"{rundir.path} is finished: {_evaluation_line(before['evaluation'])}")
         return _finished_before(before, rundir=rundir, stage=stage)
@@ -85,7 +87,8 @@ class _Story:
             self._status = RunStatus.FAILED
             if isinstance(error, KeyboardInterrupt):
                 self._status = RunStatus.INTERRUPTED
-            self._write(error=f"{type(error).__name__}: {error}")
+            self._write_failure(error)
+            parts.manager.call("trinity_run_finished", run=parts.info)
             raise
         self._write()
         parts.manager.call("trinity_run_finished", run=parts.info)
@@ -113,13 +116,13 @@ class _Story:
     def _restore(self, state: dict[str, Any]) -> None:
         parts = self._parts
         progress = Progress(**state["progress"])
-        self._pipeline.progress = progress
+        self._pipeline.resume(progress)
         if parts.explorer is not None:
             parts.explorer.load_state_dict(state["explorer"])
         if parts.strategy is not None and state.get("strategy"):
             parts.strategy.load_state_dict(state["strategy"])
-        if parts.explorer is None and hasattr(parts.storage, "load_state_dict"):
-            parts.storage.load_state_dict(state.get("storage", {}))
+        if state.get("storage") and hasattr(parts.storage, "load_state_dict"):
+            parts.storage.load_state_dict(state["storage"])
         if parts.sync is not None and parts.trainer is not None:
             parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
         parts.display.say(
@@ -144,23 +147,34 @@ class _Story:
         status = {
             "status": self._status.value,
             "stage": self._stage,
+            "mode": self._parts.config.mode,
+            "total_epochs": self._parts.config.buffer.total_epochs,
             "explore_steps": progress.explored,
             "train_steps": progress.trained,
             "trained_experiences": progress.trained_experiences,
             "total_steps": self._parts.total_steps,
             "seconds": self._seconds(),
             "first_evaluation": self._first(),
-            "evaluation": self._pipeline.evaluation or self._before.get("evaluation", {}),
+            "evaluation": self._evaluation(),
             "error": error,
         }
         logger.info("stage %r: %s", self._stage, status)
         self._parts.rundir.write_status(status, mode=self._parts.config.mode)
+
+    def _write_failure(self, error: BaseException) -> None:
+        try:
+            self._write(error=f"{type(error).__name__}: {error}")
+        except OSError as full:  # the error itself is what the user must see
+            logger.warning("run.json could not be written: %s", full)
 
     def _seconds(self) -> float:
         return float(self._before.get("seconds", 0.0)) + time.perf_counter() - self._began
 
     def _first(self) -> dict[str, float]:
         return self._first_evaluation or self._pipeline.first_evaluation
+
+    def _evaluation(self) -> dict[str, float]:
+        return self._pipeline.evaluation or self._before.get("evaluation", {})
 
     def result(self, *, seconds: float) -> StageResult:
         """Return the end of the stage, after :meth:`tell`."""
@@ -174,7 +188,7 @@ class _Story:
             train_steps=progress.trained,
             seconds=seconds,
             first_evaluation=self._first(),
-            evaluation=self._pipeline.evaluation,
+            evaluation=self._evaluation(),
             checkpoint=latest.path if latest else None,
             plots=_plots(self._parts.rundir, title=self._parts.config.name),
         )
@@ -182,6 +196,8 @@ class _Story:
 
 def _wants_more(config: Config, before: dict[str, Any]) -> bool:
     """Return whether a finished stage was given a longer way than it went."""
+    if config.buffer.total_steps is None and config.buffer.total_epochs > before["total_epochs"]:
+        return True
     asked = [config.buffer.total_steps, config.trainer.total_steps]
     done = max(before.get("explore_steps", 0), before.get("train_steps", 0))
     return any(steps is not None and steps > done for steps in asked)

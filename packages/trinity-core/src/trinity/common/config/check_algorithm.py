@@ -18,6 +18,7 @@ __all__ = ["algorithm_problems"]
 _PROVIDED = frozenset(
     {"logprobs", "old_logprob", "rewards", "group", "history", "action_mask", "advantages"}
 )
+_LOSSES = {"policy_loss_fn", "kl_fn", "entropy_loss_fn"}
 _OPTIMIZERS = ("adam", "adamw")
 
 
@@ -68,7 +69,10 @@ def _group_of_one(config: Config, parts: Parts) -> list[Problem]:
 
 
 def _unmet_needs(config: Config, parts: Parts) -> list[Problem]:
-    found = [(part, parts.find(part.kind, part.name)) for part in named_parts(config)]
+    named = named_parts(config)
+    if config.mode == "explore":  # nothing is trained, so nobody asks the losses
+        named = [part for part in named if part.kind not in _LOSSES]
+    found = [(part, parts.find(part.kind, part.name)) for part in named]
     provided = set(_PROVIDED)
     for _, component in found:
         provided |= component.spec.provides if component else set()
