@@ -118,14 +118,13 @@ def wheels(session: nox.Session) -> None:
     """Install the built wheels into an empty environment and use them from another folder."""
     build(session)
     session.install("-c", str(CONSTRAINTS), *map(str, sorted((ROOT / "dist").glob("*.whl"))))
-    folder = Path(session.create_tmp())
-    shutil.copytree(ROOT / "examples" / "quickstart", folder / "quickstart", dirs_exist_ok=True)
-    session.chdir(folder)
-    session.run("trinity", "plugins", "list", env=RUN_ENV)
-    session.run("trinity", "plugins", "check", env=RUN_ENV)
-    session.run("python", "quickstart/prepare.py", env=RUN_ENV)
-    short = ["--config", "quickstart/quickstart.yaml", "--set", "buffer.total_steps=2"]
-    session.run("trinity", "run", "--local", *short, env=RUN_ENV)
+    with tempfile.TemporaryDirectory() as folder, session.chdir(folder):
+        shutil.copytree(ROOT / "examples" / "quickstart", "quickstart")
+        session.run("trinity", "plugins", "list", env=RUN_ENV)
+        session.run("trinity", "plugins", "check", env=RUN_ENV)
+        session.run("python", "quickstart/prepare.py", env=RUN_ENV)
+        short = ["--config", "quickstart/quickstart.yaml", "--set", "buffer.total_steps=2"]
+        session.run("trinity", "run", "--local", *short, env=RUN_ENV)
 
 
 @nox.session(reuse_venv=True)

@@ -119,15 +119,25 @@ def test_what_was_trained_before_a_failure_is_saved(run_workflow, run_dir, statu
     assert (run_dir / "global_step_1" / "state.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("room", "text"),
+    [
+        (1_000, "run_disk_full_at_start"),
+        (16_000, "run_disk_full_while_exploring"),
+        (200_000, "run_disk_full"),
+    ],
+)
 def test_a_full_disk_is_named_and_leaves_no_half_checkpoint(
-    config_dict, write_yaml, trinity_program, tmp_path, run_dir, golden
+    room, text, config_dict, write_yaml, trinity, tmp_path, run_dir, golden
 ) -> None:
-    def little_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     path = write_yaml(config_dict)
-    ended = trinity_program("run", "--local", "--config", path, preexec_fn=little_room)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        ended = trinity("run", "--local", "--config", path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    assert ended.returncode == 1, ended.stdout
-    golden(ended.stderr, "run_disk_full", TMP=tmp_path)
+    assert ended.code == 1, ended.stdout
+    golden(ended.stderr, text, TMP=tmp_path)
     assert not list(run_dir.glob("*global_step*"))

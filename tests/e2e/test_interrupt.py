@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 # A workflow, an advantage function and a hook that press Ctrl-C themselves, so that the phase is
 # certain. It is done once: the file that is left says so.
-PRESSES = '''
+PRESSES = """
 import os
 import signal
 import time
@@ -59,7 +59,7 @@ def trinity_checkpoint_saved(path):
 
 if os.environ["PHASE"] == "start":
     os.kill(os.getpid(), signal.SIGINT)
-'''
+"""
 
 
 @pytest.fixture

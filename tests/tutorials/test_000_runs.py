@@ -149,9 +149,7 @@ def test_P023_max_timeout_is_the_time_of_one_attempt(explored) -> None:
         explored(a_task(workflow=Hangs), max_timeout=0.2)
 
 
-def test_P024_the_engine_is_built_as_the_rollout_model_says(
-    config_dict, run_it, capsys
-) -> None:
+def test_P024_the_engine_is_built_as_the_rollout_model_says(config_dict, run_it, capsys) -> None:
     engines = Registry("rollout_engines", kind="rollout_engine")
     engines.register_module("tutorial_counting_engine")(CountingEngine)
     CountingEngine.built.clear()
@@ -166,7 +164,9 @@ def test_P024_the_engine_is_built_as_the_rollout_model_says(
 
     assert [(made["dtype"], made["seed"]) for made in CountingEngine.built] == [("bfloat16", 7)]
     # without GPUs there is one embedded engine, whatever engine_num asks for
-    assert "asked for GPUs (explorer.rollout_model.engine_num), have none" in capsys.readouterr().out
+    assert (
+        "asked for GPUs (explorer.rollout_model.engine_num), have none" in capsys.readouterr().out
+    )
 
 
 def test_P024_the_history_is_kept_where_the_yaml_says_so(config_dict, look_around, run_it) -> None:

@@ -22,7 +22,7 @@ from trinity.errors import ConflictError
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 
-GUIDE_WORKFLOW = '''
+GUIDE_WORKFLOW = """
 from typing import List
 
 from trinity.common.experience import Experience
@@ -61,7 +61,7 @@ class GuideWorkflow(Workflow):
         self.question = task.raw_task.get("question")
         self.answer = task.raw_task.get("answer")
         self.rollout_args = task.rollout_args
-'''
+"""
 
 
 class Noting(Workflow):
@@ -93,7 +93,10 @@ class Noting(Workflow):
         )
         return [
             Experience(
-                tokens=one.tokens, prompt_length=one.prompt_length, reward=1.0, logprobs=one.logprobs
+                tokens=one.tokens,
+                prompt_length=one.prompt_length,
+                reward=1.0,
+                logprobs=one.logprobs,
             )
             for one in answers
         ]

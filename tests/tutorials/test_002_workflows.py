@@ -14,6 +14,7 @@ from trinity.common.workflows import Task, Workflow
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, scripted_model
 
+
 class OneAnswer(Workflow):
     def __init__(self, task, model, auxiliary_models):
         super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)

@@ -200,7 +200,7 @@ def test_P081_plugins_show_prints_both_arguments_with_their_defaults(trinity) ->
 
 @pytest.fixture
 def show(tmp_path, trinity):
-    """Return a function that gives the lines of ``trinity config show``: path -> (value, origin)."""
+    """Return a function that reads ``trinity config show``: path -> (value, origin)."""
 
     def lines(text: str) -> dict[str, tuple[str, str]]:
         (tmp_path / "run.yaml").write_text(text)

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.slow
 
 # The older form: model before task, everything positional, in a folder that is named on the
 # command line.
-OLDER_WORKFLOW = '''
+OLDER_WORKFLOW = """
 from trinity.common.experience import Experience
 from trinity.common.workflows import WORKFLOWS, Workflow
 
@@ -35,7 +35,7 @@ class Older(Workflow):
             )
             for answer in answers
         ]
-'''
+"""
 
 
 @pytest.fixture

@@ -79,3 +79,30 @@ def test_a_run_directory_that_cannot_be_made_is_refused(tmp_path, golden) -> Non
         RunDir(tmp_path / "file" / "run").create()
 
     golden(str(caught.value), "run_directory_unwritable", TMP=tmp_path)
+
+
+def test_a_checkpoint_of_the_same_step_replaces_the_older_one(tmp_path) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 3)
+    save(store, 3, state={"n": "newer"})
+
+    assert store.latest().read_state() == {"n": "newer"}
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_the_state_of_a_checkpoint_can_be_told_anew(tmp_path) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 3)
+
+    store.restate(3, state={"n": "later"})
+
+    assert store.latest().read_state() == {"n": "later"}
+    assert (store.latest().actor / "model").read_text() == "weights"
+
+
+def test_what_a_kill_left_half_written_is_swept_away(tmp_path) -> None:
+    (tmp_path / ".global_step_7.4711").mkdir()
+
+    save(CheckpointStore(tmp_path), 8)
+
+    assert not (tmp_path / ".global_step_7.4711").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from trinity.errors import RunFailedError
+from trinity.errors import CheckpointError, RunFailedError, TrinityError
 from trinity.runtime.bounded_source import BoundedSource
 from trinity.runtime.pipeline import Interrupted, Pipeline
 
@@ -37,10 +37,13 @@ class FakeParts:
         self.num_train_steps = settings.pop("num_train_steps", None)
         self.save_interval = settings.pop("save_interval", 0)
         self.fails_at = settings.pop("fails_at", None)
+        self.train_fails_at = settings.pop("train_fails_at", None)
         self.per_step, self.train_batch = per_step, train_batch
         self.config = SimpleNamespace(
             synchronizer=SimpleNamespace(sync_interval=interval, sync_offset=offset),
-            explorer=SimpleNamespace(eval_on_startup=False, eval_interval=100),
+            explorer=SimpleNamespace(
+                eval_on_startup=False, eval_interval=settings.pop("eval_interval", 100)
+            ),
             trainer=SimpleNamespace(save_interval=self.save_interval),
         )
         self.display = SimpleNamespace(
@@ -65,8 +68,17 @@ class FakeParts:
         return self.source.read(self.train_batch, timeout_s=1.0), {}
 
     def train_step(self, experiences, *, step):
+        if step == self.train_fails_at:
+            raise ValueError("the loss of a plugin broke")
         self.story.append(f"train {step}: {experiences}")
         return {}
+
+    def evaluate(self, step):
+        self.story.append(f"evaluate {step}")
+        return {"eval/rows/reward/mean@1": 0.5}
+
+    def put_back(self, experiences):
+        self.storage.rows = [*experiences, *self.storage.rows]
 
     def snapshot(self, *, copy):
         return None
@@ -78,7 +90,7 @@ class FakeParts:
         pass
 
     def save_progress(self, progress, explorer_state):
-        pass
+        self.story.append(f"note {progress.trained}")
 
     def save(self, progress, explorer_state):
         self.story.append(f"save {progress.trained}")
@@ -199,3 +211,79 @@ def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on() -> None:
         "explore 1", "save 0", "train 1: [1, 1, 1, 1]",
         "explore 2", "train 2: [2, 2, 2, 2]", "save 2",
     ]  # fmt: skip
+
+
+class Evaluating(FakeParts):
+    has_evaluation = True
+
+
+def test_the_last_evaluation_is_of_the_weights_that_the_run_leaves() -> None:
+    parts = Evaluating(steps=2, offset=1, eval_interval=2)
+
+    Pipeline(parts).run()
+
+    assert parts.story == [
+        "explore 1", "explore 2", "train 1: [1, 1, 1, 1]",
+        "train 2: [2, 2, 2, 2]", "evaluate 2", "save 2",
+    ]  # fmt: skip
+
+
+def test_an_evaluation_that_an_interrupt_came_before_is_made_after_it() -> None:
+    parts = Evaluating(steps=2, eval_interval=1)
+    parts.interrupt.is_requested = True
+    pipeline = Pipeline(parts)
+    with pytest.raises(Interrupted):
+        pipeline.run()
+    parts.interrupt.is_requested = False
+
+    pipeline.run()
+
+    assert [line for line in parts.story if line.startswith("evaluate")] == [
+        "evaluate 1",
+        "evaluate 2",
+    ]
+
+
+def test_a_checkpoint_of_the_last_step_is_not_written_twice() -> None:
+    parts = FakeParts(steps=2, save_interval=1)
+
+    Pipeline(parts).run()
+
+    assert parts.story[-2:] == ["save 2", "note 2"]
+
+
+def test_a_batch_that_cannot_be_trained_waits_in_the_checkpoint_again() -> None:
+    parts = FakeParts(steps=2, train_fails_at=2)
+    pipeline = Pipeline(parts)
+
+    with pytest.raises(TrinityError, match="optimizer step 2 failed: ValueError: the loss of a"):
+        pipeline.run()
+    assert (parts.storage.rows, pipeline.progress.num_due) == ([2, 2, 2, 2], 4)
+
+    parts.train_fails_at = None
+    pipeline.run()
+    assert parts.story[-2:] == ["train 2: [2, 2, 2, 2]", "save 2"]
+
+
+def test_a_failure_is_told_even_if_nothing_can_be_saved_after_it() -> None:
+    parts = FakeParts(steps=3, fails_at=2)
+
+    def disk_is_full(progress, explorer_state) -> None:
+        raise CheckpointError("no space left")
+
+    parts.save = disk_is_full
+
+    with pytest.raises(RunFailedError, match="too many runs failed"):
+        Pipeline(parts).run()
+
+
+def test_a_run_that_was_at_its_end_keeps_no_more_steps_back_than_there_are() -> None:
+    parts = FakeParts(steps=2, offset=3)
+    pipeline = Pipeline(parts)
+    pipeline.run()  # trains all, the offset's steps too
+    parts.num_explore_steps = parts.total_steps = 4
+
+    pipeline.run()
+
+    trained = [line for line in parts.story if line.startswith("train")]
+    assert trained == [f"train {step}: {[step] * 4}" for step in (1, 2, 3, 4)]

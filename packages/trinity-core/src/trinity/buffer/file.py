@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FileStorage"]
 
-SETTING = "buffer.trainer_input.experience_buffer.path"
-
 
 class FileStorage:
     """Writes experiences as JSON lines, one whole step at a time; reads them, or supervised rows.
@@ -33,6 +31,7 @@ class FileStorage:
         path: the file or folder; None: what the section says.
         chat_format: turns supervised rows into tokens; not needed for stored experiences.
         total_epochs: how often all rows are given; None: without an end.
+        setting: what the path is called in the configuration, for messages.
     """
 
     def __init__(
@@ -42,8 +41,10 @@ class FileStorage:
         path: Path | str | None = None,
         chat_format: ChatFormat | None = None,
         total_epochs: int | None = 1,
+        setting: str = "buffer.trainer_input.experience_buffer.path",
     ) -> None:
         self._config = config
+        self._setting = setting
         self._path = str(path or config.path or "")
         self._chat_format = chat_format
         self._total_epochs = total_epochs
@@ -78,7 +79,7 @@ class FileStorage:
         except OSError as e:
             raise DataError(
                 f"{len(experiences)} experiences cannot be written to {path}: {e.strerror or e}. "
-                f"What it held is kept. Make room, or change {SETTING}."
+                f"What it held is kept. Make room, or change {self._setting}."
             ) from e
         self._size = size + len(lines)
         self._position, self._reader = self._read_position(), None  # there is more to read now
@@ -139,7 +140,7 @@ class FileStorage:
                 self._path,
                 split=self._config.split,
                 subset_name=self._config.subset_name,
-                setting=SETTING,
+                setting=self._setting,
             )
             self._reader = _Reader(
                 rows,

@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from trinity.errors import ConflictError, PluginError, unknown_name
 from trinity.extend import get_manager
+from trinity.extend.component import split_target
 from trinity.extend.failure import described_failure
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _plugin_command(name: str, owners: list[tuple[PluginRecord, str]]) -> Any:
 
 
 def _imported_command(name: str, target: str) -> Any:  # Any: a click command, vendored or not
-    module, _, attribute = target.partition(":")
+    module, attribute = split_target(target)
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)

@@ -62,7 +62,8 @@ app.command()(setup)
 
 def _refuse_unknown(option: str, value: str, known: Sequence[str]) -> None:
     if value and value not in known:
-        raise typer.BadParameter(unknown_name("value", value, known), param_hint=option)
+        what = option.removeprefix("--")
+        raise typer.BadParameter(unknown_name(what, value, known), param_hint=option)
 
 
 def _as_row(record: PluginRecord, kind: str) -> tuple[str, ...]:

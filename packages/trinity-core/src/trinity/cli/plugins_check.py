@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +38,8 @@ def check(
     manager.check_import_package()
     records = [record_named(name, manager) for name in names or ()]
     records = records or [r for r in manager.records if r.state != "disabled"]
-    results = [(record, result) for record in records for result in _results(record, manager)]
+    with redirect_stdout(sys.stderr):  # what the checked parts print is no part of the answer
+        results = [(record, result) for record in records for result in _results(record, manager)]
     if as_json:
         rows = [{"plugin": record.name, **asdict(result)} for record, result in results]
         typer.echo(json.dumps({"schema": 1, "results": rows}, indent=2))

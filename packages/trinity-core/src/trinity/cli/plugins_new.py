@@ -28,14 +28,20 @@ def new(
     if kind not in SHAPES:
         raise typer.BadParameter(unknown_name("kind", kind, SHAPES), param_hint="--kind")
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
-        raise typer.BadParameter(f"{name!r} is no name like my_reward", param_hint="NAME")
+        rule = "write lower-case letters and digits, joined by single - or _, as in my_reward"
+        raise typer.BadParameter(f"{name!r} is no name of a plugin: {rule}", param_hint="NAME")
     plugin = name.replace("-", "_").removeprefix("trinity_")
     values = _values(plugin, kind)
     root = directory / values["distribution"]
     _refuse_taken(plugin, kind, root)
     for path, text in _files(values).items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text, encoding="utf-8")
+        try:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"{root / path} cannot be written: {error.strerror}. Choose another --directory."
+            ) from error
         typer.echo(f"wrote {root / path}")
     typer.echo(f'next: python -m pip install -e "{root}[test]"')
     typer.echo(f"then: trinity plugins check {plugin}")
@@ -45,6 +51,11 @@ def _refuse_taken(plugin: str, kind: str, root: Path) -> None:
     if root.exists():
         raise ConfigError(f"{root} exists. Choose another name or --directory.")
     manager = get_manager()
+    for record in manager.unloaded_records():
+        if plugin == record.name or root.name == record.distribution:
+            raise ConflictError(f"plugin {record.label} is installed. Choose another name.")
+    if root.name in known_distributions():
+        raise ConflictError(f"{root.name} is one of Trinity's own. Choose another name.")
     if plugin in manager.names(kind):
         origin = manager.find(kind, plugin).origin
         raise ConflictError(f"{kind} {plugin!r} is given by {origin}. Choose another name.")

@@ -24,6 +24,8 @@ def show(
     """Show what a plugin provides, with arguments, defaults, docs, origin and licence."""
     manager = get_manager()
     kind, _, component_name = name.partition("/")
+    if component_name and kind not in KINDS:
+        raise UnknownComponentError(unknown_name("kind of component", kind, KINDS))
     if component_name and kind in KINDS:
         components = [manager.find(kind, component_name)]
         plugin = {}
@@ -53,7 +55,8 @@ def record_named(name: str, manager: PluginManager) -> PluginRecord:
         return found[0]
     if found:
         owners = " and ".join(str(record.origin) for record in found)
-        raise UnknownComponentError(f"plugin {name!r} is in {owners}. Name the distribution.")
+        remedy = "Name the distribution." if found[0].distribution else "Load one of the folders."
+        raise UnknownComponentError(f"plugin {name!r} is in {owners}. {remedy}")
     raise UnknownComponentError(unknown_name("plugin", name, [record.name for record in records]))
 
 
@@ -112,16 +115,20 @@ def _about_component(component: Component) -> dict[str, Any]:
 
 
 def _arguments(cls: type) -> list[dict[str, Any]]:
-    parameters = inspect.signature(cls).parameters.values()
     return [
         {
             "name": _STARS.get(parameter.kind, "") + parameter.name,
             "type": _shown(parameter.annotation),
-            "has_default": parameter.default is not inspect.Parameter.empty,
-            "default": None if parameter.default is inspect.Parameter.empty else parameter.default,
+            "has_default": _has_default(parameter),
+            "default": parameter.default if _has_default(parameter) else None,
         }
-        for parameter in parameters
+        for parameter in inspect.signature(cls).parameters.values()
     ]
+
+
+def _has_default(parameter: inspect.Parameter) -> bool:
+    """Tell whether there is a value to show: a bare ``object()`` only marks what is left out."""
+    return parameter.default is not inspect.Parameter.empty and type(parameter.default) is not object
 
 
 _STARS: dict[object, str] = {

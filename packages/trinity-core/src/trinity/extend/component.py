@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from trinity.errors import PluginError
 from trinity.extend.failure import described_failure
-from trinity.extend.held import loading_as
+from trinity.extend.held import importing_as
 
 __all__ = ["AssetSpec", "Component", "ComponentSpec", "Origin", "imported_target", "split_target"]
 
@@ -27,6 +28,29 @@ class ComponentSpec:
     import_aliases: tuple[str, ...] = ()  # published module paths that it serves
     deprecated: str | None = None  # what to use instead; None: not deprecated
     default_for: Literal["cpu", "gpu"] | None = None  # None: used only where it is named
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail later, in a command that has nothing to do with this plugin."""
+        for name in ("target", "summary", "args_model", "deprecated"):
+            value = getattr(self, name)
+            is_left_out = value is None and name in {"args_model", "deprecated"}
+            if not isinstance(value, str) and not is_left_out:
+                raise TypeError(f"ComponentSpec: {name} is {value!r}, not a string")
+        for name, collection in _COLLECTIONS.items():
+            words = getattr(self, name)
+            if isinstance(words, str) or not isinstance(words, Iterable):
+                raise TypeError(f"ComponentSpec: {name} is {words!r}, not a collection of strings")
+            object.__setattr__(self, name, collection(words))
+        if self.default_for not in {None, "cpu", "gpu"}:
+            raise TypeError(f"ComponentSpec: default_for is {self.default_for!r}, not 'cpu' or 'gpu'")
+
+
+_COLLECTIONS = {
+    "needs": frozenset,
+    "provides": frozenset,
+    "aliases": tuple,
+    "import_aliases": tuple,
+}
 
 
 @dataclass(frozen=True)
@@ -83,16 +107,29 @@ class Component:
         if self.held is not None:
             return self.held
         try:
-            with loading_as(self.origin.key):
+            with importing_as(self.origin.key):
                 return imported_target(self.spec.target)
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"{self.kind} {self.name!r} of {self.origin} cannot be loaded from "
-                f"{self.spec.target!r}: {described_failure(error)}. {self._remedy()}"
+                f"{self._described()} cannot be loaded{self._from()}: {described_failure(error)}. "
+                f"{self._remedy()}"
             ) from error
 
+    @property
+    def is_dotted(self) -> bool:
+        """Tell whether the user wrote where it is, and no name that a plugin gives."""
+        return self.name.replace(":", ".") == self.spec.target.replace(":", ".")
+
+    def _described(self) -> str:
+        return f"{self.kind} {self.name!r}" + ("" if self.is_dotted else f" of {self.origin}")
+
+    def _from(self) -> str:
+        return "" if self.is_dotted else f" from {self.spec.target!r}"
+
     def _remedy(self) -> str:
-        if self.origin.distribution is None:
+        if self.is_dotted:
+            return "Correct it; a module of yours is found by --plugin-dir or PYTHONPATH."
+        if self.origin.distribution is None or self.origin.source == "editable":
             return "Correct the module, or the name."
         return f"Run: python -m pip install --upgrade {self.origin.distribution}"
 

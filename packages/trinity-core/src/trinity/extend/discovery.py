@@ -10,7 +10,7 @@ from trinity.extend.record import PluginRecord
 from trinity.extend.requirements import CORE, canonical, unmet_core_requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from importlib.metadata import Distribution, EntryPoint
 
 __all__ = [
@@ -74,10 +74,11 @@ def found_plugins(entry_points: Iterable[EntryPoint] | None = None) -> list[Foun
 def _found(entry_point: EntryPoint) -> FoundPlugin:
     distribution = entry_point.dist
     source, path, commit = source_of(distribution)
+    about = _metadata(distribution)
     record = PluginRecord(
         name=entry_point.name,
-        distribution=distribution.name if distribution else canonical(entry_point.module),
-        version=distribution.version if distribution else "0",
+        distribution=about.get("Name") or canonical(entry_point.module),
+        version=about.get("Version") or "0",
         module=entry_point.module,
         source=source,
         path=path,
@@ -86,12 +87,23 @@ def _found(entry_point: EntryPoint) -> FoundPlugin:
     return FoundPlugin(record=record, distribution=distribution)
 
 
+def _metadata(distribution: Distribution | None) -> Mapping[str, str]:
+    """Return what the distribution says of itself; a half-removed one says nothing."""
+    about = distribution.metadata if distribution else None
+    return {key: about[key] for key in ("Name", "Version") if key in about} if about else {}
+
+
 def source_of(distribution: Distribution | None) -> tuple[str, str | None, str | None]:
     """Return where an installation came from, its folder and its commit, by PEP 610."""
     text = distribution.read_text("direct_url.json") if distribution else None
     if not text:
         return "wheel", None, None
-    url: dict[str, Any] = json.loads(text)  # Any: json
+    try:
+        url: dict[str, Any] = json.loads(text)  # Any: json
+    except ValueError:
+        return "wheel", None, None
+    if not isinstance(url, dict) or "url" not in url:
+        return "wheel", None, None
     if url.get("dir_info", {}).get("editable"):
         return "editable", str(url["url"]).removeprefix("file://"), None
     if "vcs_info" in url:

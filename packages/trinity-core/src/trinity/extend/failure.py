@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["described_failure"]
 
-_LOADER = str(Path(__file__).parent)
+_OURS = tuple(str(Path(__file__).parent.parent / room) for room in ("extend", "cli"))
 
 
 def described_failure(error: BaseException) -> str:
@@ -25,7 +25,7 @@ def _own_line(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     for frame in traceback.extract_tb(error.__traceback__):
-        is_machinery = any(part in frame.filename for part in ("importlib", "/pluggy/", _LOADER))
+        is_machinery = any(part in frame.filename for part in ("importlib", "/pluggy/", *_OURS))
         if not is_machinery:
             return f"{frame.filename}:{frame.lineno}"
     return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from trinity.errors import ConflictError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["HELD", "HeldClass", "HeldClasses", "current_owner", "loading_as"]
+__all__ = ["HELD", "HeldClass", "HeldClasses", "current_owner", "importing_as", "loading_as"]
 
 _owner: ContextVar[str | None] = ContextVar("trinity_plugin_being_loaded", default=None)
 
@@ -25,6 +26,13 @@ def loading_as(owner: str) -> Iterator[None]:
         yield
     finally:
         _owner.reset(token)
+
+
+@contextmanager
+def importing_as(owner: str) -> Iterator[None]:
+    """Do as ``loading_as``; what the import prints goes to stderr: stdout may be JSON."""
+    with loading_as(owner), redirect_stdout(sys.stderr):
+        yield
 
 
 def current_owner() -> str | None:

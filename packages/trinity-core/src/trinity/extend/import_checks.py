@@ -102,7 +102,7 @@ def _import_apart(module: str, path: tuple[str, ...], number: int) -> Observatio
 
 
 _OBSERVER = r"""
-import importlib, json, os, sys, threading, time
+import importlib, io, json, os, sys, threading, time
 order = json.loads(sys.stdin.read())
 sys.path[:] = order["path"]
 import trinity.extend.hookspecs
@@ -123,12 +123,15 @@ def watch(event, args):
 
 sys.addaudithook(watch)
 before, threads = set(sys.modules), threading.active_count()
+answer, sys.stdout = sys.stdout, io.StringIO()
 error, watching, began = "", True, time.process_time()
 try:
     importlib.import_module(order["module"])
 except Exception as raised:
     error = f"{type(raised).__name__}: {raised}"
 seconds, watching = time.process_time() - began, False
+if sys.stdout.getvalue():
+    effects.append("prints")
 if threading.active_count() > threads:
     effects.append("starts a thread")
 ray = sys.modules.get("ray")
@@ -137,7 +140,7 @@ if ray is not None and getattr(ray, "is_initialized", bool)():
 roots = {name.partition(".")[0] for name in set(sys.modules) - before}
 heavy = sorted(roots & set(order["heavy"]))
 seen = {"seconds": seconds, "heavy": heavy, "effects": list(dict.fromkeys(effects)), "error": error}
-print("\n" + json.dumps(seen), flush=True)
+print("\n" + json.dumps(seen), file=answer, flush=True)
 os._exit(0)
 """
 

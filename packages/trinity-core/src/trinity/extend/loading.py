@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from trinity.errors import PluginError, did_you_mean
-from trinity.extend.component import Component, ComponentSpec
+from trinity.extend.component import AssetSpec, Component, ComponentSpec
 from trinity.extend.failure import described_failure
-from trinity.extend.held import loading_as
+from trinity.extend.held import importing_as, loading_as
 from trinity.extend.hookspecs import KINDS, PLUGIN_API, PLUGIN_API_OLDEST, TrinityHooks
+from trinity.extend.siblings import own_siblings
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -42,7 +43,7 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
     The plugin stays registered with ``hooks`` only where its state is ``ok``.
     """
     try:
-        with loading_as(record.key):
+        with importing_as(record.key), own_siblings():
             module = importlib.import_module(record.module)
         api = _declared_api(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- the boundary of one plugin
@@ -53,6 +54,10 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
     try:
         hooks.register(module, name=record.key)
         components = tuple(_components(record, hooks))
+    except pluggy.PluginValidationError as error:
+        hooks.unregister(name=record.key)
+        lines = str(error).splitlines()  # the plugin and the hook, the signature, what is wrong
+        return replace(_broken(record, f"{lines[0]}: {lines[-1]}"), remedy=_correct(record))
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- the boundary of one plugin
         hooks.unregister(name=record.key)
         return _broken(record, described_failure(error))
@@ -60,7 +65,7 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
     problem = _misspelt_hook(module, hooks) or _unmarked_hook(module, hooks)
     if problem:
         hooks.unregister(name=record.key)
-        return replace(_broken(record, problem), remedy=f"correct it, or {_switch(record)}")
+        return replace(_broken(record, problem), remedy=_correct(record))
     return record
 
 
@@ -77,14 +82,29 @@ def guarded_call(
             continue
         try:
             with loading_as(record.key):
-                yield implementation.function(
+                given = implementation.function(
                     *(arguments[name] for name in implementation.argnames)
                 )
+            _refuse_other_shapes(hook, given)
         except (Exception, SystemExit) as error:
             raise PluginError(
                 f"hook {hook} of plugin {record.label} failed: {described_failure(error)}. "
                 f"Leave it out with -P no:{record.name}, or report it to its authors."
             ) from error
+        yield given
+
+
+def _refuse_other_shapes(hook: str, given: object) -> None:
+    """Raise where a hook that is asked for data returns something else."""
+    if hook == "trinity_assets":
+        if not isinstance(given, list | tuple) or not all(
+            isinstance(asset, AssetSpec) for asset in given
+        ):
+            raise TypeError(f"it returned {given!r}, not a list of AssetSpec")
+    elif hook in {"trinity_commands", "trinity_conformance_checks"}:
+        is_mapping = isinstance(given, Mapping)
+        if not is_mapping or not all(isinstance(t, str) for pair in given.items() for t in pair):
+            raise TypeError(f"it returned {given!r}, not a mapping of names to 'module:attribute'")
 
 
 def _components(record: PluginRecord, hooks: pluggy.PluginManager) -> Iterator[Component]:
@@ -92,7 +112,7 @@ def _components(record: PluginRecord, hooks: pluggy.PluginManager) -> Iterator[C
         for implementation in getattr(hooks.hook, hook).get_hookimpls():
             if implementation.plugin_name != record.key:
                 continue
-            with loading_as(record.key):
+            with importing_as(record.key):
                 given = implementation.function()
             yield from _as_components(record, kind, hook, given)
 
@@ -172,8 +192,8 @@ def _unmarked_hook(module: ModuleType, hooks: pluggy.PluginManager) -> str:
 
 
 def _broken(record: PluginRecord, message: str) -> PluginRecord:
-    remedy = f"correct it, or {_switch(record)}"
-    if record.distribution:
+    remedy = _correct(record)
+    if record.distribution and not record.path:  # from an index; else its author is at work
         remedy = f"python -m pip install --upgrade {record.distribution}, or {_switch(record)}"
     trace = traceback.format_exc()
     return replace(
@@ -183,6 +203,10 @@ def _broken(record: PluginRecord, message: str) -> PluginRecord:
         remedy=remedy,
         trace="" if trace.startswith("NoneType") else trace,
     )
+
+
+def _correct(record: PluginRecord) -> str:
+    return f"correct it, or {_switch(record)}"
 
 
 def _switch(record: PluginRecord) -> str:

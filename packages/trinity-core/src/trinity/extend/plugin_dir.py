@@ -2,7 +2,7 @@
 
 The folder gets a package name of its own, made from its path, so that a module has the same name in
 every process, relative imports work, and ``workflow.py`` here and ``workflow.py`` there are two. A
-plain ``import sibling`` finds the neighbour through ``SiblingFinder``, last of all finders.
+plain ``import sibling`` finds the neighbour (``siblings.py``), after all other finders.
 """
 
 from __future__ import annotations
@@ -12,16 +12,11 @@ import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError
-from trinity.extend.aliases import AliasLoader
 from trinity.extend.discovery import FoundPlugin
 from trinity.extend.record import PluginRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
+from trinity.extend.siblings import SiblingFinder
 
 __all__ = ["DEFAULT_FOLDER", "folder_plugins"]
 
@@ -36,8 +31,9 @@ def folder_plugins(folder: str | Path) -> list[FoundPlugin]:
     """
     root = Path(folder).expanduser().resolve()
     if not root.is_dir():
+        what = "is a file, not a folder" if root.exists() else "does not exist"
         raise PluginError(
-            f"the plugin folder {str(folder)!r} does not exist (looked at {root}). "
+            f"the plugin folder {str(folder)!r} {what} (looked at {root}). "
             "Correct --plugin-dir or TRINITY_PLUGIN_DIRS."
         )
     package = "trinity.plugins" if root == DEFAULT_FOLDER.resolve() else _package_for(root)
@@ -73,23 +69,3 @@ def _package_for(root: Path) -> str:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         sys.meta_path.append(SiblingFinder(root, name))
     return name
-
-
-class SiblingFinder:
-    """Answers ``import sibling`` with the folder's module, if nothing else has that name."""
-
-    def __init__(self, root: Path, package: str) -> None:
-        self.root = root
-        self.package = package
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return a spec whose module is the one loaded under the folder's package."""
-        if path is not None or "." in fullname:
-            return None
-        here = self.root / fullname
-        if not (here.with_suffix(".py").is_file() or (here / "__init__.py").is_file()):
-            return None
-        loader = AliasLoader(f"{self.package}.{fullname}")
-        return ModuleSpec(fullname, loader)  # type: ignore[arg-type]  # importlib.abc is slow

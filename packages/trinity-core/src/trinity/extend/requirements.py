@@ -24,9 +24,12 @@ def unmet_core_requirement(distribution: Distribution) -> str:
             continue
         from importlib.metadata import version
 
-        from packaging.requirements import Requirement
+        from packaging.requirements import InvalidRequirement, Requirement
 
-        requirement, core_version = Requirement(line), version(CORE)
+        try:
+            requirement, core_version = Requirement(line), version(CORE)
+        except InvalidRequirement:
+            return f"needs {line!r}, which is no requirement"
         applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
         if applies and not requirement.specifier.contains(core_version, prereleases=True):
             return f"needs {CORE}{requirement.specifier}, this is {CORE} {core_version}"

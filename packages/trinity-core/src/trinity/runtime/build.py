@@ -12,6 +12,7 @@ from trinity.common.config import ExperienceBufferConfig
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.explorer import Explorer
+from trinity.runtime.boundary import boundary
 from trinity.runtime.bounded_source import BoundedSource
 from trinity.runtime.parts import Parts, RunInfo
 
@@ -52,7 +53,8 @@ def build_parts(
         interrupt=interrupt,
     )
     try:
-        _Builder(parts).build()
+        with boundary("the start of the run"):
+            _Builder(parts).build()
     except BaseException:
         parts.close()
         raise
@@ -176,7 +178,8 @@ class _Builder:
         own = self._parts.rundir.buffer / "explorer_output.jsonl"
         path = Path(settings.input_save_path or own)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return FileStorage(ExperienceBufferConfig(), path=path)
+        setting = "data_processor.experience_pipeline.input_save_path"
+        return FileStorage(ExperienceBufferConfig(), path=path, setting=setting)
 
     def _task_source(self) -> TaskSource:
         return TaskSource(self._config)

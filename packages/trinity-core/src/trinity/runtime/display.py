@@ -27,7 +27,8 @@ class Display:
     """The picture of one stage.
 
     ``began -> (explored | trained | evaluated | say)* -> ended``. With a terminal the picture is
-    redrawn in place; otherwise each thing is a line, steps thinned out to some forty lines.
+    redrawn in place, four times a second; otherwise each thing is a line, steps thinned out to
+    some forty lines.
     Steps are those of the explorer; without one, those of the trainer.
     """
 
@@ -53,7 +54,9 @@ class Display:
         done = progress.explored if has_explorer else progress.trained
         self._start(total_steps=total_steps, done=done)
         if self.console.is_terminal:
-            self._live = Live(self._picture(), console=self.console, refresh_per_second=4)
+            self._live = Live(
+                get_renderable=self._picture, console=self.console, refresh_per_second=4
+            )
             self._live.start()
         else:
             self.say(f"{self._head()}: {total_steps} steps")
@@ -92,13 +95,11 @@ class Display:
         ]
         self._last_evaluation = f"after step {step}: " + ", ".join(parts)
         self.say(f"evaluation {self._last_evaluation}")
-        self._redraw()
 
     def ended(self, lines: Sequence[str] = ()) -> None:
         """Take the picture down and print the last lines; also after an error."""
         if self._live is not None:
-            self._live.update(self._picture(), refresh=True)
-            self._live.stop()
+            self._live.stop()  # draws it once more
             self._live = None
         for line in lines:
             self.say(line)
@@ -115,9 +116,7 @@ class Display:
         return f"{self._title}, stage {self._stage}" if self._stage else self._title
 
     def _show(self, *, is_line: bool) -> None:
-        if self._live is not None:
-            self._redraw()
-        elif is_line and self._is_a_line_due():
+        if self._live is None and is_line and self._is_a_line_due():
             self._last_line = self._done
             values = "  ".join(f"{name} {value}" for name, value in self._values.items())
             self.say(f"step {self._done}/{self._total_steps}  {values}  {self._clock()}")
@@ -128,16 +127,13 @@ class Display:
         is_an_end = done in {1, self._total_steps} and done != last
         return is_an_end or done // every > last // every
 
-    def _redraw(self) -> None:
-        if self._live is not None:
-            self._live.update(self._picture())
-
     def _picture(self) -> Group:
         head = Table.grid(padding=(0, 1), expand=False)
         bar = ProgressBar(total=max(self._total_steps, 1), completed=self._done, width=40)
         counted = f"{self._done}/{self._total_steps}"
         head.add_row(Text(self._head(), style="bold"), bar, counted, self._clock())
-        line = Text("  ".join(f"{name} {value}" for name, value in self._values.items()))
+        values = list(self._values.items())  # a copy: the thread that draws reads while steps end
+        line = Text("  ".join(f"{name} {value}" for name, value in values))
         rows = [head, line]
         if self._rewards:
             rows.append(Text(f"reward {_sparkline(list(self._rewards))}", style="green"))

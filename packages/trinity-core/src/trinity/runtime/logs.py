@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,25 @@ class _Sayer(logging.Handler):
         self._say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
+class _File(logging.FileHandler):
+    """Writes the log; where that fails, says so once and lets the run go on."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._say = say
+        self._has_failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        if not self._has_failed:
+            self._has_failed = True
+            self._say(f"warning: {self.baseFilename} cannot be written: {sys.exc_info()[1]}")
+
+
 @contextmanager
 def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Iterator[None]:
     """Write the log of the ``trinity`` loggers to ``trinity.log``, and say warnings at once."""
     logger = logging.getLogger("trinity")
-    file = logging.FileHandler(directory / "trinity.log", encoding="utf-8")
+    file = _File(directory / "trinity.log", say)
     file.setFormatter(logging.Formatter(FORMAT))
     handlers: list[logging.Handler] = [file, _Sayer(say)]
     before = logger.level, logger.propagate

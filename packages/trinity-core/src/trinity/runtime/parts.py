@@ -136,6 +136,7 @@ class Parts:
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         return {
+            "mode": self.config.mode,
             "progress": asdict(progress),
             "explorer": explorer_state,
             "strategy": self.strategy.state_dict() if self.strategy else {},

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError
+from trinity.runtime.boundary import boundary
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -71,7 +72,7 @@ class Pipeline:
 
         Raises:
             Interrupted: it was asked to stop; a checkpoint was written.
-            Exception: a part failed; what was trained is saved.
+            TrinityError: a part failed; what was trained is saved.
         """
         parts = self._parts
         parts.display.began(
@@ -114,7 +115,8 @@ class Pipeline:
         self._explorer_state = parts.explorer.state_dict()
         began = self._step_began = time.perf_counter()
         try:
-            result = parts.explorer.explore_step(progress.explored + 1)
+            with boundary(f"explore step {progress.explored + 1}"):
+                result = parts.explorer.explore_step(progress.explored + 1)
         except StopIteration:  # refilled steps took the tasks of later ones
             parts.num_explore_steps = progress.explored
             return
@@ -124,6 +126,8 @@ class Pipeline:
         self._explorer_state = parts.explorer.state_dict()
         parts.record("explorer", metrics, step=progress.explored)
         parts.display.explored(progress.explored, metrics)
+        if not result.num_experiences:
+            logger.warning("step %d left nothing to train on", progress.explored)
         if parts.trainer is None:
             self._save()  # a place in the tasks and in what is written, nothing large
         self._stop_if_asked()
@@ -171,7 +175,8 @@ class Pipeline:
         experiences, sampled = parts.strategy.sample(progress.trained + 1)
         waited = time.perf_counter() - began
         self._in_hand = experiences
-        metrics = parts.trainer.train_step(experiences, step=progress.trained + 1)
+        with boundary(f"optimizer step {progress.trained + 1}"):
+            metrics = parts.trainer.train_step(experiences, step=progress.trained + 1)
         self._in_hand = []
         progress.trained += 1
         progress.trained_experiences += len(experiences)
@@ -240,7 +245,8 @@ class Pipeline:
         if parts.explorer is None or not parts.has_evaluation or self._is_evaluated():
             return
         began = time.perf_counter()
-        metrics = parts.explorer.evaluate(step)
+        with boundary(f"the evaluation after step {step}"):
+            metrics = parts.explorer.evaluate(step)
         self.progress.evaluated, self.progress.evaluated_trained = step, self.progress.trained
         self.evaluation = metrics
         self.first_evaluation = self.first_evaluation or metrics
@@ -268,7 +274,7 @@ class Pipeline:
         )
 
     def _save_after_failure(self) -> None:
-        """Save what was trained since the last checkpoint; the failure itself is told either way."""
+        """Save what was trained since the last checkpoint; the failure is told either way."""
         last = self._saved.trained if self._saved is not None else 0
         if self._parts.trainer is None or self.progress.trained <= last:
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.config import Config, load_config, prepared_stages
 from trinity.errors import NotSupportedYetError
+from trinity.runtime.disk import explained_when_full
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment, no_progress_bars
 from trinity.runtime.interrupt import Interrupt
@@ -55,7 +56,8 @@ def run(
         for line in header_lines(stages, rundir=rundir, manager=manager):
             display.say(line)
         logs = logs_to(rundir.path, level=given.log.level, say=display.say)
-        with logs, no_progress_bars(), Interrupt(display.say) as interrupt:
+        full = explained_when_full(rundir.path)
+        with full, logs, no_progress_bars(), Interrupt(display.say) as interrupt:
             results = _run_stages(
                 stages, given=given, rundir=rundir, display=display, stop=interrupt
             )

@@ -8,6 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import CheckpointError
 from trinity.extend import get_manager
 from trinity.runtime.bench import run_bench
 from trinity.runtime.build import build_parts
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.config import Config
+    from trinity.runtime.checkpoint import Checkpoint
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.parts import Parts
@@ -104,6 +106,7 @@ class _Story:
         checkpoint = parts.checkpoints.latest() if parts.trainer is not None else None
         if checkpoint is not None and parts.trainer is not None:
             state = checkpoint.read_state()
+            _check_mode(state["mode"], parts.config.mode, checkpoint)
             parts.trainer.load(checkpoint.actor)
             parts.storage.write(checkpoint.read_experiences())
         else:
@@ -148,7 +151,7 @@ class _Story:
             "status": self._status.value,
             "stage": self._stage,
             "mode": self._parts.config.mode,
-            "total_epochs": self._parts.config.buffer.total_epochs,
+            "asked": _asked(self._parts.config),
             "explore_steps": progress.explored,
             "train_steps": progress.trained,
             "trained_experiences": progress.trained_experiences,
@@ -194,13 +197,25 @@ class _Story:
         )
 
 
+def _check_mode(then: str, now: str, checkpoint: Checkpoint) -> None:
+    """Refuse to count the steps of one mode on in another."""
+    if then != now:
+        raise CheckpointError(
+            f"{checkpoint.path} was made in mode {then}, and mode is {now}. Set another name; to "
+            f"start from that model, set model.model_path to {checkpoint.huggingface}."
+        )
+
+
 def _wants_more(config: Config, before: dict[str, Any]) -> bool:
-    """Return whether a finished stage was given a longer way than it went."""
-    if config.buffer.total_steps is None and config.buffer.total_epochs > before["total_epochs"]:
-        return True
-    asked = [config.buffer.total_steps, config.trainer.total_steps]
-    done = max(before.get("explore_steps", 0), before.get("train_steps", 0))
-    return any(steps is not None and steps > done for steps in asked)
+    """Return whether a finished stage may have a longer way now than it went."""
+    limit = config.trainer.total_steps
+    is_at_limit = limit is not None and before["train_steps"] >= limit
+    return before["asked"] != _asked(config) and not is_at_limit
+
+
+def _asked(config: Config) -> list[int | None]:
+    """Return what sets the length of a run."""
+    return [config.buffer.total_epochs, config.buffer.total_steps, config.trainer.total_steps]
 
 
 def _finished_before(before: dict[str, Any], *, rundir: RunDir, stage: str) -> StageResult:

@@ -18,8 +18,14 @@ __all__ = [
     "section",
 ]
 
+
+def _lowercase(value: object) -> object:
+    is_name = isinstance(value, str) and not {".", ":"} & set(value)  # a dotted path keeps its case
+    return value.lower() if is_name else value
+
+
 #: Closed sets of words are read in any case, as published.
-Lowercase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+Lowercase = BeforeValidator(_lowercase)
 
 
 class StrictModel(BaseModel):

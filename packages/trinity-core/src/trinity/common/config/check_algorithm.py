@@ -69,7 +69,7 @@ def _group_of_one(config: Config, parts: Parts) -> list[Problem]:
 
 
 def _unmet_needs(config: Config, parts: Parts) -> list[Problem]:
-    named = named_parts(config)
+    named = list(named_parts(config))
     if config.mode == "explore":  # nothing is trained, so nobody asks the losses
         named = [part for part in named if part.kind not in _LOSSES]
     found = [(part, parts.find(part.kind, part.name)) for part in named]

@@ -51,11 +51,26 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
         for path, message in argument_problems(loaded, target, part.args, part.given_by_room):
             problems.append(_problem(config, f"{part.args_path}.{path}", message))
     problems += _missing_rewards(config, parts)
+    problems += _repeated_evaluations(config)
     problems += [
         _problem(config, "plugins.require", line)
         for line in parts.manager.missing_requirements(config.plugins.require)
     ]
     return problems
+
+
+def _repeated_evaluations(config: Config) -> list[Problem]:
+    """Find evaluation tasksets of one name, whose metrics would be one."""
+    names = [taskset.name for taskset in config.buffer.explorer_input.eval_tasksets]
+    return [
+        _problem(
+            config,
+            f"{_INPUT}.eval_tasksets[{number}].name",
+            f"{name!r} is the name of an earlier one; metrics are eval/<name>/... Set another.",
+        )
+        for number, name in enumerate(names)
+        if name in names[:number]
+    ]
 
 
 def _missing_rewards(config: Config, parts: Parts) -> list[Problem]:

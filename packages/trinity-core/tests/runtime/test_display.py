@@ -1,0 +1,68 @@
+"""What a person sees of a run where lines cannot be redrawn."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from trinity.runtime.display import Display
+from trinity.runtime.pipeline import Progress
+
+
+@pytest.fixture
+def shown():
+    return io.StringIO()
+
+
+@pytest.fixture
+def display(shown):
+    return Display(Console(file=shown, highlight=False, width=200), title="run")
+
+
+def steps_of(shown):
+    return [line.split()[1] for line in shown.getvalue().splitlines() if line.startswith("step")]
+
+
+def test_a_run_that_only_explores_shows_its_steps(display, shown) -> None:
+    display.began(total_steps=2, progress=Progress(), has_trainer=False)
+    display.explored(1, {"rollout/reward/mean": 0.5})
+    display.explored(2, {"rollout/reward/mean": 0.75})
+
+    assert steps_of(shown) == ["1/2", "2/2"]
+    assert "reward 0.750" in shown.getvalue()
+
+
+def test_several_optimizer_steps_of_one_explore_step_do_not_pass_the_end(display, shown) -> None:
+    display.began(total_steps=2, progress=Progress())
+    for step in (1, 2):
+        display.explored(step, {})
+        display.trained(2 * step - 1, {"actor/loss": 1.0})
+        display.trained(2 * step, {"actor/loss": 1.0})
+
+    assert steps_of(shown) == ["1/2", "2/2"]
+    assert "left" in shown.getvalue()
+    assert "-" not in shown.getvalue()  # no negative time
+
+
+def test_many_steps_are_thinned_out_to_some_forty_lines(display, shown) -> None:
+    display.began(total_steps=400, progress=Progress(), has_explorer=False)
+    for step in range(1, 401):
+        display.trained(step, {"actor/loss": 1.0})
+
+    assert 40 <= len(steps_of(shown)) <= 42
+    assert (steps_of(shown)[0], steps_of(shown)[-1]) == ("1/400", "400/400")
+
+
+def test_a_stage_begins_without_the_numbers_of_the_one_before(display, shown) -> None:
+    display.began(total_steps=1, progress=Progress(), stage="sft", has_explorer=False)
+    display.trained(1, {"actor/loss": 1.0})
+    display.began(total_steps=1, progress=Progress(), stage="grpo", has_trainer=False)
+    display.explored(1, {"rollout/reward/mean": 0.5})
+
+    lines = shown.getvalue().splitlines()
+    assert [line for line in lines if "stage" in line] == [
+        "run, stage sft: 1 steps",
+        "run, stage grpo: 1 steps",
+    ]
+    assert "loss" not in lines[-1]

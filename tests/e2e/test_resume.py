@@ -1,0 +1,161 @@
+"""A run that was interrupted trains what an unbroken one does, each experience once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trinity
+from trinity.common.config import load_config
+from trinity.errors import CheckpointError, TrinityError
+from trinity.runtime.pipeline import Interrupted, Pipeline
+from trinity.runtime.result import RunStatus
+from trinity.trainer.torch_trainer import TorchTrainer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(write_yaml):
+    return lambda config: trinity.run(load_config(write_yaml(config)), local=True)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Note the eids of each optimizer step, and what it did to the weights."""
+    steps, train_step = [], TorchTrainer.train_step
+
+    def noting(self, experiences, *, step):
+        metrics = train_step(self, experiences, step=step)
+        steps.append((step, [e.eid for e in experiences], round(metrics["actor/loss"], 5)))
+        return metrics
+
+    monkeypatch.setattr(TorchTrainer, "train_step", noting)
+    return steps
+
+
+@pytest.fixture
+def stop_at(monkeypatch):
+    """Interrupt at the n-th place where a run can be: each explore step, each optimizer step."""
+    place = {"number": 0, "wanted": 0}
+
+    def maybe(self):
+        place["number"] += 1
+        if place["number"] == place["wanted"]:
+            self._save()
+            raise Interrupted
+
+    monkeypatch.setattr(Pipeline, "_stop_if_asked", maybe)
+
+    def set_place(number):
+        place.update(number=0, wanted=number)
+
+    return set_place
+
+
+@pytest.mark.parametrize(
+    ("sync_interval", "sync_offset", "place"), [(1, 0, 3), (2, 0, 4), (2, 1, 4), (1, 2, 5)]
+)
+def test_an_interrupted_run_trains_each_experience_once(
+    sync_interval, sync_offset, place, config_dict, run, trained, stop_at
+) -> None:
+    config_dict["synchronizer"] = {"sync_interval": sync_interval, "sync_offset": sync_offset}
+    config_dict["buffer"] |= {"batch_size": 2, "train_batch_size": 6}
+    config_dict["trainer"] = {"save_interval": 1}
+    run(config_dict | {"name": "whole"})
+    whole = trained.copy()
+    trained.clear()
+
+    stop_at(place)
+    stopped = run(config_dict | {"name": "parts"})
+    went_on = run(config_dict | {"name": "parts"})
+
+    assert (stopped.status, went_on.status) == (RunStatus.INTERRUPTED, RunStatus.FINISHED)
+    assert trained == whole
+    eids = [eid for _, batch, _ in whole for eid in batch]
+    assert len(eids) == len(set(eids)) == 32
+
+
+@pytest.fixture
+def file_buffer(config_dict, tmp_path):
+    path = tmp_path / "experiences.jsonl"
+    section = {"name": "stored", "storage_type": "file", "path": str(path)}
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": section}
+    return path
+
+
+def eids_of(path):
+    return [json.dumps(json.loads(line)["eid"]) for line in path.read_text().splitlines()]
+
+
+def test_an_explore_run_that_failed_goes_on_without_exploring_twice(
+    config_dict, run, file_buffer, monkeypatch
+) -> None:
+    from trinity.explorer.explorer import Explorer
+
+    explore_step = Explorer.explore_step
+
+    def fails_in_the_second_step(self, step):
+        if step == 2:
+            raise ValueError("a plugin broke")
+        return explore_step(self, step)
+
+    config_dict["mode"] = "explore"
+    monkeypatch.setattr(Explorer, "explore_step", fails_in_the_second_step)
+    with pytest.raises(TrinityError, match="explore step 2 failed"):
+        run(config_dict)
+    monkeypatch.setattr(Explorer, "explore_step", explore_step)
+
+    assert run(config_dict).status is RunStatus.FINISHED
+    assert len(eids_of(file_buffer)) == len(set(eids_of(file_buffer))) == 32
+
+
+def test_a_file_between_explorer_and_trainer_is_read_on_after_an_interrupt(
+    config_dict, run, file_buffer, trained, stop_at
+) -> None:
+    config_dict["trainer"] = {"save_interval": 1}
+    stop_at(3)
+
+    assert run(config_dict).status is RunStatus.INTERRUPTED
+    assert run(config_dict).status is RunStatus.FINISHED
+
+    eids = [eid for _, batch, _ in trained for eid in batch]
+    assert len(eids) == len(set(eids)) == 32
+
+
+def test_a_raised_limit_of_train_steps_goes_on_with_what_was_explored(
+    config_dict, run, trained
+) -> None:
+    config_dict["synchronizer"] = {"sync_interval": 2}
+    for limit in (1, 2):
+        result = run(config_dict | {"trainer": {"total_steps": limit}})
+
+    assert (result.stages[0].explore_steps, result.stages[0].train_steps) == (2, 2)
+    assert [step for step, *_ in trained] == [1, 2]
+
+
+def test_more_epochs_make_a_finished_run_go_on(config_dict, run) -> None:
+    assert run(config_dict).stages[0].train_steps == 2
+    config_dict["buffer"]["total_epochs"] = 2
+
+    assert run(config_dict).stages[0].train_steps == 4
+
+
+def test_a_checkpoint_of_another_mode_is_refused(
+    config_dict, run, file_buffer, golden, tmp_path
+) -> None:
+    run(config_dict)
+
+    with pytest.raises(CheckpointError) as caught:
+        run(config_dict | {"mode": "train"})
+
+    golden(str(caught.value), "checkpoint_of_another_mode", TMP=tmp_path)
+
+
+def test_a_run_leaves_no_thread_behind(config_dict, run) -> None:
+    import threading
+
+    before = set(threading.enumerate())
+    run(config_dict)
+
+    assert set(threading.enumerate()) <= before
