@@ -1,11 +1,11 @@
 """Make the quickstart's model, tokenizer and questions, in seconds and without a download.
 
-    python examples/quickstart/prepare.py [--seed 0] [--folder quickstart_run]
+Written to ``--folder``, all by ``--seed``:
 
-    quickstart_run/model/         a Qwen3 of 0.13 million random weights, a tokenizer of words
-    quickstart_run/sft.jsonl      demonstrations: the right form, but only roughly the right sum
-    quickstart_run/train.jsonl    320 questions with their answers
-    quickstart_run/test.jsonl     80 questions that no stage trains on
+* ``model/``: a Qwen3 of 0.13 million random weights, and a tokenizer of words
+* ``sft.jsonl``: demonstrations: the right form, but only roughly the right sum
+* ``train.jsonl``: 320 questions with their answers
+* ``test.jsonl``: 80 questions that no stage trains on
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from transformers import PreTrainedTokenizerFast
 
 PHRASINGS = (
@@ -89,7 +90,7 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def write_model(folder: Path, *, seed: int) -> None:
-    """Write a small Qwen3 with random weights and its tokenizer, as any model folder is laid out."""
+    """Write a small Qwen3 with random weights, and its tokenizer, as a model folder."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

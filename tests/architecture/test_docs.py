@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts),
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    *sorted(ROOT.glob("examples/*/README.md")),
 ]
 HOW_TOS = sorted((ROOT / "docs/how-to").glob("*.md"))
 FENCE = re.compile(r"^(<!-- sketch.*?-->\n+)?```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)

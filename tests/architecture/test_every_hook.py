@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from trinity.extend import KINDS, PluginManager
+from trinity.extend import KINDS, AssetSpec, PluginManager
 from trinity.extend.hookspecs import TrinityHooks
 
 # A hook may gain an argument; this list then gains it too. It never loses one.
@@ -81,7 +81,30 @@ def test_every_kind_has_a_built_in_that_can_be_imported(kind: str) -> None:
     assert all(isinstance(component.load(), type) for component in own)
 
 
-@pytest.mark.parametrize(("hook", "arguments"), OTHER_HOOKS.items())
+@pytest.mark.parametrize(
+    ("hook", "given"),
+    [
+        ("trinity_commands", "{'mine': 'my_package:app'}"),
+        ("trinity_conformance_checks", "{'mine': 'my_package:checks'}"),
+        ("trinity_assets", "[AssetSpec('mine', 'a file', '1 KB', 'my_package:is_there')]"),
+    ],
+)
+def test_what_a_hook_returns_reaches_the_caller(hook: str, given: str, tmp_path: Path) -> None:
+    source = (
+        "from trinity.extend import AssetSpec, hookimpl\n"
+        "@hookimpl\n"
+        f"def {hook}():\n"
+        f"    return {given}\n"
+    )
+    folder = a_plugin_folder(tmp_path, source)
+    manager = PluginManager.discover(env={}, plugin_dirs=[folder], autoload=False)
+
+    results = [result for record, result in manager.call(hook) if record.distribution is None]
+
+    assert results == [eval(given, {"AssetSpec": AssetSpec})]
+
+
+@pytest.mark.parametrize(("hook", "arguments"), [item for item in OTHER_HOOKS.items() if item[1]])
 def test_a_hook_gets_its_arguments_by_name(
     hook: str, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:

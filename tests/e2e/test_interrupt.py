@@ -27,13 +27,16 @@ from trinity.extend import hookimpl
 
 
 def press(phase):
-    mark = Path(os.environ["PRESSED"])
-    if phase == os.environ["PHASE"].removeprefix("twice ") and not mark.exists():
-        mark.write_text("pressed")
+    if phase != os.environ["PHASE"].removeprefix("twice "):
+        return
+    try:
+        Path(os.environ["PRESSED"]).touch(exist_ok=False)  # of many threads, one succeeds
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGINT)
+    if "twice" in os.environ["PHASE"]:
+        time.sleep(1.5)  # the system merges signals that come at once
         os.kill(os.getpid(), signal.SIGINT)
-        if "twice" in os.environ["PHASE"]:
-            time.sleep(1.5)  # the system merges signals that come at once
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 @WORKFLOWS.register_module("presses")

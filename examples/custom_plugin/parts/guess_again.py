@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class GuessAgainWorkflow(Workflow):
     """Puts the question again, in the same conversation, until the answer is right.
 
-    ``workflow_args``: ``max_tries`` (2), and ``discount`` (0.5), which a reward loses with each try.
+    ``workflow_args``: ``max_tries`` (2), and ``discount`` (0.5), the factor of each further try.
     """
 
     can_reset = True

@@ -13,6 +13,7 @@ from trinity import __version__
 from trinity.cli.plugin_shapes import SHAPES
 from trinity.errors import ConfigError, ConflictError, unknown_name
 from trinity.extend import KINDS, PLUGIN_API, get_manager
+from trinity.extend.known import known_distributions
 
 __all__ = ["new"]
 
@@ -51,14 +52,14 @@ def _refuse_taken(plugin: str, kind: str, root: Path) -> None:
     if root.exists():
         raise ConfigError(f"{root} exists. Choose another name or --directory.")
     manager = get_manager()
+    if plugin in manager.names(kind):
+        origin = manager.find(kind, plugin).origin
+        raise ConflictError(f"{kind} {plugin!r} is given by {origin}. Choose another name.")
     for record in manager.unloaded_records():
         if plugin == record.name or root.name == record.distribution:
             raise ConflictError(f"plugin {record.label} is installed. Choose another name.")
     if root.name in known_distributions():
         raise ConflictError(f"{root.name} is one of Trinity's own. Choose another name.")
-    if plugin in manager.names(kind):
-        origin = manager.find(kind, plugin).origin
-        raise ConflictError(f"{kind} {plugin!r} is given by {origin}. Choose another name.")
 
 
 def _values(plugin: str, kind: str) -> dict[str, str]:

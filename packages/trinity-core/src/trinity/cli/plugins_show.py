@@ -128,7 +128,9 @@ def _arguments(cls: type) -> list[dict[str, Any]]:
 
 def _has_default(parameter: inspect.Parameter) -> bool:
     """Tell whether there is a value to show: a bare ``object()`` only marks what is left out."""
-    return parameter.default is not inspect.Parameter.empty and type(parameter.default) is not object
+    return (
+        parameter.default is not inspect.Parameter.empty and type(parameter.default) is not object
+    )
 
 
 _STARS: dict[object, str] = {

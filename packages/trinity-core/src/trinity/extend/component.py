@@ -42,7 +42,9 @@ class ComponentSpec:
                 raise TypeError(f"ComponentSpec: {name} is {words!r}, not a collection of strings")
             object.__setattr__(self, name, collection(words))
         if self.default_for not in {None, "cpu", "gpu"}:
-            raise TypeError(f"ComponentSpec: default_for is {self.default_for!r}, not 'cpu' or 'gpu'")
+            raise TypeError(
+                f"ComponentSpec: default_for is {self.default_for!r}, not 'cpu' or 'gpu'"
+            )
 
 
 _COLLECTIONS = {

@@ -11,6 +11,7 @@ __all__ = [
     "distribution_of_path",
     "distribution_of_tool",
     "install_line",
+    "known_distributions",
     "known_paths",
 ]
 
@@ -47,6 +48,11 @@ def distribution_of_class(name: str) -> str | None:
 def distribution_of_tool(name: str) -> str | None:
     """Return which distribution of ours has the tool."""
     return _tables().get("tools", {}).get(name)
+
+
+def known_distributions() -> frozenset[str]:
+    """Return the names of all distributions of ours that have something."""
+    return frozenset(name for table in _tables().values() for name in table.values())
 
 
 @cache

@@ -40,12 +40,16 @@ def missing_requirements(
     requirements: Sequence[str], *, records: Iterable[PluginRecord]
 ) -> list[str]:
     """Return one line for each of ``plugins.require`` that does not hold, with the pip line."""
-    from packaging.requirements import Requirement
+    from packaging.requirements import InvalidRequirement, Requirement
 
     usable = {canonical(r.distribution): r for r in records if r.distribution and r.is_usable}
     missing = []
     for text in requirements:
-        requirement = Requirement(text)
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            missing.append(f"plugins.require: {text!r} is none. Write it as pip does: name>=0.1")
+            continue
         record = usable.get(canonical(requirement.name))
         if record is None:
             have = "it is not installed or not in use"

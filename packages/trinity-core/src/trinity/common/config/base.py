@@ -35,6 +35,7 @@ class StrictModel(BaseModel):
         extra="forbid",
         validate_assignment=True,
         validate_default=False,
+        allow_inf_nan=False,
         arbitrary_types_allowed=True,
         coerce_numbers_to_str=True,
         populate_by_name=True,
@@ -44,10 +45,12 @@ class StrictModel(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _readable(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return the value; an empty section is one with defaults, a truth value is no number."""
+        """Return the value; an empty section has its defaults, a truth value is no number."""
         wanted = _plain_type(cls.model_fields[str(info.field_name)].annotation)
         if value is None and isinstance(wanted, type) and issubclass(wanted, StrictModel):
             return {}
+        if value is None and typing.get_origin(wanted) is list:
+            return []
         if isinstance(value, bool) and wanted in {int, float, int | None, float | None}:
             raise ValueError(f"Input should be a number, not {str(value).lower()}")
         return value

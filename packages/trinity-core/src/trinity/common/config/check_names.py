@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_args import argument_problems
 from trinity.common.config.problem import Problem
 from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
-from trinity.errors import TrinityError
+from trinity.errors import TrinityError, did_you_mean
+from trinity.extend.requirements import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,10 +54,29 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
     problems += _missing_rewards(config, parts)
     problems += _repeated_evaluations(config)
     problems += [
-        _problem(config, "plugins.require", line)
+        _problem(config, "plugins.require", line.removeprefix("plugins.require: "))
         for line in parts.manager.missing_requirements(config.plugins.require)
     ]
-    return problems
+    return [*problems, *_switches_of_nothing(config, parts)]
+
+
+def _switches_of_nothing(config: Config, parts: Parts) -> list[Problem]:
+    """Return a notice for each plugin that ``plugins.*`` names and that is not installed."""
+    chosen = config.plugins
+    named = [(f"plugins.{key}", n) for key in ("allow", "disabled") for n in getattr(chosen, key)]
+    named += [(f"plugins.prefer.{key}", name) for key, name in chosen.prefer.items()]
+    records = [plugin.record for plugin in parts.manager.found]
+    known = sorted({name for r in records for name in (r.name, r.distribution) if name})
+    return [
+        replace(
+            _problem(
+                config, path, f"no plugin named {name!r} is installed.{did_you_mean(name, known)}"
+            ),
+            severity="notice",
+        )
+        for path, name in named
+        if canonical(name) not in map(canonical, known)
+    ]
 
 
 def _repeated_evaluations(config: Config) -> list[Problem]:

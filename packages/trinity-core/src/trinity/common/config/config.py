@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, field_validator
 
 from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
@@ -48,7 +48,7 @@ class Config(StrictModel):
     ignore_validator_suggestions: bool = other(
         False, "do not stop for suggestions on GPU memory", used_by="suggestions on GPU memory"
     )
-    seed: int = core(42, "rules all randomness that has no seed of its own")
+    seed: int = core(42, "rules all randomness that has no seed of its own", ge=0, lt=2**63)
     plugins: PluginsConfig = section(PluginsConfig, "which plugins take part")
     algorithm: AlgorithmConfig = section(AlgorithmConfig, "which loss is minimised")
     data_processor: DataProcessorConfig = section(DataProcessorConfig, "pipelines")
@@ -62,6 +62,15 @@ class Config(StrictModel):
     service: ServiceConfig = section(ServiceConfig, "services beside the run")
     log: LogConfig = section(LogConfig, "what is logged")
     stages: list[StageConfig] = core([], "several trainings, one after the other")
+
+    @field_validator("stages")
+    @classmethod
+    def _named_apart(cls, stages: list[StageConfig]) -> list[StageConfig]:
+        names = [stage.stage_name for stage in stages]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two stages are named {twice[0]!r}, so they would share a folder")
+        return stages
 
     _source: Source = PrivateAttr(default_factory=Source)
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

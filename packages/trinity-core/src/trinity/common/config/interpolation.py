@@ -29,6 +29,7 @@ def resolved_values(
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Return the settings with every interpolation replaced, and those that cannot be."""
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     if not OmegaConf.has_resolver(_RESOLVER):
         with warnings.catch_warnings(category=UserWarning, action="ignore"):  # renamed in 2.4
@@ -37,6 +38,9 @@ def resolved_values(
     problems: list[Problem] = []
     try:
         values = _resolve(OmegaConf.create(_redirected(raw)), "", source, problems)
+    except OmegaConfBaseException as error:
+        values = {}
+        problems.append(_unresolved(error, str(error.full_key or ""), source))
     finally:
         _environment.reset(token)
     return values, problems

@@ -16,7 +16,7 @@ from trinity.common.config.overrides import apply_overrides, parse_overrides
 from trinity.common.config.problem import Problem, config_error
 from trinity.common.config.source import Source
 from trinity.common.config.validation import problems_of
-from trinity.common.config.yaml_lines import yaml_lines
+from trinity.common.config.yaml_lines import syntax_problem, yaml_lines
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def load_config(
     lines, problems = yaml_lines(text, file=file)
     if problems:
         raise config_error(problems, name=file)
-    raw = _mapping(text)
+    raw = _mapping(text, file, lines)
     raw, lines, older = with_published_names(raw, lines)
     settings, wrong = parse_overrides(overrides)
     wrong += apply_overrides(raw, settings)
@@ -74,10 +74,24 @@ def _text(path: str | os.PathLike[str]) -> str:
         ) from error
 
 
-def _mapping(text: str) -> dict[str, Any]:
+def _mapping(text: str, file: str, lines: Mapping[str, int]) -> dict[str, Any]:
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
-    loaded = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    try:
+        loaded = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+    except YAMLError as error:
+        raise config_error([syntax_problem(error, file=file)], name=file) from error
+    except OmegaConfBaseException as error:
+        path = str(error.full_key or "the file")
+        problem = Problem(
+            path=path,
+            message=f"cannot be read: {str(error).partition(chr(10))[0]}.",
+            remedy="Keys are words, and a reference is written ${model.max_model_len}.",
+            where=f"{file}:{lines.get(path, 1)}",
+        )
+        raise config_error([problem], name=file) from error
     assert isinstance(loaded, dict), "yaml_lines lets nothing else through"
     return {str(key): value for key, value in loaded.items()}
 

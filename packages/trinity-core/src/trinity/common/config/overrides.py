@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Override", "apply_overrides", "parse_overrides"]
 
 _WHERE = "command line"
+_INDEX = re.compile(r"\[(\d+)\]")  # a[0].b means a.0.b
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +31,9 @@ def parse_overrides(texts: Sequence[str]) -> tuple[list[Override], list[Problem]
     problems: list[Problem] = []
     for text in texts:
         path, equals, value = text.partition("=")
-        if equals and path.strip():
-            overrides.append(Override(path=path.strip(), value=_yaml_value(value)))
+        path = _INDEX.sub(r".\1", path.strip())
+        if equals and all(part.strip() for part in path.split(".")):
+            overrides.append(Override(path=path, value=_yaml_value(value)))
         else:
             problems.append(
                 Problem(
@@ -50,11 +53,12 @@ def apply_overrides(raw: dict[str, Any], overrides: Sequence[Override]) -> list[
 
 def _yaml_value(text: str) -> Any:
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError  # type: ignore[import-untyped]
 
     try:
         read = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)
-    except YAMLError:
+    except (YAMLError, OmegaConfBaseException):
         return text
     return read["value"] if isinstance(read, dict) else text
 
@@ -62,7 +66,9 @@ def _yaml_value(text: str) -> Any:
 def _apply(raw: dict[str, Any], override: Override) -> list[Problem]:
     *parents, last = override.path.split(".")
     place: Any = raw
-    for part in parents:
+    for part, below in zip(parents, [*parents, last][1:], strict=True):
+        if isinstance(place, dict) and place.get(part) is None and below.isdigit():
+            return [_leads_nowhere(override.path, below, [])]
         if isinstance(place, dict):
             if place.get(part) is None:
                 place[part] = {}
@@ -82,7 +88,9 @@ def _apply(raw: dict[str, Any], override: Override) -> list[Problem]:
 
 def _leads_nowhere(path: str, part: str, place: Any) -> Problem:
     if isinstance(place, list):
-        known = f"the list has {len(place)} entries, counted from 0"
+        known = (
+            f"the list has {len(place)} entries, counted from 0" if place else "there is no list"
+        )
     else:
         known = f"what stands before it is {place!r}"
     return Problem(

@@ -35,6 +35,8 @@ def _problem(found: ErrorDetails, *, data: Any, source: Source) -> Problem:
         return Problem(path=path, message=f"unknown key.{_nearest(parts)}", where=where)
     if found["type"] == "missing":
         return Problem(path=path, message="is missing.", remedy="It has no default.", where=where)
+    if found["type"] == "model_type":
+        found["msg"] = "should be a section, keys with values"
     what = found["msg"].removeprefix("Value error, ").replace("Input should", "should")
     return Problem(path=path, message=f"{what}; it is {_shown(found['input'])}.", where=where)
 

@@ -9,7 +9,7 @@ from trinity.common.config.problem import Problem
 if TYPE_CHECKING:
     from yaml.nodes import Node  # type: ignore[import-untyped]
 
-__all__ = ["yaml_lines"]
+__all__ = ["syntax_problem", "yaml_lines"]
 
 
 def yaml_lines(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
@@ -18,13 +18,16 @@ def yaml_lines(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
 
     try:
         root = yaml.compose(text)
-    except yaml.MarkedYAMLError as error:
-        return {}, [_syntax_problem(error, file=file)]
+    except yaml.YAMLError as error:
+        return {}, [syntax_problem(error, file=file)]
     lines: dict[str, int] = {}
     problems: list[Problem] = []
     if not isinstance(root, yaml.MappingNode):
         return {}, [_no_mapping(file=file)]
-    _walk(root, "", lines, problems, file)
+    try:
+        _walk(root, "", lines, problems, file)
+    except RecursionError:
+        return {}, [_holds_itself(file=file)]
     return lines, problems
 
 
@@ -37,10 +40,20 @@ def _no_mapping(*, file: str) -> Problem:
     )
 
 
-def _syntax_problem(error: Exception, *, file: str) -> Problem:
+def _holds_itself(*, file: str) -> Problem:
+    return Problem(
+        path="the file",
+        message="has an anchor that holds itself.",
+        remedy="Write the value out where its alias, *name, stands.",
+        where=f"{file}:1",
+    )
+
+
+def syntax_problem(error: Exception, *, file: str) -> Problem:
+    """Return what the reader of YAML has to say, with the line."""
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark is not None else 1
-    what = getattr(error, "problem", None) or str(error)
+    what = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return Problem(
         path="this line",
         message=f"is no YAML: {what}.",
