@@ -21,7 +21,7 @@ class GuessAgainWorkflow(Workflow):
     can_reset = True
 
     def run(self) -> list[Experience]:
-        """Return one experience, which holds all tries."""
+        """Return the last answer; what was said before is its prompt, and not trained on."""
         args = {"max_tries": 2, "discount": 0.5} | self.task.workflow_args
         question = {"role": "user", "content": self.task.task_desc}
         messages: list[dict[str, Any]] = []

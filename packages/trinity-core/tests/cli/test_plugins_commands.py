@@ -228,3 +228,10 @@ def test_a_failing_fetch_says_whose_it_is(site):
     result = run("setup", "needy")
     assert isinstance(result.exception, PluginError)
     assert "fetching 'games' of plugin needy (trinity-needy 1.0) failed" in str(result.exception)
+
+
+def test_show_of_an_unknown_kind_names_the_nearest(mixed):
+    result = run("show", "workflows/dull")
+    assert str(result.exception).startswith(
+        "no kind of component named 'workflows'. Did you mean 'workflow'?"
+    )

@@ -110,3 +110,25 @@ def test_a_new_plugin_trains(site, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "run: finished, 2 train steps" in done.stdout
+
+
+def test_a_name_of_an_installed_plugin_or_of_trinity_itself_is_refused(dull, tmp_path):
+    set_manager(dull.discover())
+    where = ("--directory", str(tmp_path))
+    taken = new("dull", "--kind", "reward_fn", *where)
+    assert (
+        str(taken.exception) == "plugin dull (trinity-dull 1.0) is installed. Choose another name."
+    )
+    ours = new("testing", "--kind", "workflow", *where)
+    assert str(ours.exception) == "trinity-testing is one of Trinity's own. Choose another name."
+    assert list(tmp_path.glob("trinity-*")) == []
+
+
+def test_a_directory_that_cannot_be_written_is_said(dull, tmp_path):
+    set_manager(dull.discover())
+    (tmp_path / "file").write_text("")
+    result = new("maze", "--kind", "workflow", "--directory", str(tmp_path / "file"))
+    assert isinstance(result.exception, ConfigError)
+    assert "cannot be written: Not a directory. Choose another --directory." in str(
+        result.exception
+    )

@@ -82,13 +82,14 @@ def _about(record: PluginRecord) -> dict[str, Any]:  # Any: json
     }
 
 
-def _metadata(record: PluginRecord) -> Any:  # Any: an email.message.Message, or an empty mapping
+def _metadata(record: PluginRecord) -> Any:  # Any: an email.message.Message
+    from email.message import Message
     from importlib.metadata import PackageNotFoundError, metadata
 
     try:
-        return metadata(record.distribution) if record.distribution else {}
+        return metadata(record.distribution) if record.distribution else Message()
     except PackageNotFoundError:
-        return {}
+        return Message()
 
 
 def _about_component(component: Component) -> dict[str, Any]:

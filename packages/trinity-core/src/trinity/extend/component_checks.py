@@ -13,7 +13,7 @@ from trinity.extend.check import Check, CheckContext, Finding
 if TYPE_CHECKING:
     from trinity.extend.component import Component
 
-__all__ = ["BASES", "MEMBERS", "PROVIDED", "checks"]
+__all__ = ["BASES", "MEMBERS", "PROVIDED", "checks", "wrong_class"]
 
 # The class that a component of a kind derives from; where there is a protocol, what it has.
 BASES = {
@@ -54,11 +54,18 @@ def target_resolves(component: Component, _: CheckContext) -> Finding | None:
 
 def is_the_right_class(component: Component, context: CheckContext) -> Finding | None:
     """Find a class without the base or the methods of its kind."""
-    cls = context.load(component)
-    absent = [name for name in MEMBERS.get(component.kind, ()) if not hasattr(cls, name)]
+    return wrong_class(component.kind, context.load(component))
+
+
+def wrong_class(kind: str, cls: type) -> Finding | None:
+    """Find what is no class, or one without the base or the methods of the kind."""
+    if not inspect.isclass(cls):
+        return Finding(f"it is a {type(cls).__name__}, not a class", remedy="Name a class.")
+    absent = [name for name in MEMBERS.get(kind, ()) if not hasattr(cls, name)]
     if absent:
-        return Finding(f"{cls.__name__} has no {', '.join(absent)}")
-    target = BASES.get(component.kind)
+        remedy = "Give it the methods that its kind has."
+        return Finding(f"{cls.__name__} has no {', '.join(absent)}", remedy=remedy)
+    target = BASES.get(kind)
     if target is None:
         return None
     module, _, name = target.partition(":")

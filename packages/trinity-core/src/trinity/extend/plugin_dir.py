@@ -36,6 +36,9 @@ def folder_plugins(folder: str | Path) -> list[FoundPlugin]:
             f"the plugin folder {str(folder)!r} {what} (looked at {root}). "
             "Correct --plugin-dir or TRINITY_PLUGIN_DIRS."
         )
+    paths = [path for path in sorted(root.iterdir()) if _is_plugin(path)]
+    if not paths and root != DEFAULT_FOLDER.resolve():
+        sys.stderr.write(f"trinity: the plugin folder {str(folder)!r} holds no module or package\n")
     package = "trinity.plugins" if root == DEFAULT_FOLDER.resolve() else _package_for(root)
     return [
         FoundPlugin(
@@ -49,8 +52,7 @@ def folder_plugins(folder: str | Path) -> list[FoundPlugin]:
             ),
             distribution=None,
         )
-        for path in sorted(root.iterdir())
-        if _is_plugin(path)
+        for path in paths
     ]
 
 

@@ -48,7 +48,9 @@ def missing_requirements(
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            missing.append(f"plugins.require: {text!r} is none. Write it as pip does: name>=0.1")
+            missing.append(
+                f"plugins.require: {text!r} is no requirement. Write it as pip does: name>=0.1"
+            )
             continue
         record = usable.get(canonical(requirement.name))
         if record is None:

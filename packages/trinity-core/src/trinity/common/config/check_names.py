@@ -9,6 +9,7 @@ from trinity.common.config.check_args import argument_problems
 from trinity.common.config.problem import Problem
 from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
 from trinity.errors import TrinityError, did_you_mean
+from trinity.extend.component_checks import wrong_class
 from trinity.extend.requirements import canonical
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
             target = loaded.load()
         except TrinityError as error:
             problems.append(_problem(config, part.path, str(error)))
+            continue
+        if (wrong := wrong_class(part.kind, target)) is not None:
+            message = f"{part.name} is no {part.kind}: {wrong.message}. {wrong.remedy}"
+            problems.append(_problem(config, part.path, message))
             continue
         if not part.args_path:
             continue
