@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 from trinity.errors import PluginError
 from trinity.extend import ComponentSpec
 from trinity.extend.checks import run_checks
-from trinity.extend.requirements import missing_requirements
+from trinity.extend.requirements import _is_plainly_met, missing_requirements
+
+RELEASE = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(
+    lambda parts: ".".join(map(str, parts))
+)
 
 HOOK = """
 from trinity.extend import ComponentSpec, hookimpl
@@ -116,3 +123,10 @@ def test_a_dotted_path_that_leads_nowhere_says_how_a_module_is_found(dull):
         "workflow 'not_there.parts:Maze' cannot be loaded: ModuleNotFoundError: No module named "
         "'not_there'. Correct it; a module of yours is found by --plugin-dir or PYTHONPATH."
     )
+
+
+@given(core=RELEASE, clauses=st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">="]), RELEASE)))
+def test_the_short_way_to_compare_versions_agrees_with_packaging(core, clauses):
+    bounds = ",".join(sign + version for sign, version in clauses)
+    expected = bool(clauses) and SpecifierSet(bounds).contains(core)
+    assert _is_plainly_met(f"trinity-core{bounds}", core) == expected

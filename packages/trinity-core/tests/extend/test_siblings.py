@@ -46,7 +46,7 @@ def test_a_folder_that_comes_later_does_not_get_the_sibling_of_an_earlier_one(si
 def test_a_late_import_that_two_folders_could_answer_is_an_error(site, two_folders):
     manager = site.discover(plugin_dirs=two_folders)
     workflow = manager.load("workflow", "wf2")()
-    with pytest.raises(ImportError, match="'helper' is in the plugin folder .* and in .*from . "):
+    with pytest.raises(ImportError, match=r"'helper' is in the plugin folder .* and in .*from . "):
         workflow.late()
 
 

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.metrics import Metrics, aggregate
 from trinity.common.ports import RunKey
 from trinity.explorer.evaluation import evaluation_metrics, run_metrics
-from trinity.explorer.groups import check_failures, experiences_of, kept_groups
+from trinity.explorer.groups import (
+    check_failures,
+    experiences_of,
+    kept_groups,
+    tell_failures,
+)
 from trinity.explorer.order import RunResult, by_order, orders_of
 from trinity.explorer.runner import Runner
 from trinity.explorer.scheduler import Limits, Scheduler
@@ -98,6 +103,7 @@ class Explorer:
             raise ValueError("an explorer without tasks and pipeline can only evaluate")
         began, busy_s = time.perf_counter(), self._busy_s()
         results = self._results_of_step(self._tasks.read(self._batch_size), batch=str(step))
+        tell_failures(results, what=f"step {step}")
         kept = kept_groups(results)
         experiences = experiences_of(kept.results)
         run_s = time.perf_counter() - began
@@ -129,6 +135,7 @@ class Explorer:
             batch = f"eval/{step}/{evaluation.name}"
             results = self._run(evaluation.tasks(), batch=batch, first=0)
             check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
+            tell_failures(results, what=f"evaluation {evaluation.name}")
             metrics |= evaluation_metrics(
                 results,
                 prefix=f"eval/{evaluation.name}",

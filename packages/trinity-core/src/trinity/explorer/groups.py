@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["Kept", "check_failures", "kept_groups"]
+__all__ = ["Kept", "check_failures", "kept_groups", "tell_failures"]
+
+logger = logging.getLogger(__name__)
 
 MIN_RUNS_OF_A_GROUP = 2  # fewer have nothing to be compared with
 SHOWN_FAILURES = 3  # kinds of failure
@@ -69,6 +72,15 @@ def check_failures(results: Sequence[RunResult], *, max_failed_ratio: float) -> 
             ]
         )
     )
+
+
+def tell_failures(results: Sequence[RunResult], *, what: str) -> None:
+    """Log what failed and was dropped, one line for each kind of failure."""
+    failed = [result for result in by_order(results) if result.failure is not None]
+    if failed:
+        num_failed = sum(result.order.num_runs for result in failed)
+        lines = "".join(f"\n  {line}" for line in _told(failed))
+        logger.warning("%s: %d runs failed and are left out:%s", what, num_failed, lines)
 
 
 def _told(failed: Sequence[RunResult]) -> list[str]:

@@ -169,7 +169,7 @@ class Scheduler:
     def _handle(self, active: _Active, ended: object) -> None:
         attempt, order = active.attempt, active.attempt.order
         if isinstance(ended, RunFailure):
-            logger.warning("%s", ended.line())
+            logger.info("%s", ended.line())
             if attempt.number < self._limits.max_attempts and self._limits.can_fail:
                 self._start(active.place, Attempt(order, attempt.number + 1), began=active.began)
                 return

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trinity.runtime.bounded_source import BoundedSource
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
-    from trinity.runtime.pipeline import Progress
+    from trinity.runtime.progress import Progress
     from trinity.synchronizer.memory import MemorySync
     from trinity.trainer.torch_trainer import TorchTrainer
 

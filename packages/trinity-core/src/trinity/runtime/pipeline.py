@@ -14,39 +14,25 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError
 from trinity.runtime.boundary import boundary
+from trinity.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.runtime.parts import Parts
 
-__all__ = ["Interrupted", "Pipeline", "Progress"]
+__all__ = ["Interrupted", "Pipeline"]
 
 logger = logging.getLogger(__name__)
 
 
 class Interrupted(KeyboardInterrupt):
     """The run was asked to stop; everything up to the last whole phase is saved."""
-
-
-@dataclass
-class Progress:
-    """How far a run is; a checkpoint holds it."""
-
-    explored: int = 0  # explore steps
-    trained: int = 0  # optimizer steps
-    num_due: int = 0  # experiences to be trained before the next sync
-    written: list[int] = field(default_factory=list)  # experiences of each step not yet due
-    synced: int = 0  # the explore step after which the engines got weights last
-    trained_experiences: int = 0
-    evaluated: int = -1  # the explore step of the last evaluation,
-    evaluated_trained: int = -1  # and the optimizer steps that its weights had
 
 
 class Pipeline:
@@ -65,7 +51,7 @@ class Pipeline:
     def resume(self, progress: Progress) -> None:
         """Stand where a checkpoint stands that was loaded."""
         self.progress = progress
-        self._saved = replace(progress, written=list(progress.written))
+        self._saved = progress.copy()
 
     def run(self) -> None:
         """Go on from the progress there is until every step is done.
@@ -137,27 +123,13 @@ class Pipeline:
         if not self._parts.trainer:
             self.progress.written.clear()
             return
-        if self._is_sync_point():
-            self._make_due(keep=self._parts.config.synchronizer.sync_offset)
-        if self.progress.num_due or self.progress.synced < self._sync_point():
+        sync, progress = self._parts.config.synchronizer, self.progress
+        point = progress.sync_point(interval=sync.sync_interval, offset=sync.sync_offset)
+        if point == progress.explored > progress.synced:
+            progress.make_due(keep=sync.sync_offset)
+        if progress.num_due or progress.synced < point:
             self._train_what_is_due()
             self._sync()
-
-    def _is_sync_point(self) -> bool:
-        progress = self.progress
-        return progress.explored > progress.synced and self._sync_point() == progress.explored
-
-    def _sync_point(self) -> int:
-        """Return the last explore step after which the engines get weights."""
-        sync = self._parts.config.synchronizer
-        rounds = (self.progress.explored - sync.sync_offset) // sync.sync_interval
-        return sync.sync_offset + rounds * sync.sync_interval if rounds > 0 else 0
-
-    def _make_due(self, *, keep: int) -> None:
-        written = self.progress.written
-        num_ready = max(0, len(written) - keep)
-        self.progress.written = written[num_ready:]
-        self.progress.num_due += sum(written[:num_ready])
 
     def _train_what_is_due(self) -> None:
         source = self._parts.source
@@ -212,7 +184,7 @@ class Pipeline:
             self._train_from_storage()
             return
         if self.progress.written:
-            self._make_due(keep=0)
+            self.progress.make_due(keep=0)
             self._train_what_is_due()
             self._sync()
 
@@ -233,21 +205,14 @@ class Pipeline:
         if is_due and self._may_explore():
             self._evaluate()
 
-    def _is_evaluated(self) -> bool:
-        progress = self.progress
-        return (progress.evaluated, progress.evaluated_trained) == (
-            progress.explored,
-            progress.trained,
-        )
-
     def _evaluate(self) -> None:
         parts, step = self._parts, self.progress.explored
-        if parts.explorer is None or not parts.has_evaluation or self._is_evaluated():
+        if parts.explorer is None or not parts.has_evaluation or self.progress.is_evaluated:
             return
         began = time.perf_counter()
         with boundary(f"the evaluation after step {step}"):
             metrics = parts.explorer.evaluate(step)
-        self.progress.evaluated, self.progress.evaluated_trained = step, self.progress.trained
+        self.progress.note_evaluation()
         self.evaluation = metrics
         self.first_evaluation = self.first_evaluation or metrics
         parts.record("explorer", metrics | {"time/eval_s": time.perf_counter() - began}, step=step)
@@ -261,17 +226,10 @@ class Pipeline:
 
     def _save(self) -> None:
         """Write a checkpoint; where the last one is of this place, only how far the run is."""
-        write = self._parts.save_progress if self._is_saved() else self._parts.save
+        is_saved = self._saved is not None and self.progress.holds_as_much_as(self._saved)
+        write = self._parts.save_progress if is_saved else self._parts.save
         write(self.progress, self._explorer_state)
-        self._saved = replace(self.progress, written=list(self.progress.written))
-
-    def _is_saved(self) -> bool:
-        """Return whether weights and waiting experiences are as in the last checkpoint."""
-        now, saved = self.progress, self._saved
-        return saved is not None and (
-            (now.explored, now.trained, now.num_due, now.written)
-            == (saved.explored, saved.trained, saved.num_due, saved.written)
-        )
+        self._saved = self.progress.copy()
 
     def _save_after_failure(self) -> None:
         """Save what was trained since the last checkpoint; the failure is told either way."""

@@ -13,8 +13,9 @@ from trinity.extend import get_manager
 from trinity.runtime.bench import run_bench
 from trinity.runtime.build import build_parts
 from trinity.runtime.parts import EXPLORER_STATE
-from trinity.runtime.pipeline import Interrupted, Pipeline, Progress
+from trinity.runtime.pipeline import Interrupted, Pipeline
 from trinity.runtime.plots import draw_plots
+from trinity.runtime.progress import Progress
 from trinity.runtime.result import RunStatus, StageResult
 from trinity.runtime.rundir import write_atomically
 

@@ -48,7 +48,8 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
         except TrinityError as error:
             problems.append(_problem(config, part.path, str(error)))
             continue
-        if (wrong := wrong_class(part.kind, target)) is not None:
+        wrong = wrong_class(part.kind, target) if loaded.held is None else None
+        if wrong is not None:
             message = f"{part.name} is no {part.kind}: {wrong.message}. {wrong.remedy}"
             problems.append(_problem(config, part.path, message))
             continue

@@ -1,0 +1,56 @@
+"""How far a run is, and what the next sync needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+__all__ = ["Progress"]
+
+
+@dataclass
+class Progress:
+    """How far a run is; a checkpoint holds it."""
+
+    explored: int = 0  # explore steps
+    trained: int = 0  # optimizer steps
+    num_due: int = 0  # experiences to be trained before the next sync
+    written: list[int] = field(default_factory=list)  # experiences of each step not yet due
+    synced: int = 0  # the explore step after which the engines got weights last
+    trained_experiences: int = 0
+    evaluated: int = -1  # the explore step of the last evaluation,
+    evaluated_trained: int = -1  # and the optimizer steps that its weights had
+
+    def sync_point(self, *, interval: int, offset: int) -> int:
+        """Return the last explore step after which the engines get weights; 0: none yet.
+
+        >>> [Progress(explored=n).sync_point(interval=2, offset=1) for n in range(6)]
+        [0, 0, 0, 3, 3, 5]
+        """
+        rounds = (self.explored - offset) // interval
+        return offset + rounds * interval if rounds > 0 else 0
+
+    def make_due(self, *, keep: int) -> None:
+        """Make all that was explored due, but for the last ``keep`` steps."""
+        num_ready = max(0, len(self.written) - keep)
+        self.num_due += sum(self.written[:num_ready])
+        self.written = self.written[num_ready:]
+
+    def note_evaluation(self) -> None:
+        """Remember that the model was evaluated as it is now."""
+        self.evaluated, self.evaluated_trained = self.explored, self.trained
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Return whether the model was evaluated as it is now."""
+        return (self.evaluated, self.evaluated_trained) == (self.explored, self.trained)
+
+    def copy(self) -> Progress:
+        """Return the same progress, which later steps do not change."""
+        return replace(self, written=list(self.written))
+
+    def holds_as_much_as(self, other: Progress) -> bool:
+        """Return whether weights and waiting experiences are those of ``other``."""
+        own, others = (
+            (one.explored, one.trained, one.num_due, one.written) for one in (self, other)
+        )
+        return own == others
