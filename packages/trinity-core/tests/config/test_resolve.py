@@ -107,7 +107,7 @@ def test_lengths_follow_from_each_other(a_file, cpu, settings, length, prompt, r
     model = config.model
     found = (model.max_model_len, model.max_prompt_tokens, model.max_response_tokens)
     assert found == (length, prompt, response)
-    assert config.trainer.max_token_len_per_gpu == 2 * length
+    assert config.trainer.max_token_len_per_gpu == 4096  # the floor: 2 x length is less
     assert config.explorer.rollout_model.max_model_len == length
 
 
@@ -318,3 +318,9 @@ def test_every_value_has_an_origin(a_run, cpu) -> None:
     config = resolved(a_run(), cpu)
 
     assert set(config.origins) == set(config.flat())
+
+
+def test_long_sequences_get_twice_their_length_as_the_trainers_budget(a_file, cpu) -> None:
+    config = resolved(a_file("mode: both"), cpu, "model.max_model_len=8192")
+
+    assert config.trainer.max_token_len_per_gpu == 16384

@@ -80,7 +80,7 @@ def test_a_shared_module_is_used_as_it_is(tiny, start, ask, answers):
         ("weight_tied", lambda tensors: tensors | {"lm_head.weight": torch.zeros(384, 64)}),
     ],
 )
-def test_a_snapshot_of_another_model_is_refused_and_changes_nothing(  # noqa: PLR0917
+def test_a_snapshot_of_another_model_is_refused_and_changes_nothing(
     name, damage, tiny, start, ask, answers, golden
 ):
     engine = start(tiny)

@@ -15,6 +15,7 @@ from trinity.common.rewards import (
     MathRewardFn,
     RewardFn,
 )
+from trinity.common.rewards.equivalence import is_equivalent
 
 
 def total(reward_fn, response, truth):
@@ -150,3 +151,17 @@ def test_a_reward_without_call_cannot_be_built():
 
     with pytest.raises(TypeError, match="__call__"):
         Nothing()
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "expected"),
+    [
+        ("7", "7", True),
+        (" 07\n", "7", True),
+        ("-7", "7", False),
+        ("+7", "7", True),
+        ("8", "7", False),
+    ],
+)
+def test_whole_numbers_are_compared_as_numbers(response, truth, expected) -> None:
+    assert is_equivalent(response, truth) is expected

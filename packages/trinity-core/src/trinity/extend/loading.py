@@ -102,8 +102,8 @@ def _refuse_other_shapes(hook: str, given: object) -> None:
         ):
             raise TypeError(f"it returned {given!r}, not a list of AssetSpec")
     elif hook in {"trinity_commands", "trinity_conformance_checks"}:
-        is_mapping = isinstance(given, Mapping)
-        if not is_mapping or not all(isinstance(t, str) for pair in given.items() for t in pair):
+        texts = [*given, *given.values()] if isinstance(given, Mapping) else [None]
+        if not all(isinstance(text, str) for text in texts):
             raise TypeError(f"it returned {given!r}, not a mapping of names to 'module:attribute'")
 
 

@@ -20,8 +20,9 @@ __all__ = [
 
 
 def _lowercase(value: object) -> object:
-    is_name = isinstance(value, str) and not {".", ":"} & set(value)  # a dotted path keeps its case
-    return value.lower() if is_name else value
+    if isinstance(value, str) and not {".", ":"} & set(value):  # a dotted path keeps its case
+        return value.lower()
+    return value
 
 
 #: Closed sets of words are read in any case, as published.

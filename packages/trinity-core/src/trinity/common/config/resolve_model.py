@@ -34,6 +34,10 @@ _TAKEN_OVER = (
 )
 
 
+#: less would cut a batch of short rows into many small micro-batches
+MIN_TOKEN_BUDGET = 4096
+
+
 def resolve_model(work: Resolution) -> None:
     """Fill in the lengths, the engine's share of ``model`` and the trainer's token budget."""
     _resolve_lengths(work)
@@ -44,8 +48,8 @@ def resolve_model(work: Resolution) -> None:
     ranks = work.config.trainer.ulysses_sequence_parallel_size
     work.default(
         "trainer.max_token_len_per_gpu",
-        math.ceil(2 * work.value(_LENGTH) / ranks),
-        origin="2 x model.max_model_len",
+        max(MIN_TOKEN_BUDGET, math.ceil(2 * work.value(_LENGTH) / ranks)),
+        origin=f"2 x model.max_model_len, at least {MIN_TOKEN_BUDGET}",
     )
 
 

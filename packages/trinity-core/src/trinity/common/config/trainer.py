@@ -76,7 +76,7 @@ class TrainerConfig(StrictModel):
     balance_batch: bool = other(True, "give each GPU as many tokens", used_by=_MANY)
     critic_warmup: int = other(0, "steps of the critic alone", used_by="algorithms with a critic")
     max_token_len_per_gpu: int | None = core(
-        None, "most tokens of a micro-batch; default: 2 x max_model_len", ge=1
+        None, "most tokens of a micro-batch; default: 2 x max_model_len, at least 4096", ge=1
     )
     ulysses_sequence_parallel_size: int = not_yet(1, "GPUs that share one sequence", ge=1)
     fix_actor_microbatch_loss_scale: bool = other(
