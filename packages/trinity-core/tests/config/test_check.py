@@ -233,3 +233,12 @@ def test_a_kl_term_is_refused_where_the_algorithm_uses_no_reference_model(a_run)
     config.algorithm.kl_loss_fn = "k2"
     with pytest.raises(ConfigError, match="k2 needs 'ref_logprob', which no part of the run"):
         config.check_and_update()
+
+
+@pytest.mark.parametrize(("key", "value"), [("name", "/elsewhere"), ("project", "../up")])
+def test_a_name_that_leads_out_of_the_run_directories_is_refused(a_run, key, value) -> None:
+    config = load_config(a_run())
+    setattr(config, key, value)
+
+    with pytest.raises(ConfigError, match=rf"{key}: '{value}' leads out of checkpoint_root_dir"):
+        config.check_and_update()

@@ -190,7 +190,8 @@ def _token_rewards(experiences: Sequence[Experience], fields: dict[str, Any]) ->
     """Return each row's rewards per token, or its reward at the last token the model chose."""
     import torch
 
-    mask_BR, rewards_B = fields["action_mask"], fields["rewards"]
+    mask_BR: Tensor = fields["action_mask"]
+    rewards_B: Tensor = fields["rewards"]
     if mask_BR.shape[1] == 0:
         return mask_BR.float()
     places_R = torch.arange(1, mask_BR.shape[1] + 1)

@@ -27,7 +27,8 @@ _FORMATS = (".jsonl", ".json", ".parquet", ".csv")
 
 def path_problems(config: Config) -> list[Problem]:
     """Return what is wrong with the model and the datasets of a run of this mode."""
-    problems = [] if config.model.external_model.enable else list(_model_problems(config))
+    problems = list(_run_directory_problems(config))
+    problems += [] if config.model.external_model.enable else _model_problems(config)
     if config.mode == "train":
         problems += _train_input_problems(config)
     if config.mode in {"both", "explore"}:
@@ -36,6 +37,15 @@ def path_problems(config: Config) -> list[Problem]:
         sets = config.buffer.explorer_input.eval_tasksets
         problems += _taskset_problems(config, "eval_tasksets", sets)
     return problems
+
+
+def _run_directory_problems(config: Config) -> Iterator[Problem]:
+    """Yield the names that would lead out of ``checkpoint_root_dir``."""
+    for key in ("project", "group", "name"):
+        value = getattr(config, key)
+        if Path(value).is_absolute() or ".." in Path(value).parts:
+            what = f"{value!r} leads out of checkpoint_root_dir."
+            yield _problem(config, key, what, "Use a plain name; set checkpoint_root_dir instead.")
 
 
 def _model_problems(config: Config) -> Iterator[Problem]:
