@@ -93,7 +93,9 @@ def write_model(folder: Path, *, seed: int) -> None:
     """Write a small Qwen3 with random weights, and its tokenizer, as a model folder."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     tokenizer = make_tokenizer()
     config = Qwen3Config(
         vocab_size=len(tokenizer),

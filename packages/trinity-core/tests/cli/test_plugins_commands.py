@@ -235,3 +235,20 @@ def test_show_of_an_unknown_kind_names_the_nearest(mixed):
     assert str(result.exception).startswith(
         "no kind of component named 'workflows'. Did you mean 'workflow'?"
     )
+
+
+def test_a_plugin_is_found_however_its_name_is_written(dull):
+    dull.plugin("my_env", "TRINITY_PLUGIN_API = 1", distribution="trinity-my-env")
+    set_manager(dull.discover())
+
+    for name in ("my_env", "my-env", "trinity_my_env", "Trinity-My-Env"):
+        assert run("show", name).exit_code == 0, name
+        assert run("check", name).output.count("my_env") > 0, name
+
+
+def test_a_plugin_is_switched_off_however_its_name_is_written(dull):
+    dull.plugin("my_env", "TRINITY_PLUGIN_API = 1", distribution="trinity-my-env")
+
+    records = dull.discover(disabled=["My-Env"]).records
+
+    assert [record.state for record in records if record.name == "my_env"] == ["disabled"]

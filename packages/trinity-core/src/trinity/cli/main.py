@@ -78,7 +78,7 @@ def _switched_off(switches: list[str], manager: PluginManager) -> list[str]:
         prefix, _, name = switch.partition(":")
         if prefix != "no" or not name:
             raise typer.BadParameter(f"-P {switch}: write -P no:NAME")
-        if name not in known:
+        if not any(record.is_called(name) for record in records):
             raise typer.BadParameter(f"-P {switch}: {unknown_name('plugin', name, known)}")
         names.append(name)
     return names

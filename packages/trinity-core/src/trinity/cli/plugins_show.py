@@ -50,7 +50,7 @@ def record_named(name: str, manager: PluginManager) -> PluginRecord:
         UnknownComponentError: there is none, or a name is shared by several.
     """
     records = manager.records
-    found = [r for r in records if r.name == name] or [r for r in records if r.distribution == name]
+    found = [r for r in records if r.name == name] or [r for r in records if r.is_called(name)]
     if len(found) == 1:
         return found[0]
     if found:

@@ -115,7 +115,7 @@ def collect_checks(manager: PluginManager) -> list[Check]:
 
 def _record(name: str, manager: PluginManager) -> PluginRecord:
     for record in manager.records:
-        if name in {record.name, record.distribution}:
+        if record.is_called(name):
             return record
     known = [record.name for record in manager.records]
     raise UnknownComponentError(unknown_name("plugin", name, known))

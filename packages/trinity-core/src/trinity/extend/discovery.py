@@ -44,13 +44,13 @@ class Admission:
     def decide(self, found: FoundPlugin) -> PluginRecord:
         """Return the record, disabled or incompatible where its metadata says so."""
         record = found.record
-        names = {record.name, canonical(record.distribution or record.name)}
-        if names & {*self.disabled, *map(canonical, self.disabled)}:
+        names = {canonical(record.name), canonical(record.distribution or record.name)}
+        if names & set(map(canonical, self.disabled)):
             message = "switched off by plugins.disabled or -P"
             return replace(record, state="disabled", message=message, remedy="leave the switch out")
         if record.distribution is None or canonical(record.distribution) == CORE:
             return record
-        if not self.autoload and not names & {*self.allow, *map(canonical, self.allow)}:
+        if not self.autoload and not names & set(map(canonical, self.allow)):
             remedy = f"add {record.name} to plugins.allow"
             message = "plugins.autoload is off"
             return replace(record, state="disabled", message=message, remedy=remedy)

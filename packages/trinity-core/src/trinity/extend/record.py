@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from trinity.extend.component import Component, Origin
+from trinity.extend.requirements import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,11 @@ class PluginRecord:
     components: tuple[Component, ...] = ()
     shadowed: tuple[str, ...] = ()  # "kind/name by whom"
     trace: str = ""  # the traceback that broke it
+
+    def is_called(self, name: str) -> bool:
+        """Return whether a person means this plugin; case, ``-`` and ``_`` do not matter."""
+        names = {canonical(self.name), canonical(self.distribution or self.name)}
+        return canonical(name) in names
 
     @property
     def origin(self) -> Origin:

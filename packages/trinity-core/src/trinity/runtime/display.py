@@ -123,7 +123,7 @@ class Display:
 
     def _is_a_line_due(self) -> bool:
         done, last = self._done, self._last_line
-        every = max(1, self._total_steps // NUM_PLAIN_LINES)
+        every = -(-self._total_steps // NUM_PLAIN_LINES) or 1
         is_an_end = done in {1, self._total_steps} and done != last
         return is_an_end or done // every > last // every
 
