@@ -107,3 +107,12 @@ def test_linear_decay_prefers_new_and_unused(version, use_count, priority):
     experience = an_experience(info={"model_version": version, "use_count": use_count})
 
     assert LinearDecay(decay=2.0)([experience]) == (priority, True)
+
+
+def test_each_stored_experience_says_which_plugins_made_it():
+    sink = a_sink()
+    pipeline = ExperiencePipeline([], None, sink, plugin_digest="c51a408e")
+
+    pipeline.process([an_experience(reward=1.0)])
+
+    assert sink.read(1, timeout_s=1)[0].info["plugins"] == "c51a408e"

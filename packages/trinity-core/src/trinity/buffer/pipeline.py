@@ -37,6 +37,7 @@ class ExperiencePipeline:
         advantage_fn: computes advantages of whole groups; None: the trainer does, or nobody.
         sink: where the experiences go.
         input_sink: also gets what the workflows returned, before the operators; None: nobody.
+        plugin_digest: of the plugins in use; each experience carries it as ``info["plugins"]``.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class ExperiencePipeline:
         sink: ExperienceSink,
         *,
         input_sink: ExperienceSink | None = None,
+        plugin_digest: str = "",
     ) -> None:
         self._operators = list(operators)
         self._advantage_fn = advantage_fn
         self._sink = sink
         self._input_sink = input_sink
+        self._plugin_digest = plugin_digest
 
     def process(self, exps: list[Experience]) -> Metrics:
         """Write what the operators leave; return their metrics and how many were written.
@@ -59,6 +62,9 @@ class ExperiencePipeline:
             BufferClosedError: the sink was closed.
         """
         metrics: Metrics = {"experience_pipeline/num_read": float(len(exps))}
+        if self._plugin_digest:
+            for exp in exps:
+                exp.info["plugins"] = self._plugin_digest
         if self._input_sink is not None:
             self._input_sink.write(exps)
         for operator in self._operators:

@@ -167,7 +167,11 @@ class _Builder:
             if not advantage_class.compute_in_trainer():
                 advantage_fn = advantage_class(**config.algorithm.advantage_fn_args)
         return ExperiencePipeline(
-            operators, advantage_fn, self._parts.storage, input_sink=self._raw_experiences()
+            operators,
+            advantage_fn,
+            self._parts.storage,
+            input_sink=self._raw_experiences(),
+            plugin_digest=self._manager.digest(),
         )
 
     def _raw_experiences(self) -> FileStorage | None:
