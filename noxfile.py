@@ -130,8 +130,10 @@ def wheels(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def minimums(session: nox.Session) -> None:
     """Run the fast tests with the lowest versions that the core promises to work with."""
-    session.install("-c", str(MINIMUMS), *EDITABLE)
-    session.run("python", "-m", "pytest", "-m", "not slow and not acceptance", env=RUN_ENV)
+    session.install("-c", str(MINIMUMS), *EDITABLE, "hatchling>=1.27")  # tests build wheels
+    # The pages of the reference hold the help texts as the newest typer writes them.
+    fast = ["-m", "not slow and not acceptance", "--ignore", "tests/architecture/test_docs.py"]
+    session.run("python", "-m", "pytest", *fast, env=RUN_ENV)
 
 
 @nox.session(venv_backend="none")

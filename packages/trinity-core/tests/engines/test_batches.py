@@ -1,6 +1,7 @@
 """What is computed once, what is not computed at all, and what may not change a sample."""
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 from trinity.engines.batching import batches
 from trinity.engines.rows import slots_after
@@ -113,3 +114,14 @@ def test_long_replies_outgrow_the_first_buffers(tiny, start, ask, answers, teach
 def test_the_last_slots_move_into_the_places_of_ended_ones():
     assert slots_after([True, False, False, True, False]) == [4, 1, 2]
     assert slots_after([True, True]) == []
+
+
+def test_a_long_prompt_that_ends_early_leaves_eager_attention_in_order(
+    tiny, start, ask, answers, teacher_forced
+):
+    module = AutoModelForCausalLM.from_pretrained(tiny, attn_implementation="eager")
+    engine = start(tiny, module=module.eval())
+    requests = [ask(range(3, 60), max_new_tokens=1), ask(task=1, ignore_eos=True)]
+    _, [short] = answers(engine, *requests)
+    expected = teacher_forced(tiny, requests[1], short)
+    assert (torch.tensor(short.logprobs) - expected).abs().max() < 1e-5

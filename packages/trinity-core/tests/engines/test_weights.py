@@ -92,3 +92,11 @@ def test_a_snapshot_of_another_model_is_refused_and_changes_nothing(
     golden(str(caught.value), f"engine_{name}")
     assert engine.version == 0
     assert answers(engine, ask(n=2)) == [before]
+
+
+def test_a_snapshot_that_is_none_fails_and_the_engine_lives_on(tiny, start, ask, answers):
+    engine = start(tiny)
+    with pytest.raises(TypeError):
+        engine.load_weights(WeightSnapshot(version=WeightVersion(1), tensors=None))
+    [[completion]] = answers(engine, ask())
+    assert completion.weight_version == 0

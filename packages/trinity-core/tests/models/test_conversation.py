@@ -171,3 +171,22 @@ def test_random_conversations_train_on_sampled_ids_only(scripted, chat_format):
         whole = model.convert_messages_to_experience(messages[:-1])
         trained = whole.tokens[whole.prompt_length :][whole.action_mask].tolist()
         assert trained == [token for reply in replies for token in reply]
+
+
+def test_a_last_message_of_the_assistant_is_how_the_reply_begins(scripted, letters, chat_format):
+    model, engine = scripted(letters("46"), letters("no"))
+    [first] = model.chat([ASK, said("It is ")])
+    assert first.prompt_text.endswith("<|im_start|>assistant\nIt is ")
+    model.chat([ASK, said("It is 46"), MORE])
+    assert list(engine.requests[1].prompt_token_ids[: len(first.tokens)]) == first.tokens.tolist()
+
+
+def test_a_reply_at_another_temperature_begins_a_new_chain(scripted, letters):
+    model, _ = scripted(letters("one"), letters("two"))
+    model.chat([ASK], temperature=0.5)
+    messages = [ASK, said("one"), MORE]
+    [second] = model.chat(messages, temperature=1.0)
+    whole = model.convert_messages_to_experience([*messages, said("two")])
+    assert whole.temperature == 1.0
+    assert whole.prompt_length == second.prompt_length
+    assert whole.action_mask.all()

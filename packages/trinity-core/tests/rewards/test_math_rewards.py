@@ -165,3 +165,22 @@ def test_a_reward_without_call_cannot_be_built():
 )
 def test_whole_numbers_are_compared_as_numbers(response, truth, expected) -> None:
     assert is_equivalent(response, truth) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\boxed{" + "(" * 1_500 + "}",
+        "$" + "{" * 900 + "$",
+        r"$\binom{1000000}{500000}$",
+        r"$\sin(\cos(\tan(\sin(\cos(\tan(1))))))$",
+    ],
+)
+def test_what_takes_for_ever_to_read_is_given_up_and_compared_as_text(text):
+    began = time.monotonic()
+
+    wrong = AccuracyReward()(response=text, truth="5")
+    right = AccuracyReward()(response=text, truth=text)
+
+    assert time.monotonic() - began < 20
+    assert (wrong, right) == ({"accuracy": 0.0}, {"accuracy": 1.0})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from trinity.errors import CheckpointError
 
 
@@ -75,3 +76,22 @@ def test_a_copied_snapshot_stays_as_it_is(a_trainer, ragged):
     assert (kept.version, trainer.snapshot(copy=False).version) == (0, 1)
     assert not torch.equal(kept.tensors[name], live.tensors[name])
     assert torch.equal(live.tensors[name], trainer.model.model.embed_tokens.weight)
+
+
+def test_code_that_is_trusted_at_the_start_is_trusted_at_a_checkpoint(
+    a_trainer, tmp_path, monkeypatch
+):
+    trainer = a_trainer()
+    trainer._config.model.trust_remote_code = True
+    trusted = []
+    for loader in (AutoModelForCausalLM, AutoTokenizer):
+        load = loader.from_pretrained
+
+        def noted(*args, load=load, trust_remote_code=False, **options):
+            trusted.append(trust_remote_code)
+            return load(*args, **options)
+
+        monkeypatch.setattr(loader, "from_pretrained", noted)
+    trainer.save(tmp_path)
+    trainer.load(tmp_path)
+    assert trusted == [True, True]

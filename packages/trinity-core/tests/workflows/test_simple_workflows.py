@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
+import torch
 from trinity.common.config import FormatConfig, GenerationConfig
 from trinity.common.rewards import RewardFn
 from trinity.common.workflows import AsyncMathWorkflow, MathWorkflow, SimpleWorkflow, Task
@@ -166,3 +168,24 @@ def test_the_awaiting_form_gives_the_same():
     assert workflow.is_async
     assert not workflow.can_repeat
     assert experience.reward == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reward"),
+    [
+        ({"right": 1, "short": True}, 2.0),
+        ({"right": np.float32(0.5)}, 0.5),
+        ({"right": torch.tensor(0.25)}, 0.25),
+        ({}, 0.0),
+    ],
+)
+def test_scores_of_any_kind_of_number_become_floats(parts, reward):
+    class Scores(RewardFn):
+        def __call__(self, **kwargs):
+            return parts
+
+    task = Task(raw_task=ONE_AND_ONE, reward_fn=Scores, format_args=KEYS)
+    [response] = SimpleWorkflow(task=task, model=scripted_model("2")).run()
+
+    assert (type(response.reward), response.reward) == (float, reward)
+    assert all(type(value) is float for value in response.metrics.values())

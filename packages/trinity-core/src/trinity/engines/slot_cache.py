@@ -58,6 +58,10 @@ class _SlotLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self._slots.column
 
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        first = self._slots.first  # eager attention adds a mask even where nothing is hidden
+        return self._slots.column + query_length - first, first
+
     def fill(self, rows: Tensor, keys: Tensor, values: Tensor) -> None:
         columns = slice(self._slots.width - keys.shape[2], self._slots.width)
         self.keys[rows, :, columns] = keys

@@ -145,7 +145,7 @@ class TransformersEngine:
                 if not self._is_shared:
                     copy_weights(self._module, snapshot.tensors)
                 self._version = snapshot.version
-            except (ModelError, RuntimeError) as error:
+            except Exception as error:  # noqa: BLE001 -- the caller's; the worker lives on
                 done.set_exception(error)
             else:
                 done.set_result(None)

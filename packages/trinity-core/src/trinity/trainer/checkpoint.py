@@ -33,12 +33,19 @@ MODEL_FOLDER = "huggingface"
 STATE_FILE = "trainer.pt"
 
 
-def save_hf(module: PreTrainedModel, directory: Path, *, tokenizer_path: str) -> None:
+def save_hf(
+    module: PreTrainedModel,
+    directory: Path,
+    *,
+    tokenizer_path: str,
+    trust_remote_code: bool = False,
+) -> None:
     """Write the model in the Hugging Face format, with the tokenizer of ``tokenizer_path``."""
     from transformers import AutoTokenizer
 
     module.save_pretrained(directory)
-    AutoTokenizer.from_pretrained(tokenizer_path).save_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_path, trust_remote_code=trust_remote_code)
+    tokenizer.save_pretrained(directory)
 
 
 def save_state(directory: Path, state: dict[str, Any]) -> None:
@@ -66,7 +73,9 @@ def load_state(directory: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def load_weights(module: PreTrainedModel, directory: Path) -> None:
+def load_weights(
+    module: PreTrainedModel, directory: Path, *, trust_remote_code: bool = False
+) -> None:
     """Copy the weights of a checkpoint into the module's own tensors.
 
     Raises:
@@ -75,7 +84,9 @@ def load_weights(module: PreTrainedModel, directory: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     try:
-        saved = AutoModelForCausalLM.from_pretrained(directory, dtype=module.dtype)
+        saved = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=module.dtype, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError) as error:
         raise CheckpointError(f"checkpoint {str(directory)!r} holds no model: {error}") from error
     theirs = dict(saved.named_parameters())

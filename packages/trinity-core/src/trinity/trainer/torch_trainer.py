@@ -140,7 +140,11 @@ class TorchTrainer:
             CheckpointError: it cannot be read, or is of another model.
         """
         state = checkpoint.load_state(directory)
-        checkpoint.load_weights(self.model, directory / checkpoint.MODEL_FOLDER)
+        checkpoint.load_weights(
+            self.model,
+            directory / checkpoint.MODEL_FOLDER,
+            trust_remote_code=self._config.model.trust_remote_code,
+        )
         self._optimizer.load_state_dict(state["optimizer"])
         checkpoint.restore_random_state(state["random"])
         if self._parts.kl_penalty_fn is not None and state["kl_penalty_coef"] is not None:
@@ -149,7 +153,12 @@ class TorchTrainer:
 
     def save_hf(self, directory: Path) -> None:
         """Write the model and its tokenizer in the Hugging Face format."""
-        checkpoint.save_hf(self.model, directory, tokenizer_path=self._model_path)
+        checkpoint.save_hf(
+            self.model,
+            directory,
+            tokenizer_path=self._model_path,
+            trust_remote_code=self._config.model.trust_remote_code,
+        )
 
     def close(self) -> None:
         """Free the gradients and the reference model."""

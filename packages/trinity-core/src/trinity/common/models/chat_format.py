@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import ModelConfig
 
-__all__ = ["ChatFormat", "Message"]
+__all__ = ["ChatFormat", "Message", "reply_prefix"]
 
 Message = Mapping[str, Any]  # Any: role and content are text, tool calls are nested
 
@@ -93,7 +93,8 @@ class ChatFormat:
 
         Args:
             messages: each with ``role`` and ``content``.
-            add_generation_prompt: end with the words that open the assistant's turn.
+            add_generation_prompt: end with the words that open the assistant's turn, or, where the
+                last message is the assistant's, with that message left open.
             tools: descriptions for templates that know tools.
             enable_thinking: switch of templates that know thinking; None: theirs.
 
@@ -110,12 +111,14 @@ class ChatFormat:
         options: dict[str, Any] = (
             {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         )
+        goes_on = add_generation_prompt and reply_prefix(messages) != ""
         try:
             text = self.tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
                 chat_template=self._chat_template,
                 tools=None if not tools else [dict(tool) for tool in tools],
-                add_generation_prompt=add_generation_prompt,
+                add_generation_prompt=add_generation_prompt and not goes_on,
+                continue_final_message=goes_on,
                 tokenize=False,
                 **options,
             )
@@ -138,6 +141,17 @@ class ChatFormat:
             return str(
                 self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
             )
+
+
+def reply_prefix(messages: Sequence[Message]) -> str:
+    """Return how the reply begins: what a last message of the assistant says, else nothing.
+
+    >>> reply_prefix([{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "As"}])
+    'As'
+    """
+    last = messages[-1] if messages else {}
+    content = last.get("content")
+    return content if last.get("role") == "assistant" and isinstance(content, str) else ""
 
 
 def _read_template(path: Path) -> str:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.models.chat_format import reply_prefix
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,7 +56,7 @@ class Conversation:
     """
 
     turn: Turn  # its last message is the reply
-    prompt_text: str  # all before the reply, as the template renders it
+    prompt_text: str  # all before the last message's content, as the template renders it
     prompt_length: int  # of the first prompt of the chain
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -125,6 +127,8 @@ def rest_after(
     writes earlier messages differently once others follow, so the recorded ids cannot go on.
     """
     place = len(conversation.turn.messages) - 1
+    if place == len(turn.messages) - 1:
+        return None  # the reply itself is to go on, but it may have ended
     mark = _mark(text)
     marked = list(turn.messages)
     marked[place] = {**marked[place], "content": mark}
@@ -153,14 +157,16 @@ def recorded(
     logprobs, mask = completion.logprobs, (True,) * len(completion.token_ids)
     start, version = len(prompt.token_ids), int(completion.weight_version)
     before = prompt.continues
-    if before is not None:
+    if before is not None and before.temperature == temperature:  # an experience has but one
         between = len(prompt.token_ids) - len(before.token_ids)
         logprobs = (*before.logprobs, *(0.0,) * between, *logprobs)
         mask = (*before.action_mask, *(False,) * between, *mask)
         start, version = before.prompt_length, min(version, before.weight_version)
+    prefix = reply_prefix(turn.messages)
+    said = turn.messages[:-1] if prefix else turn.messages
     return Conversation(
-        turn=turn.with_messages([*turn.messages, {"role": "assistant", "content": reply}]),
-        prompt_text=prompt.text,
+        turn=turn.with_messages([*said, {"role": "assistant", "content": prefix + reply}]),
+        prompt_text=prompt.text.removesuffix(prefix),
         prompt_length=start,
         token_ids=(*prompt.token_ids, *completion.token_ids),
         logprobs=logprobs,

@@ -85,8 +85,9 @@ class BaseSimpleWorkflow(Workflow):
                 prompt=self.task_desc,
                 **self.reward_call_args,
             )
-            response.metrics = {**(response.metrics or {}), **parts}
-            response.reward = float(sum(parts.values()))
+            scores = {name: float(value) for name, value in parts.items()}  # numpy's, torch's too
+            response.metrics = {**(response.metrics or {}), **scores}
+            response.reward = sum(scores.values(), 0.0)
             response.eid = replace(response.eid, run=self.run_id_base + place)
         return responses
 
