@@ -33,6 +33,8 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
+TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
+
 QUICKSTART = "examples/quickstart/quickstart.yaml"
 
 
@@ -130,9 +132,11 @@ def wheels(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def minimums(session: nox.Session) -> None:
     """Run the fast tests with the lowest versions that the core promises to work with."""
-    session.install("-c", str(MINIMUMS), *EDITABLE, "hatchling>=1.27")  # tests build wheels
-    # The pages of the reference hold the help texts as the newest typer writes them.
-    fast = ["-m", "not slow and not acceptance", "--ignore", "tests/architecture/test_docs.py"]
+    session.install("-c", str(MINIMUMS), *EDITABLE)
+    # The reference holds the help texts of the newest typer; building needs the newest packaging.
+    ignored = ("architecture/test_docs.py", "e2e/test_broken_plugin.py")
+    fast = ["-m", "not slow and not acceptance", "--deselect", TESTS_THAT_BUILD]
+    fast += [f"--ignore=tests/{name}" for name in ignored]
     session.run("python", "-m", "pytest", *fast, env=RUN_ENV)
 
 
