@@ -58,9 +58,11 @@ class _SlotLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self._slots.column
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
+        # transformers 5.0 gives the positions of the queries, later ones their number.
+        num_queries = query_length if isinstance(query_length, int) else len(query_length)
         first = self._slots.first  # eager attention adds a mask even where nothing is hidden
-        return self._slots.column + query_length - first, first
+        return self._slots.column + num_queries - first, first
 
     def fill(self, rows: Tensor, keys: Tensor, values: Tensor) -> None:
         columns = slice(self._slots.width - keys.shape[2], self._slots.width)
