@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
-from trinity.common.models.pretrained import load_pretrained
+from trinity.common.models.pretrained import load_pretrained, no_progress_bars
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedModel
 
 __all__ = ["eos_token_ids", "load_model", "pick_device"]
@@ -37,7 +34,7 @@ def load_model(
         raise ModelError(f"dtype {dtype!r} is unknown; use one of {', '.join(_DTYPES)}.")
     from transformers import AutoModelForCausalLM
 
-    with _no_progress_bars():
+    with no_progress_bars():
         module, report = load_pretrained(
             AutoModelForCausalLM.from_pretrained,
             model_path,
@@ -69,16 +66,3 @@ def pick_device(device: str | None) -> torch.device:
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()

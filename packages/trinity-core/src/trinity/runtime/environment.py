@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["environment", "no_progress_bars"]
+__all__ = ["environment"]
 
 
 @contextmanager
@@ -25,17 +25,3 @@ def environment(variables: Mapping[str, object]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Keep transformers' progress bars out of the run's own display."""
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()

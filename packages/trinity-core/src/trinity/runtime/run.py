@@ -6,10 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from trinity.common.config import Config, load_config, prepared_stages
+from trinity.common.models.pretrained import no_progress_bars
 from trinity.errors import NotSupportedYetError
 from trinity.runtime.disk import explained_when_full
 from trinity.runtime.display import Display
-from trinity.runtime.environment import environment, no_progress_bars
+from trinity.runtime.environment import environment
 from trinity.runtime.interrupt import Interrupt
 from trinity.runtime.logs import logs_to
 from trinity.runtime.preflight import header_lines, plugins_of, set_threads

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["load_pretrained"]
+__all__ = ["load_pretrained", "no_progress_bars"]
 
 _Part = TypeVar("_Part")
 
@@ -39,6 +40,20 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
         if _is_offline():
             raise
     return _loaded(loader, model_path, local_files_only=False, **options)
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Keep transformers' progress bars out of what a person sees."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _loaded(loader: Callable[..., _Part], model_path: str, **options: Any) -> _Part:
