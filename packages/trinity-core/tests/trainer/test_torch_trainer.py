@@ -175,6 +175,20 @@ def test_a_batch_that_the_advantage_function_empties_changes_nothing(a_trainer, 
     assert trainer.version == 0
 
 
+def test_a_batch_without_a_token_to_train_on_changes_nothing(a_trainer, an_experience) -> None:
+    rows = [an_experience(n, run=n, reward=float(n)) for n in range(2)]
+    for row in rows:
+        row.action_mask = torch.zeros(row.response_length, dtype=torch.bool)
+    trainer = a_trainer()
+    before = weights(trainer)
+
+    metrics = trainer.train_step(rows, step=1)
+
+    assert metrics["actor/skipped_batch"] == 1.0
+    assert all(torch.equal(w, weights(trainer)[name]) for name, w in before.items())
+    assert trainer.version == 0
+
+
 def test_advantages_that_the_rows_bring_are_kept(a_trainer, an_experience):
     rows = [an_experience(n, run=n, advantages=[float(n)] * 5) for n in range(2)]
 

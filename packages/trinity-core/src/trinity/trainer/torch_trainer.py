@@ -93,7 +93,8 @@ class TorchTrainer:
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         """Return the metrics of one optimizer step on these experiences.
 
-        A batch that the advantage function leaves empty changes nothing.
+        A batch that the advantage function leaves empty, or whose tokens are all masked, changes
+        nothing.
 
         Raises:
             DataError: rows lack what the algorithm needs.
@@ -101,7 +102,7 @@ class TorchTrainer:
         """
         watch = Stopwatch(self._device)
         batch, metrics = self._prepared(experiences, watch)
-        if not len(batch):
+        if not len(batch) or not bool(batch["action_mask"].any()):
             return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
         plan = self._plan(batch)
         with watch("forward_backward"), self._recomputing():
