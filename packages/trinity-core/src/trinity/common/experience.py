@@ -169,7 +169,7 @@ class Experience:
         for name, dtype in kinds.items():
             value: Sequence[float] | Tensor | None = getattr(self, name)
             if value is not None:
-                setattr(self, name, torch.as_tensor(value).to(dtype=dtype, device="cpu"))
+                setattr(self, name, torch.as_tensor(value, dtype=dtype, device="cpu"))
 
     def _check_lengths(self) -> None:
         total = len(self.tokens)

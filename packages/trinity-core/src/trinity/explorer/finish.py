@@ -78,7 +78,8 @@ def _check(experience: Experience, *, place: int) -> None:
 
 def _is_finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return bool(torch.isfinite(value).all())
+        # Torch gives up the interpreter for such a check; a list of numbers does not.
+        return all(map(math.isfinite, value.tolist()))
     return math.isfinite(value)
 
 
