@@ -287,3 +287,21 @@ def test_a_run_that_was_at_its_end_keeps_no_more_steps_back_than_there_are() -> 
 
     trained = [line for line in parts.story if line.startswith("train")]
     assert trained == [f"train {step}: {[step] * 4}" for step in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [("sample", "sampling for optimizer step 1"), ("sync", "the sync after explore step 1")],
+)
+def test_an_error_of_a_strategy_or_a_sync_method_says_what_it_broke(part, what) -> None:
+    def breaks(*arguments):
+        raise KeyError("no such weights")
+
+    parts = Syncing(steps=1)
+    if part == "sample":
+        parts.sample = breaks
+    else:
+        parts.sync = SimpleNamespace(sync=breaks)
+
+    with pytest.raises(TrinityError, match=f"{what} failed: KeyError: 'no such weights' at "):
+        Pipeline(parts).run()

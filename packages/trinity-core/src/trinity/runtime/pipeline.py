@@ -79,7 +79,7 @@ class Pipeline:
             self._evaluate()
         except CheckpointError:
             raise  # it would fail again
-        except Exception:
+        except Exception:  # whatever it is, what was trained is saved before it goes on
             self._save_after_failure()
             raise
         self._save()
@@ -144,7 +144,8 @@ class Pipeline:
         assert parts.trainer is not None
         assert parts.strategy is not None
         began = time.perf_counter()
-        experiences, sampled = parts.strategy.sample(progress.trained + 1)
+        with boundary(f"sampling for optimizer step {progress.trained + 1}"):
+            experiences, sampled = parts.strategy.sample(progress.trained + 1)
         waited = time.perf_counter() - began
         self._in_hand = experiences
         with boundary(f"optimizer step {progress.trained + 1}"):
@@ -167,7 +168,8 @@ class Pipeline:
         if parts.sync is None or parts.trainer is None:
             return
         began = time.perf_counter()
-        version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+        with boundary(f"the sync after explore step {progress.explored}"):
+            version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
         ended = time.perf_counter()
         metrics = {
             "time/sync_s": ended - began,
