@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from trinity.algorithm import ADVANTAGE_FN, ALGORITHM_TYPE, POLICY_LOSS_FN
+from trinity.algorithm.kl_fn import K2KLFn
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import EID, Experience
 from trinity.extend import get_manager
@@ -77,13 +78,8 @@ def test_the_advantage_on_token_rewards_agrees_with_the_golden_cases(case):
 
     batch, _ = OPMDBatchAdvantageFn(**case["args"])(batch)
 
-    order = [row for rows in batch_groups(inputs["uid"]) for row in rows]
-    expected = tensor(case["outputs"]["advantages"])[order]
+    expected = tensor(case["outputs"]["advantages"])  # in the trainer, rows stay where they are
     torch.testing.assert_close(batch["advantages"], expected, rtol=1e-9, atol=1e-11)
-
-
-def batch_groups(uids):
-    return [[row for row, uid in enumerate(uids) if uid == first] for first in dict.fromkeys(uids)]
 
 
 @pytest.mark.parametrize("case", golden_cases("opmd_policy_loss", "opmd"))
@@ -141,6 +137,16 @@ def test_the_loss_is_the_mean_of_minus_a_logprob_by_1_plus_tau():
 
     assert loss.item() == pytest.approx(-0.125)
     assert metrics == {"opmd_loss": pytest.approx(-0.125)}
+
+
+def test_the_regulariser_is_half_the_squared_distance_from_the_reference():
+    # ((0.4)^2 + (0.2)^2) / 2 / 2 tokens = 0.05, times kl_coef 0.1
+    loss, metrics = K2KLFn(kl_coef=0.1).calculate_kl_loss(
+        torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.4, -1.8]]), torch.tensor([[True, True]])
+    )
+
+    assert loss.item() == pytest.approx(0.005)
+    assert metrics["kl_loss"] == pytest.approx(0.05)
 
 
 def test_a_misspelt_baseline_is_refused_with_the_choices():

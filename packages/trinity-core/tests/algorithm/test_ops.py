@@ -128,3 +128,10 @@ STATISTICS = {
 
 def test_masked_statistics_agree_with_the_golden_cases(case, inputs, assert_golden):
     assert_golden(value=STATISTICS[case["fn"]](inputs["values"], inputs["mask"]))
+
+
+def test_the_fixed_length_of_dr_grpo_has_an_epsilon():
+    # rows sum to 4 and 5, mean 4.5, by a length of 1e-8 (+ 1e-8)
+    loss = aggregate_loss(VALUES, MASK, "seq-mean-token-sum-norm", normalizer=1e-8)
+
+    assert loss.item() == pytest.approx(4.5 / 2e-8)

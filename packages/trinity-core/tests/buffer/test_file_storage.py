@@ -10,7 +10,7 @@ import pytest
 import torch
 from trinity.buffer.file import FileStorage
 from trinity.common.config import DataSelectorConfig, ExperienceBufferConfig, FormatConfig
-from trinity.errors import BufferClosedError, DataError, NotSupportedYetError
+from trinity.errors import BufferClosedError, DataError
 from trinity_testing.builders import a_group, an_experience
 from trinity_testing.scripted_model import script_chat_format
 
@@ -112,6 +112,36 @@ def test_a_half_written_line_is_replaced_by_the_next_step(tmp_path):
     a_file(path).write(a_group((0.5,)))
 
     assert [e.reward for e in a_file(path).read(9, timeout_s=1)] == [1.0, 0.5]
+
+
+def test_a_last_row_without_its_line_end_is_kept(tmp_path):
+    path = tmp_path / "e.jsonl"
+    a_file(path).write(a_group((1.0, 0.25)))
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+
+    storage = a_file(path)
+    storage.write(a_group((0.5,)))
+    storage.write(a_group((0.75,)))
+
+    assert [e.reward for e in a_file(path).read(9, timeout_s=1)] == [1.0, 0.25, 0.5, 0.75]
+
+
+def test_a_row_that_cannot_be_read_skips_none_of_those_before_it(tmp_path):
+    path = tmp_path / "e.jsonl"
+    a_file(path).write(a_group((1.0, 0.25, 0.5)))
+    whole = path.read_text()
+    first, second, third = whole.splitlines(keepends=True)
+    path.write_text(first + json.dumps(json.loads(second) | {"tokens": "none"}) + "\n" + third)
+    storage = a_file(path)
+    with pytest.raises(DataError):
+        storage.read(3, timeout_s=1)
+    state = storage.state_dict()
+    path.write_text(whole)
+
+    again = a_file(path)
+    again.load_state_dict(state)
+
+    assert [e.reward for e in again.read(3, timeout_s=1)] == [1.0, 0.25, 0.5]
 
 
 def test_a_step_that_is_made_again_after_a_kill_is_not_there_twice(tmp_path):
@@ -270,13 +300,6 @@ def test_a_row_without_its_key_says_which(tmp_path):
 def test_a_conversation_without_an_answer_is_refused(tmp_path):
     with pytest.raises(DataError, match="does not end with an answer"):
         read_one(rows_file(tmp_path, {"message": [USER]}))
-
-
-def test_preference_pairs_are_not_supported_yet(tmp_path):
-    path = rows_file(tmp_path, {"prompt": "p", "chosen": "a", "rejected": "b"})
-
-    with pytest.raises(NotSupportedYetError, match="preference pair"):
-        read_one(path)
 
 
 def test_supervised_rows_without_a_model_are_refused(tmp_path):

@@ -148,11 +148,11 @@ def test_waiting_shows_what_a_checkpoint_must_keep_without_taking_it():
     assert queue.available() == 1
 
 
-def test_uses_are_counted():
+def test_uses_are_not_counted_as_each_experience_has_one():
     queue = a_queue()
     queue.write(batch(0))
 
-    assert queue.read(1, timeout_s=1)[0].info["use_count"] == 1
+    assert "use_count" not in queue.read(1, timeout_s=1)[0].info
 
 
 def test_many_writers_and_readers_lose_nothing_and_repeat_nothing():

@@ -1,16 +1,17 @@
-"""Compute OPMD's advantage: the reward minus a baseline of its group."""
+"""Compute OPMD's advantage: the reward minus a baseline of its group.
+
+B rows of a batch   G groups
+"""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from trinity.algorithm.advantage_fn import ComputedOn, GroupAdvantageFn, RewardGroup
+from trinity.algorithm.advantage_fn import ComputedOn, GroupAdvantageFn, GroupedRewards
 from trinity.algorithm.args import check_choice
-from trinity.algorithm.ops import mean_and_std
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from torch import Tensor
 
 __all__ = ["OPMDAdvantageFn", "OPMDBatchAdvantageFn"]
 
@@ -18,7 +19,7 @@ Baseline = Literal["mean", "logavgexp"]
 
 
 class OPMDAdvantageFn(GroupAdvantageFn):
-    """Scores a row by ``R - b``; b is 0 in a group of one.
+    """Scores a row by ``R - b``; b is 0 in a group of one (arXiv 2505.17826, 2501.12599).
 
     Args:
         opmd_baseline: ``mean``, or ``logavgexp``: ``tau * ln(mean(exp(R / tau)))``, which lies
@@ -36,20 +37,13 @@ class OPMDAdvantageFn(GroupAdvantageFn):
         self.opmd_baseline = opmd_baseline
         self.tau = tau
 
-    def score(self, group: RewardGroup) -> tuple[list[float], dict[str, float]]:
+    def score(self, groups: GroupedRewards) -> tuple[Tensor, dict[str, Tensor]]:
         """Return each row's distance from the baseline, and the baseline beside the mean."""
-        rewards = group.run_rewards
-        mean = mean_and_std(rewards)[0]
-        baseline = self._baseline(rewards, mean=mean)
-        numbers = {"group_baseline": baseline, "reward_mean": mean}
-        return [reward - baseline for reward in group.rewards], numbers
-
-    def _baseline(self, rewards: Sequence[float], *, mean: float) -> float:
-        if len(rewards) == 1:
-            return 0.0
-        if self.opmd_baseline == "mean":
-            return mean
-        return log_average_exp(rewards, tau=self.tau)
+        mean = self.opmd_baseline == "mean"
+        baseline_G = groups.mean_G if mean else log_average_exp(groups, tau=self.tau)
+        baseline_G = baseline_G.masked_fill(groups.is_single_G, 0.0)
+        numbers = {"group_baseline": baseline_G, "reward_mean": groups.mean_G}
+        return groups.reward_B - baseline_G[groups.group_B], numbers
 
 
 class OPMDBatchAdvantageFn(OPMDAdvantageFn):
@@ -58,12 +52,11 @@ class OPMDBatchAdvantageFn(OPMDAdvantageFn):
     computed_on: ClassVar[ComputedOn] = "batch"
 
 
-def log_average_exp(values: Sequence[float], *, tau: float) -> float:
-    """Return ``tau * ln(mean(exp(v / tau)))``, exact for equal values and finite for large ones.
+def log_average_exp(groups: GroupedRewards, *, tau: float) -> Tensor:
+    """Return ``tau * ln(mean(exp(R / tau)))`` of each group.
 
-    >>> log_average_exp([5000.0, 5000.0], tau=0.1)
-    5000.0
+    Exact for equal rewards and finite for large ones: the largest reward is taken out first.
     """
-    top = max(values)
-    mean = math.fsum(math.exp((value - top) / tau) for value in values) / len(values)
-    return top + tau * math.log(mean)
+    above_N = groups.reward_N - groups.max_G[groups.group_N]
+    mean_G = groups.sum_G((above_N / tau).exp()) / groups.count_G
+    return groups.max_G + tau * mean_G.log()

@@ -20,6 +20,10 @@ __all__ = ["OPMDPolicyLossFn"]
 class OPMDPolicyLossFn(PolicyLossFn):
     """Takes ``-A logprob / (1 + tau)``: no ratio, so the rows may come from any policy.
 
+    arXiv 2505.17826 (appendix), 2501.12599. The regulariser of mirror descent, half the squared
+    distance from a reference policy, is the KL function ``k2``, which ``algorithm_type: opmd``
+    takes as its ``kl_loss_fn``; ``kl_coef`` weighs it.
+
     Args:
         tau: how strongly the policy is held where it is, 0 or above.
         loss_agg_mode: how tokens become one number.

@@ -1,50 +1,32 @@
-"""The algorithms that come with the core."""
+"""The algorithms that learn from what the policy sampled."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from trinity.algorithm.algorithm import AlgorithmType
-from trinity.algorithm.schema import ExperienceModel, SFTDataModel
-from trinity.errors import ConfigError
 
-if TYPE_CHECKING:
-    from trinity.common.config import Config
-
-__all__ = ["GRPOAlgorithm", "SFTAlgorithm"]
-
-
-class SFTAlgorithm(AlgorithmType):
-    """Imitates the rows of a file."""
-
-    use_reference: ClassVar[bool] = False
-    use_advantage: ClassVar[bool] = False
-    schema: ClassVar[type | str] = SFTDataModel
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return SFT's parts."""
-        return {
-            "sample_strategy": "default",
-            "policy_loss_fn": "sft",
-            "kl_loss_fn": "none",
-            "entropy_loss_fn": "none",
-        }
-
-    @classmethod
-    def check_config(cls, config: Config) -> None:
-        """Refuse every mode but ``train``: there is nothing to explore."""
-        if config.mode != "train":
-            raise ConfigError(
-                f"mode is {config.mode!r}, but algorithm sft only trains on rows of a file. "
-                "Set mode: train and buffer.trainer_input.experience_buffer.path."
-            )
+__all__ = [
+    "CISPOAlgorithm",
+    "DAPOAlgorithm",
+    "GRPOAlgorithm",
+    "GRPOVerlAlgorithm",
+    "GSPOAlgorithm",
+    "GiGPOAlgorithm",
+    "JSDAlgorithm",
+    "MultiStepGRPOAlgorithm",
+    "OnPolicyDistillAlgorithm",
+    "PPOAlgorithm",
+    "RECAlgorithm",
+    "REINFORCEPlusPlusAlgorithm",
+    "RLOOAlgorithm",
+    "SAPOAlgorithm",
+    "TOPRAlgorithm",
+]
 
 
 class GRPOAlgorithm(AlgorithmType):
     """Compares the runs of a task with each other (arXiv 2402.03300)."""
-
-    schema: ClassVar[type | str] = ExperienceModel
 
     @classmethod
     def default_config(cls) -> dict[str, Any]:
@@ -57,4 +39,164 @@ class GRPOAlgorithm(AlgorithmType):
             "kl_penalty_fn": "none",
             "kl_loss_fn": "k2",
             "entropy_loss_fn": "default",
+        }
+
+
+class GRPOVerlAlgorithm(GRPOAlgorithm):
+    """Compares the runs of a task on token rewards, in the trainer: a KL penalty counts.
+
+    Trinity-RFT names the advantage function of the pipeline here, which cannot run in the trainer.
+    """
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts, the advantage that is computed in the trainer."""
+        return super().default_config() | {"advantage_fn": "grpo_verl"}
+
+
+class DAPOAlgorithm(GRPOAlgorithm):
+    """Runs GRPO in large groups and without a reference model (arXiv 2503.14476).
+
+    The rest of DAPO is set beside it: the operator ``dapo_dynamic_sampling``, which drops the tasks
+    that all runs solve or none, and ``clip_range_high`` 0.28 of the loss.
+    """
+
+    use_reference: ClassVar[bool] = False
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts without a KL term."""
+        return super().default_config() | {"repeat_times": 16, "kl_loss_fn": "none"}
+
+
+class CISPOAlgorithm(GRPOAlgorithm):
+    """Clips the weight of a token, not its gradient (arXiv 2506.13585)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with CISPO's loss."""
+        return super().default_config() | {"policy_loss_fn": "cispo"}
+
+
+class GSPOAlgorithm(GRPOAlgorithm):
+    """Clips by the ratio of a whole response (arXiv 2507.18071)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with GSPO's loss."""
+        return super().default_config() | {"policy_loss_fn": "gspo"}
+
+
+class SAPOAlgorithm(GRPOAlgorithm):
+    """Lets the gradient of a token fade where its ratio leaves 1 (arXiv 2511.20347)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with SAPO's loss."""
+        return super().default_config() | {"policy_loss_fn": "sapo"}
+
+
+class TOPRAlgorithm(GRPOAlgorithm):
+    """Tapers bad responses that the policy hardly makes any more (arXiv 2503.14286)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with plain rewards and TOPR's loss."""
+        return super().default_config() | {"advantage_fn": "reinforce", "policy_loss_fn": "topr"}
+
+
+class RECAlgorithm(GRPOAlgorithm):
+    """Takes REINFORCE off policy, clipped or not (arXiv 2509.24203)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return REC's parts."""
+        return super().default_config() | {"advantage_fn": "rec", "policy_loss_fn": "rec"}
+
+
+class RLOOAlgorithm(GRPOAlgorithm):
+    """Compares a run with the mean of the others of its task (arXiv 2402.14740)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with RLOO's advantage."""
+        return super().default_config() | {"advantage_fn": "rloo"}
+
+
+class REINFORCEPlusPlusAlgorithm(GRPOAlgorithm):
+    """Whitens returns over the batch; no group, no critic (arXiv 2501.03262)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with REINFORCE++'s advantage."""
+        return super().default_config() | {"advantage_fn": "reinforceplusplus"}
+
+
+class PPOAlgorithm(GRPOAlgorithm):
+    """Asks a critic what a token was worth (arXiv 1707.06347)."""
+
+    use_critic: ClassVar[bool] = True
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return PPO's parts."""
+        return super().default_config() | {"repeat_times": 1, "advantage_fn": "ppo"}
+
+
+class MultiStepGRPOAlgorithm(GRPOAlgorithm):
+    """Gives all steps of a run the score of its last one (arXiv 2402.03300, over runs)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with the advantage of whole runs."""
+        return super().default_config() | {"repeat_times": 8, "advantage_fn": "step_wise_grpo"}
+
+
+class GiGPOAlgorithm(GRPOAlgorithm):
+    """Compares runs, and steps that started in the same state (arXiv 2505.10978)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with GiGPO's advantage."""
+        return super().default_config() | {
+            "repeat_times": 8,
+            "advantage_fn": "gigpo",
+            "advantage_fn_args": {"omega": 1.0, "gamma": 1.0, "fnorm": "none", "epsilon": 1e-6},
+            "policy_loss_fn_args": {
+                "clip_range_low": 0.2,
+                "clip_range_high": 0.2,
+                "loss_agg_mode": "token-mean",
+            },
+        }
+
+
+class OnPolicyDistillAlgorithm(AlgorithmType):
+    """Learns from what a teacher thinks of the student's own tokens (arXiv 2306.13649)."""
+
+    use_reference: ClassVar[bool] = False
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return the parts of distillation."""
+        return {
+            "repeat_times": 8,
+            "advantage_fn": "on_policy_distill",
+            "advantage_fn_args": {"kl_coef": 1.0},
+            "sample_strategy": "default",
+            "policy_loss_fn": "ppo",
+            "kl_penalty_fn": "none",
+            "kl_loss_fn": "none",
+            "entropy_loss_fn": "none",
+        }
+
+
+class JSDAlgorithm(OnPolicyDistillAlgorithm):
+    """Brings the student nearer to a teacher, from both sides (arXiv 2306.13649)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return the parts of distillation with the Jensen-Shannon advantage."""
+        return super().default_config() | {
+            "advantage_fn": "jsd",
+            "advantage_fn_args": {"kl_coef": 1.0, "lambda_coef": 0.5},
         }

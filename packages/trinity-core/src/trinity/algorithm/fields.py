@@ -11,7 +11,9 @@ from trinity.errors import unknown_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["arguments_from", "field_names"]
+__all__ = ["arguments_from", "field_names", "required_fields", "with_whole"]
+
+_WHOLE = "whole_"  # before the name of a field: that of the batch, not of the micro-batch
 
 
 def field_names(function: object) -> list[str]:
@@ -20,6 +22,13 @@ def field_names(function: object) -> list[str]:
     ``self``, ``logprob`` (which the trainer makes) and ``**kwargs`` are none.
     """
     return [p.name for p in _parameters(function) if _canonical(p.name) != "logprob"]
+
+
+def required_fields(function: object) -> list[str]:
+    """Return those of :func:`field_names` that have no default."""
+    empty = inspect.Parameter.empty
+    needed = {p.name for p in _parameters(function) if p.default is empty}
+    return [name for name in field_names(function) if name in needed]
 
 
 def arguments_from(function: object, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,6 +54,25 @@ def arguments_from(function: object, fields: Mapping[str, Any]) -> dict[str, Any
                 f"{unknown_name('field', parameter.name, fields)}"
             )
     return arguments
+
+
+def with_whole(
+    function: object, fields: Mapping[str, Any], whole: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields of a micro-batch, and those of the whole batch that the function names.
+
+    A parameter ``whole_NAME`` gets the field NAME of the whole batch: a loss of several parts needs
+    it to count the rows and tokens of each (``normalizer`` "sum").
+
+    Args:
+        function: a component whose parameters name fields.
+        fields: of the micro-batch (Any: tensors).
+        whole: of the batch; what it lacks is left out.
+    """
+    wanted = {
+        name: name.removeprefix(_WHOLE) for name in field_names(function) if name.startswith(_WHOLE)
+    }
+    return {**fields, **{name: whole[field] for name, field in wanted.items() if field in whole}}
 
 
 def _parameters(function: object) -> list[inspect.Parameter]:

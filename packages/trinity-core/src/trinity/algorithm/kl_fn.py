@@ -33,7 +33,7 @@ class KLFn(WithDefaults, ABC):
         horizon: rows after which a full step of the coefficient is made; needed if adaptive.
 
     Raises:
-        ValueError: adaptive without a target or a horizon.
+        ValueError: adaptive without a target or a horizon above 0.
 
     See J. Schulman, "Approximating KL Divergence", http://joschu.net/blog/kl-approx.html
     """
@@ -48,6 +48,9 @@ class KLFn(WithDefaults, ABC):
     ) -> None:
         if adaptive and (target_kl is None or horizon is None):
             raise ValueError("adaptive needs target_kl and horizon")
+        for name, value in (("target_kl", target_kl), ("horizon", horizon)):
+            if adaptive and value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be above 0")
         self.adaptive = adaptive
         self.kl_coef = kl_coef
         self.target_kl = target_kl

@@ -45,4 +45,4 @@ def weight_of_part(normalizer: Normalizer, part_mask: Tensor, whole_mask: Tensor
     if normalizer == "tokens":
         return (int(part_mask.sum()) + EPSILON) / (int(whole_mask.sum()) + EPSILON)
     check_choice("normalizer", normalizer, Normalizer)
-    return len(part_mask) / len(whole_mask)  # pairs are two rows each, in both
+    return len(part_mask) / max(len(whole_mask), 1)  # pairs are two rows each, in both

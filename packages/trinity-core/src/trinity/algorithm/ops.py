@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EPSILON",
+    "MAX_LOG_RATIO",
     "LossAggMode",
     "aggregate_loss",
+    "log_ratio",
     "masked",
     "masked_mean",
     "masked_sum",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 EPSILON = 1e-8  # keeps a mean over no token 0 instead of NaN
+MAX_LOG_RATIO = 20.0  # a single wrong log-probability would overflow exp() and spoil the step
 
 LossAggMode = Literal[
     "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
@@ -49,6 +52,20 @@ def masked(values: Tensor, mask: Tensor) -> Tensor:
             f"mask {tuple(mask.shape)}"
         )
     return values.masked_fill(~mask.bool(), 0.0)
+
+
+def log_ratio(
+    logprob_BR: Tensor, other_BR: Tensor, mask_BR: Tensor, *, limit: float = MAX_LOG_RATIO
+) -> Tensor:
+    """Return ``logprob - other`` within ``[-limit, limit]``, 0 where masked, ready for ``exp``.
+
+    Args:
+        logprob_BR: natural log-probability of each token.
+        other_BR: that of another policy, or of the same one before.
+        mask_BR: which tokens count.
+        limit: beyond it the gradient is 0, not infinite; e^20 is 5e8.
+    """
+    return (masked(logprob_BR, mask_BR) - masked(other_BR, mask_BR)).clamp(-limit, limit)
 
 
 def masked_sum(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
@@ -118,18 +135,27 @@ def aggregate_loss(
     return masked_sum(values_BR, mask_BR, -1).mean() / (length + EPSILON)
 
 
-def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the sample standard deviation (ddof 1), in float64.
+def mean_and_std(values: Sequence[float], *, ddof: int = 1) -> tuple[float, float]:
+    """Return the mean and the standard deviation, in float64.
 
     Equal values have their own value as the mean and a deviation of exactly 0, so that they differ
-    from their mean by exactly 0. A single value has the deviation 0.
+    from their mean by exactly 0. A single value has the deviation 0. NaN and infinity make both
+    NaN.
+
+    Args:
+        values: one or more numbers.
+        ddof: 1 for the sample deviation, 0 for the population's.
 
     >>> mean_and_std([1.0, 3.0])
     (2.0, 1.4142135623730951)
+    >>> mean_and_std([1.0, 3.0], ddof=0)
+    (2.0, 1.0)
     >>> mean_and_std([0.7] * 12)
     (0.7, 0.0)
     """
+    if not all(map(math.isfinite, values)):
+        return math.nan, math.nan
     if max(values) == min(values):
         return values[0], 0.0
     mean = math.fsum(values) / len(values)
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - ddof))

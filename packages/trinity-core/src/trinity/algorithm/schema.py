@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["ExperienceModel", "SFTDataModel", "schema_name"]
+__all__ = ["CPTDataModel", "DPODataModel", "ExperienceModel", "SFTDataModel", "schema_name"]
 
 
 class ExperienceModel:
@@ -17,6 +17,18 @@ class SFTDataModel:
     """Rows to imitate: tokens, or the messages they are made of."""
 
     name: ClassVar[str] = "sft"
+
+
+class CPTDataModel:
+    """Rows of plain text to go on with pre-training."""
+
+    name: ClassVar[str] = "cpt"
+
+
+class DPODataModel:
+    """Pairs of a preferred and another answer to one prompt."""
+
+    name: ClassVar[str] = "dpo"
 
 
 def schema_name(schema: type | str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["LinearDecay", "PriorityFunction"]
+__all__ = ["DecayLimitRandomization", "LinearDecay", "PriorityFunction"]
 
 
 class PriorityFunction(ABC):
@@ -33,9 +33,41 @@ class LinearDecay(PriorityFunction):
         self.decay = decay
 
     def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
-        """Return the mean priority of the experiences; they are always kept."""
-        return fmean(self._priority(experience) for experience in experiences), True
+        """Return the priority of the first experience; they are always kept."""
+        return _decayed(experiences[0], self.decay), True
 
-    def _priority(self, experience: Experience) -> float:
-        version = experience.info.get("model_version", 0)
-        return float(version - self.decay * experience.info.get("use_count", 0))
+
+class DecayLimitRandomization(PriorityFunction):
+    """``model_version - decay * use_count + sigma * N(0, 1)``, for so many uses.
+
+    Args:
+        decay: how many versions one use is worth.
+        use_count_limit: experiences are kept while they were used less often; 0 or below: always.
+        sigma: the deviation of the noise, in versions; 0 or above.
+        seed: of the noise.
+    """
+
+    def __init__(
+        self,
+        decay: float = 2.0,
+        use_count_limit: int = 3,
+        sigma: float = 0.0,
+        seed: int = 42,
+    ) -> None:
+        self.decay = decay
+        self.use_count_limit = use_count_limit
+        self.sigma = sigma
+        self._random = random.Random(seed)
+
+    def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
+        """Return the priority of the first experience, and whether it may be used once more."""
+        first = experiences[0]
+        noise = self.sigma * self._random.gauss(0.0, 1.0) if self.sigma else 0.0
+        num_uses = first.info.get("use_count", 0)
+        is_kept = self.use_count_limit <= 0 or num_uses < self.use_count_limit
+        return _decayed(first, self.decay) + noise, is_kept
+
+
+def _decayed(experience: Experience, decay: float) -> float:
+    version = experience.info.get("model_version") or 0  # None: no weights of ours sampled it
+    return float(version - decay * experience.info.get("use_count", 0))

@@ -104,8 +104,6 @@ class QueueStorage:
             self._changed.notify_all()
         if not experiences:
             raise StopIteration
-        for experience in experiences:
-            experience.info["use_count"] = experience.info.get("use_count", 0) + 1
         return experiences
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
@@ -147,7 +145,7 @@ class QueueStorage:
 
     def _drop_older(self, min_model_version: int) -> None:
         kept = [
-            deque(e for e in batch if e.info.get("model_version", 0) >= min_model_version)
+            deque(e for e in batch if (e.info.get("model_version") or 0) >= min_model_version)
             for batch in self._batches
         ]
         if sum(map(len, kept)) < self._count():

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Selector", "SequentialSelector", "ShuffleSelector"]
+__all__ = [
+    "EasyToHardSelector",
+    "RandomSelector",
+    "Selector",
+    "SequentialSelector",
+    "ShuffleSelector",
+]
 
 
 class Selector(ABC):
@@ -73,3 +79,59 @@ class ShuffleSelector(Selector):
             generator = np.random.default_rng(self.seed + epoch)
             self._kept = (epoch, generator.permutation(self.num_rows).tolist())
         return self._kept[1]
+
+
+class RandomSelector(Selector):
+    """Any rows, each once in a batch: a function of the seed and of how many were taken."""
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """Return 0, 1, 2, ...; what is drawn has no epochs."""
+        return range(self.num_rows)
+
+    def get_indices(self, count: int) -> list[int]:
+        """Return so many different row numbers.
+
+        Raises:
+            ValueError: there are fewer rows.
+        """
+        if count > self.num_rows:
+            raise ValueError(
+                f"task selector random draws {count} different rows, there are {self.num_rows}. "
+                "Lower buffer.batch_size, or take shuffle."
+            )
+        generator = np.random.default_rng(self.seed + self.position)
+        self.position += count
+        drawn: list[int] = generator.choice(self.num_rows, size=count, replace=False).tolist()
+        return drawn
+
+
+class EasyToHardSelector(Selector):
+    """The rows of the highest features first, those of the first column before all.
+
+    Of equal rows, the one that stands later in the file comes first, as published.
+
+    Args:
+        num_rows: how many rows there are.
+        seed: not used; the order follows from the features.
+        features: columns of the dataset, such as pass rates: higher is easier.
+
+    Raises:
+        ValueError: there is no column.
+    """
+
+    def __init__(
+        self, num_rows: int, *, seed: int = 42, features: Mapping[str, Sequence[float]]
+    ) -> None:
+        super().__init__(num_rows, seed=seed)
+        if not features:
+            raise ValueError("task selector offline_easy2hard needs feature_keys, one or more")
+        columns = list(features.values())
+        self._order = sorted(
+            range(num_rows),
+            key=lambda row: (*(column[row] for column in columns), row),
+            reverse=True,
+        )
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """Return the rows from easy to hard."""
+        return self._order

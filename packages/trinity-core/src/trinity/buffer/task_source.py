@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trinity.buffer.taskset import Taskset
+from trinity.errors import DataError
 from trinity.extend import get_manager
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class TaskSource:
             count = min(count, self._num_tasks - self._position)
             if count <= 0:
                 raise StopIteration
-        return [self._next() for _ in range(count)]
+        return self._next(count)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epochs, and that of each selector."""
@@ -87,12 +89,18 @@ class TaskSource:
         for selector, own in zip(self._selectors, state["selectors"], strict=True):
             selector.load_state_dict(own)
 
-    def _next(self) -> Task:
-        epoch, place = divmod(self._position, len(self))
-        self._position += 1
-        number = self._mix(epoch)[place]
-        (row,) = self._selectors[number].get_indices(1)
-        return self.tasksets[number].task(row)
+    def _next(self, count: int) -> list[Task]:
+        """Return the next tasks; a selector chooses those of its set together."""
+        numbers = []
+        for position in range(self._position, self._position + count):
+            epoch, place = divmod(position, len(self))
+            numbers.append(self._mix(epoch)[place])
+        self._position += count
+        rows = {
+            number: iter(self._selectors[number].get_indices(numbers.count(number)))
+            for number in sorted(set(numbers))
+        }
+        return [self.tasksets[number].task(next(rows[number])) for number in numbers]
 
     def _mix(self, epoch: int) -> list[int]:
         """Return which taskset each task of the epoch is of."""
@@ -132,6 +140,12 @@ def training_sections(config: Config) -> list[TasksetConfig]:
 def _selector(taskset: Taskset, *, default_seed: int) -> Selector:
     chosen = taskset.config.data_selector
     cls = get_manager().load("task_selector", chosen.selector_type or "sequential")
+    options = dict(chosen.kwargs)
+    if "features" in inspect.signature(cls).parameters:
+        options["features"] = {key: taskset.column(key) for key in chosen.feature_keys}
     seed = default_seed if chosen.seed is None else chosen.seed
-    selector: Selector = cls(len(taskset), seed=seed, **chosen.kwargs)
+    try:
+        selector: Selector = cls(len(taskset), seed=seed, **options)
+    except ValueError as error:
+        raise DataError(f"{taskset.name}: {error}") from error
     return selector

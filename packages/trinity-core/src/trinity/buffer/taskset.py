@@ -76,6 +76,23 @@ class Taskset:
             origin=str(self.rows.origin(number)),
         )
 
+    def column(self, key: str) -> list[float]:
+        """Return a column of numbers, such as a pass rate of each row.
+
+        Raises:
+            DataError: a row has no number there.
+        """
+        values = []
+        for number in range(len(self)):
+            value = self.rows[number].get(key)
+            if not isinstance(value, (int, float)):
+                raise DataError(
+                    f"{self.rows.origin(number)} has no number in column {key!r}, which "
+                    f"feature_keys of the taskset {self.name} names; it has {value!r}."
+                )
+            values.append(float(value))
+        return values
+
     def tasks(self) -> list[Task]:
         """Return the tasks of all rows, in order."""
         return [self.task(number) for number in range(len(self))]

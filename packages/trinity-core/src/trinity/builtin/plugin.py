@@ -37,50 +37,142 @@ def trinity_reward_fns() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_advantage_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return the group-relative advantage."""
-    return {"grpo": "trinity.algorithm.advantage_fn.grpo:GRPOAdvantageFn"}
+    """Return advantages of groups, of token rewards, and from a teacher."""
+    functions = "trinity.algorithm.advantage_fn"
+    fair = frozenset({"zero_for_equal_rewards"})
+    teacher = frozenset({"logprobs", "teacher_logprobs"})
+    entropy = frozenset({"logprobs", "entropys"})
+    compared = {
+        "grpo": "grpo:GRPOAdvantageFn",
+        "grpo_verl": "grpo:GRPOBatchAdvantageFn",
+        "step_wise_grpo": "step_wise_grpo:StepWiseGRPOAdvantageFn",
+        "gigpo": "gigpo:GiGPOAdvantageFn",
+        "rloo": "rloo:RLOOAdvantageFn",
+        "rec": "rec:RECAdvantageFn",
+    }
+    needing = {
+        "ppo": ("token_level:PPOAdvantageFn", frozenset({"values"})),
+        "remax": ("token_level:REMAXAdvantageFn", frozenset({"reward_baselines"})),
+        "on_policy_distill": ("distillation:OnPolicyDistillAdvantageFn", teacher),
+        "jsd": ("distillation:JSDAdvantageFn", teacher),
+        "clipb": ("entropy_clip:CLIPBAdvantageFn", entropy),
+        "clipv": ("entropy_clip:CLIPVAdvantageFn", entropy | {"necs"}),
+    }
+    return {
+        **{name: ComponentSpec(f"{functions}.{t}", provides=fair) for name, t in compared.items()},
+        "reinforce": f"{functions}.reinforce:ReinforceAdvantageFn",
+        "reinforceplusplus": f"{functions}.token_level:REINFORCEPLUSPLUSAdvantageFn",
+        **{name: ComponentSpec(f"{functions}.{t}", needs=n) for name, (t, n) in needing.items()},
+    }
 
 
 @hookimpl
 def trinity_policy_loss_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return the clipped surrogate and the plain likelihood."""
+    """Return clipped and weighted policy gradients, likelihoods, and their mixtures."""
+    losses = "trinity.algorithm.policy_loss_fn"
+    gradients = {
+        "ppo": "ppo:PPOPolicyLossFn",
+        "gspo": "gspo:GSPOPolicyLossFn",
+        "cispo": "cispo:CISPOPolicyLossFn",
+        "sapo": "sapo:SAPOPolicyLossFn",
+        "topr": "topr:TOPRPolicyLossFn",
+        "rec": "rec:RECPolicyLossFn",
+        "importance_sampling": "importance_sampling:ImportanceSamplingPolicyLossFn",
+    }
+    fair, mixed = frozenset({"zero_for_zero_advantages"}), frozenset({"expert_mask"})
+    pairs = frozenset({"ref_logprob", "preference_pairs"})
     return {
-        "ppo": "trinity.algorithm.policy_loss_fn.ppo:PPOPolicyLossFn",
-        "sft": "trinity.algorithm.policy_loss_fn.sft:SFTPolicyLossFn",
+        **{name: ComponentSpec(f"{losses}.{t}", provides=fair) for name, t in gradients.items()},
+        "sft": f"{losses}.sft:SFTPolicyLossFn",
+        "sft_is": f"{losses}.sft_weighted:SFTISPolicyLossFn",
+        "sft_phi": f"{losses}.sft_weighted:SFTPhiPolicyLossFn",
+        "dpo": ComponentSpec(f"{losses}.dpo:DPOPolicyLossFn", needs=pairs),
+        "mix": ComponentSpec(f"{losses}.mix:MIXPolicyLossFn", needs=mixed),
+        "mix_chord": ComponentSpec(f"{losses}.mix_chord:MIXCHORDPolicyLossFn", needs=mixed),
     }
 
 
 @hookimpl
 def trinity_kl_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return no divergence, and k2."""
-    return {
-        "none": "trinity.algorithm.kl_fn:NoKLFn",
-        "k2": ComponentSpec("trinity.algorithm.kl_fn:K2KLFn", needs=frozenset({"ref_logprob"})),
+    """Return no divergence, and estimates from the log-probabilities of sampled tokens."""
+    needs = frozenset({"ref_logprob"})
+    estimates = {
+        "k1": "trinity.algorithm.kl_estimators:K1KLFn",
+        "k2": "trinity.algorithm.kl_fn:K2KLFn",
+        "k3": "trinity.algorithm.kl_estimators:K3KLFn",
+        "low_var_kl": "trinity.algorithm.kl_estimators:LowVarKLFn",
+        "abs": "trinity.algorithm.kl_estimators:AbsKLFn",
+        "corrected_k3": "trinity.algorithm.kl_estimators:CorrectedK3KLFn",
     }
+    specs = {name: ComponentSpec(target, needs=needs) for name, target in estimates.items()}
+    return {"none": "trinity.algorithm.kl_fn:NoKLFn"} | specs
 
 
 @hookimpl
 def trinity_entropy_loss_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return no entropy loss, and the mean entropy."""
+    """Return no entropy loss, the mean entropy, and that of the policy's own rows."""
     return {
         "none": "trinity.algorithm.entropy_loss_fn:NoEntropyLossFn",
         "default": "trinity.algorithm.entropy_loss_fn:DefaultEntropyLossFn",
+        "mix": ComponentSpec(
+            "trinity.algorithm.entropy_loss_fn:MixEntropyLossFn", needs=frozenset({"expert_mask"})
+        ),
     }
 
 
 @hookimpl
 def trinity_sample_strategies() -> Mapping[str, str | ComponentSpec]:
-    """Return the strategy that takes experiences as they come."""
-    target = "trinity.algorithm.sample_strategy.default:DefaultSampleStrategy"
-    return {"default": ComponentSpec(target, aliases=("warmup",))}
+    """Return strategies: what comes next, nothing too old, an expert's rows too."""
+    strategies = "trinity.algorithm.sample_strategy"
+    return {
+        "default": ComponentSpec(
+            f"{strategies}.default:DefaultSampleStrategy", aliases=("warmup",)
+        ),
+        "staleness_control": f"{strategies}.staleness_control:StalenessControlSampleStrategy",
+        "mix": ComponentSpec(
+            f"{strategies}.mix:MixSampleStrategy",
+            needs=frozenset({"auxiliary_buffer"}),
+            provides=frozenset({"expert_mask"}),
+        ),
+    }
 
 
 @hookimpl
 def trinity_algorithm_types() -> Mapping[str, str | ComponentSpec]:
-    """Return SFT and GRPO."""
+    """Return algorithms on what the policy sampled, and on rows to imitate."""
+    sampled, imitated = "trinity.algorithm.algorithms", "trinity.algorithm.supervised_algorithms"
+    targets = {
+        "grpo": f"{sampled}:GRPOAlgorithm",
+        "grpo_verl": f"{sampled}:GRPOVerlAlgorithm",
+        "dapo": f"{sampled}:DAPOAlgorithm",
+        "cispo": f"{sampled}:CISPOAlgorithm",
+        "gspo": f"{sampled}:GSPOAlgorithm",
+        "sapo": f"{sampled}:SAPOAlgorithm",
+        "topr": f"{sampled}:TOPRAlgorithm",
+        "rec": f"{sampled}:RECAlgorithm",
+        "rloo": f"{sampled}:RLOOAlgorithm",
+        "reinforceplusplus": f"{sampled}:REINFORCEPlusPlusAlgorithm",
+        "ppo": f"{sampled}:PPOAlgorithm",
+        "multi_step_grpo": f"{sampled}:MultiStepGRPOAlgorithm",
+        "gigpo": f"{sampled}:GiGPOAlgorithm",
+        "on_policy_distill": f"{sampled}:OnPolicyDistillAlgorithm",
+        "jsd": f"{sampled}:JSDAlgorithm",
+        "sft": f"{imitated}:SFTAlgorithm",
+        "cpt": f"{imitated}:CPTAlgorithm",
+        "dpo": f"{imitated}:DPOAlgorithm",
+        "raft": f"{imitated}:RAFTAlgorithm",
+        "mix": f"{imitated}:MIXAlgorithm",
+        "mix_chord": f"{imitated}:MIXCHORDAlgorithm",
+    }
+    needs = {  # a run without these is refused before it starts
+        "on_policy_distill": "teacher_logprobs",
+        "jsd": "teacher_logprobs",
+        "mix": "auxiliary_buffer",
+        "mix_chord": "auxiliary_buffer",
+    }
     return {
-        "sft": "trinity.algorithm.algorithms:SFTAlgorithm",
-        "grpo": "trinity.algorithm.algorithms:GRPOAlgorithm",
+        name: ComponentSpec(target, needs=frozenset({needs[name]} if name in needs else ()))
+        for name, target in targets.items()
     }
 
 
@@ -96,7 +188,8 @@ def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
 def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
     """Return the torch trainer."""
     target = "trinity.trainer.torch_trainer:TorchTrainer"
-    return {"torch": ComponentSpec(target, provides=frozenset({"ref_logprob"}))}
+    provides = frozenset({"ref_logprob", "values", "entropys"})
+    return {"torch": ComponentSpec(target, provides=provides)}
 
 
 @hookimpl
@@ -110,28 +203,48 @@ def trinity_storages() -> Mapping[str, str | ComponentSpec]:
     """Return the queue in memory and the jsonl file."""
     return {
         "queue": "trinity.buffer.queue:QueueStorage",
-        "file": "trinity.buffer.file:FileStorage",
+        "file": ComponentSpec(
+            "trinity.buffer.file:FileStorage",
+            provides=frozenset({"preference_pairs", "plain_text_rows"}),
+        ),
     }
 
 
 @hookimpl
 def trinity_priority_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return the priority that falls with age."""
-    return {"linear_decay": "trinity.buffer.priority:LinearDecay"}
+    """Return priorities that fall with age and use."""
+    return {
+        "linear_decay": "trinity.buffer.priority:LinearDecay",
+        "decay_limit_randomization": "trinity.buffer.priority:DecayLimitRandomization",
+    }
 
 
 @hookimpl
 def trinity_experience_operators() -> Mapping[str, str | ComponentSpec]:
-    """Return the filter of experiences without a finite reward."""
-    return {"invalid_reward_filter": "trinity.buffer.operators:InvalidRewardFilter"}
+    """Return filters of experiences, and what changes or counts them."""
+    return {
+        "invalid_reward_filter": "trinity.buffer.operators:InvalidRewardFilter",
+        "reward_filter": "trinity.buffer.operators:RewardFilter",
+        "reward_std_filter": "trinity.buffer.operators:RewardStdFilter",
+        "dapo_dynamic_sampling": "trinity.buffer.operators:DAPODynamicSampling",
+        "mask_response_truncated": "trinity.buffer.operators:MaskResponseTruncated",
+        "reward_shaping_mapper": "trinity.buffer.reward_shaping:RewardShapingMapper",
+        "pass_rate_calculator": "trinity.buffer.pass_rates:PassRateCalculator",
+    }
 
 
 @hookimpl
 def trinity_task_selectors() -> Mapping[str, str | ComponentSpec]:
-    """Return the order of the file, and a shuffled one."""
+    """Return the order of the file, drawn orders, and orders by difficulty."""
     return {
         "sequential": "trinity.buffer.selectors:SequentialSelector",
         "shuffle": "trinity.buffer.selectors:ShuffleSelector",
+        "random": "trinity.buffer.selectors:RandomSelector",
+        "offline_easy2hard": "trinity.buffer.selectors:EasyToHardSelector",
+        "difficulty_based": ComponentSpec(
+            "trinity.buffer.difficulty:DifficultyBasedSelector",
+            needs=frozenset({"task_feedback"}),
+        ),
     }
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["ALIASES", "ExperienceBatch", "Fields"]
+__all__ = ["ALIASES", "INFO_FIELDS", "ExperienceBatch", "Fields"]
 
 ALIASES = {
     "old_log_probs": "old_logprob",
@@ -30,6 +30,9 @@ ALIASES = {
     "group": "uid",
     "run": "rid",
 }
+
+#: fields of a batch that mixes own rows with an expert's: name, entry of info, type
+INFO_FIELDS = (("expert_mask", "is_expert", "torch.bool"), ("step", "step", "torch.int32"))
 
 
 class Fields(MutableMapping[str, Any]):
@@ -76,6 +79,8 @@ class ExperienceBatch:
     | `token_level_rewards` | `token_level_scores`, `token_level_reward`    | [B, R] float32     |
     | `advantages`, `returns` |                                             | [B, R] float32     |
     | `ref_logprob`         | `ref_log_prob`                                | [B, R] float32     |
+    | `teacher_logprobs`    |                                               | [B, R] float32     |
+    | `expert_mask`, `step` (of rows that sample_strategy mix marked) |     | [B] bool, int32    |
     | `uid` (not a tensor)  | `group`                                       | B group ids        |
     | `rid` (not a tensor)  | `run`                                         | B run ids          |
     | `step` (not a tensor) |                                               | B step numbers     |
@@ -156,34 +161,67 @@ class ExperienceBatch:
 
     def write_back(self) -> list[Experience]:
         """Copy advantages, returns and the action mask of each row into its experience."""
-        for row, experience in enumerate(self.experiences):
-            length = experience.response_length
-            for name in ("advantages", "returns", "action_mask"):
-                if name in self.batch:
-                    setattr(experience, name, self.batch[name][row, :length].clone())
+        import torch
+
+        if not self.experiences:
+            return []
+        lengths = [experience.response_length for experience in self.experiences]
+        for name in ("advantages", "returns", "action_mask"):
+            if name not in self.batch:
+                continue
+            values_BR: Tensor = self.batch[name]
+            flat = values_BR[_is_response(lengths, width=values_BR.shape[1])]
+            old = [getattr(experience, name) for experience in self.experiences]
+            if all(own is not None for own in old) and torch.equal(torch.cat(old), flat):
+                continue
+            for experience, own in zip(self.experiences, torch.split(flat, lengths), strict=True):
+                setattr(experience, name, own.clone())  # a view would be pickled with all rows
         return self.experiences
 
 
 def _padded_fields(experiences: Sequence[Experience], *, pad_token_id: int) -> dict[str, Any]:
     import torch
 
-    masks = [
-        torch.ones(exp.response_length, dtype=torch.bool)
-        if exp.action_mask is None
-        else exp.action_mask
-        for exp in experiences
-    ]
+    lengths = [exp.response_length for exp in experiences]
+    is_response_BR = _is_response(lengths, width=max(lengths))
+    responses = [exp.tokens[exp.prompt_length :] for exp in experiences]
     fields: dict[str, Any] = {
-        "responses": _pad([e.tokens[e.prompt_length :] for e in experiences], value=pad_token_id),
-        "action_mask": _pad(masks, value=0),
+        "responses": _pad(responses, is_response_BR, value=pad_token_id),
+        "action_mask": _action_mask(experiences, is_response_BR),
         "rewards": torch.tensor([exp.reward or 0.0 for exp in experiences]),
     }
     fields["token_level_rewards"] = _token_rewards(experiences, fields)
-    for source, name in (("logprobs", "old_logprob"), ("advantages",) * 2, ("returns",) * 2):
-        padded = _pad_optional([getattr(exp, source) for exp in experiences], name=source)
-        if padded is not None:
-            fields[name] = padded
-    return fields
+    for source in ("logprobs", "advantages", "returns", "teacher_logprobs"):
+        values = _all_or_none([getattr(exp, source) for exp in experiences], name=source)
+        if values is not None:
+            name = "old_logprob" if source == "logprobs" else source
+            fields[name] = _pad(values, is_response_BR)
+    return fields | _info_fields(experiences)
+
+
+def _info_fields(experiences: Sequence[Experience]) -> dict[str, Any]:
+    """Return whose each row is and which step it is for, where the sample strategy said so."""
+    import torch
+
+    if not all("is_expert" in exp.info for exp in experiences):
+        return {}
+    kinds = {"torch.bool": torch.bool, "torch.int32": torch.int32}
+    return {
+        name: torch.tensor([exp.info[entry] for exp in experiences], dtype=kinds[kind])
+        for name, entry, kind in INFO_FIELDS
+    }
+
+
+def _action_mask(experiences: Sequence[Experience], is_response_BR: Tensor) -> Tensor:
+    masks = [exp.action_mask for exp in experiences]
+    given = [mask for mask in masks if mask is not None]
+    if len(given) == len(masks):
+        return _pad(given, is_response_BR)
+    mask_BR = is_response_BR.clone()
+    for row, mask in enumerate(masks):
+        if mask is not None:
+            mask_BR[row, : len(mask)] = mask
+    return mask_BR
 
 
 def _token_rewards(experiences: Sequence[Experience], fields: dict[str, Any]) -> Tensor:
@@ -204,7 +242,7 @@ def _token_rewards(experiences: Sequence[Experience], fields: dict[str, Any]) ->
     return rewards_BR
 
 
-def _pad_optional(values: list[Tensor | None], *, name: str) -> Tensor | None:
+def _all_or_none(values: list[Tensor | None], *, name: str) -> list[Tensor] | None:
     present = [value for value in values if value is not None]
     if not present:
         return None
@@ -213,10 +251,20 @@ def _pad_optional(values: list[Tensor | None], *, name: str) -> Tensor | None:
         raise ValueError(
             f"{missing} of {len(values)} experiences have no {name}; all or none must have it"
         )
-    return _pad(present, value=0)
+    return present
 
 
-def _pad(rows: list[Tensor], *, value: int) -> Tensor:
-    from torch.nn.utils.rnn import pad_sequence
+def _is_response(lengths: Sequence[int], *, width: int) -> Tensor:
+    """Return ``[B, R]``, True where a row has a token."""
+    import torch
 
-    return pad_sequence(rows, batch_first=True, padding_value=value)
+    return torch.arange(width) < torch.tensor(lengths)[:, None]
+
+
+def _pad(rows: list[Tensor], is_response_BR: Tensor, *, value: int = 0) -> Tensor:
+    """Return ``[B, R]``, all rows copied in one call."""
+    import torch
+
+    flat = torch.cat(rows)
+    padded_BR = flat.new_full(is_response_BR.shape, value)
+    return padded_BR.masked_scatter_(is_response_BR, flat)

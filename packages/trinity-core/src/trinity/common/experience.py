@@ -63,6 +63,9 @@ class EID:
     def __str__(self) -> str:
         return self.uid
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return EID, (self.batch, self.task, self.run, self.step, self.suffix)
+
 
 @dataclass(kw_only=True)
 class Experience:
@@ -132,22 +135,12 @@ class Experience:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain Python values, as json can hold them."""
-        import torch
-
-        def plain(value: object) -> object:
-            if isinstance(value, torch.Tensor):
-                return value.tolist()
-            if isinstance(value, EID):
-                return {name: getattr(value, name) for name in EID.__slots__}
-            return value
-
-        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+        return {name: _plain(getattr(self, name)) for name in _NAMES}
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Experience:
         """Return the experience that :meth:`to_dict` wrote."""
-        known = {f.name for f in fields(cls)}
-        values = {name: value for name, value in row.items() if name in known}
+        values = {name: value for name, value in row.items() if name in _NAMES}
         if isinstance(values.get("eid"), dict):
             values["eid"] = EID(**values["eid"])
         return cls(**values)
@@ -193,3 +186,14 @@ class Experience:
                     f"{self.response_length} tokens ({total} tokens less a prompt of "
                     f"{self.prompt_length})"
                 )
+
+
+_NAMES = tuple(field.name for field in fields(Experience))
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (float, int, str, dict)):
+        return value
+    if isinstance(value, EID):
+        return {name: getattr(value, name) for name in EID.__slots__}
+    return value.tolist() if hasattr(value, "tolist") else value  # a tensor

@@ -6,10 +6,10 @@ from trinity.algorithm.advantage_fn.base import (
     ComputedOn,
     apply_advantage,
 )
-from trinity.algorithm.advantage_fn.group import (
+from trinity.algorithm.advantage_fn.grouped import (
     GroupAdvantageFn,
-    RewardGroup,
-    reward_groups,
+    GroupedRewards,
+    grouped_rewards,
     with_scores,
 )
 
@@ -18,8 +18,8 @@ __all__ = [
     "AdvantageFn",
     "ComputedOn",
     "GroupAdvantageFn",
-    "RewardGroup",
+    "GroupedRewards",
     "apply_advantage",
-    "reward_groups",
+    "grouped_rewards",
     "with_scores",
 ]

@@ -1,25 +1,30 @@
-"""Compute GRPO's advantage: the reward, normalised in its group."""
+"""Compute GRPO's advantage: the reward, normalised in its group.
+
+B rows of a batch   G groups
+"""
 
 from __future__ import annotations
 
 import copy
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trinity.algorithm.advantage_fn.base import AdvantageFn, ComputedOn
-from trinity.algorithm.advantage_fn.group import RewardGroup, reward_groups, with_scores
+from trinity.algorithm.advantage_fn.grouped import (
+    GroupedRewards,
+    grouped_rewards,
+    spread,
+    with_scores,
+)
 from trinity.algorithm.args import check_choice
-from trinity.algorithm.ops import mean_and_std
-from trinity.common.metrics import aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from torch import Tensor
 
     from trinity.common.batch import ExperienceBatch
     from trinity.common.experience import Experience
 
-__all__ = ["GRPOAdvantageFn"]
+__all__ = ["GRPOAdvantageFn", "GRPOBatchAdvantageFn"]
 
 StdCalLevel = Literal["group", "batch"]
 
@@ -27,7 +32,8 @@ StdCalLevel = Literal["group", "batch"]
 class GRPOAdvantageFn(AdvantageFn):
     """Scores a row by ``(R - mean) / (std + epsilon)`` of its group (arXiv 2402.03300).
 
-    The deviation is the sample one (ddof 1). A group of one is scored ``R / (1 + epsilon)``.
+    The deviation is the sample one (ddof 1). A group of one is scored ``R / (1 + epsilon)``. Equal
+    rewards are scored exactly 0.
 
     Args:
         epsilon: keeps the division finite.
@@ -36,12 +42,16 @@ class GRPOAdvantageFn(AdvantageFn):
         duplicate_experiences: with ``std_threshold``, fill the place of each dropped group with a
             copy of a kept one (Polaris).
         rank_penalty: lower a row's reward by up to this share, by its rank in mean log-probability
-            (arXiv 2506.02355); None: no penalty.
+            (arXiv 2506.02355); None: no penalty. The lowered reward is scored; Trinity-RFT lowers
+            it in the mean and the deviation only.
         std_cal_level: divide by the deviation of the group or of the whole batch
             (arXiv 2508.08221).
+        normalize_by_std: False: the score is ``R - mean``, as in Dr. GRPO (arXiv 2503.20783), so
+            that easy and hard tasks do not weigh more than others.
     """
 
     computed_on: ClassVar[ComputedOn] = "group"
+    needs_group: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -51,6 +61,7 @@ class GRPOAdvantageFn(AdvantageFn):
         duplicate_experiences: bool = False,
         rank_penalty: float | None = None,
         std_cal_level: StdCalLevel = "group",
+        normalize_by_std: bool = True,
     ) -> None:
         check_choice("std_cal_level", std_cal_level, StdCalLevel)
         self.epsilon = epsilon
@@ -58,69 +69,98 @@ class GRPOAdvantageFn(AdvantageFn):
         self.duplicate_experiences = duplicate_experiences
         self.rank_penalty = rank_penalty
         self.std_cal_level = std_cal_level
+        self.normalize_by_std = normalize_by_std
 
     def __call__(
         self, exps: ExperienceBatch, **kwargs: Any
     ) -> tuple[ExperienceBatch, dict[str, float]]:
-        """Return the kept rows group by group with their advantages, and the groups' statistics."""
-        groups = reward_groups(exps, computed_on=self.computed_on)
-        compared = [self._penalised(group, exps.experiences) for group in groups]
-        batch_std = self._batch_std(compared)
-        kept = [i for i, group in enumerate(groups) if self._is_kept(group)]
-        chosen = kept + self._duplicates(exps, kept=kept, dropped=len(groups) - len(kept))
-        scores = [score for i in chosen for score in self._scores(compared[i], std=batch_std)]
-        batch = exps.select([row for i in chosen for row in groups[i].rows])
+        """Return the kept rows with their advantages, and the groups' statistics.
+
+        ``computed_on = "group"`` returns the rows group by group; ``"batch"`` leaves them in order.
+        """
+        groups = grouped_rewards(exps, computed_on=self.computed_on)
+        kept_G = self._kept(groups)
+        score_B = self._scores(exps, groups)
+        metrics = group_metrics(groups)
+        rows = self._rows(groups, kept_G)
+        metrics["filtered_count"] = float(len(exps) - int(kept_G[groups.group_B].sum()))
+        copies = self._duplicates(exps, groups, kept_G)
+        if rows is None and not copies:
+            return with_scores(exps, score_B), metrics
+        chosen = (range(len(exps)) if rows is None else rows.tolist(), copies)
+        order = [row for part in chosen for row in part]
+        batch = exps.select(order)
         _copy_repeated(batch.experiences)
-        num_kept = sum(len(groups[i].rows) for i in kept)
-        return with_scores(batch, scores), self._metrics(groups, len(exps) - num_kept)
+        return with_scores(batch, score_B[order]), metrics
 
-    def _penalised(self, group: RewardGroup, experiences: Sequence[Experience]) -> RewardGroup:
-        if self.rank_penalty is None:
-            return group
-        means = [_mean_logprob(experiences[row]) for row in group.rows]
-        ranked = sorted(range(len(means)), key=means.__getitem__)
-        rank_of = {index: rank for rank, index in enumerate(ranked)}
-        lowered = [
-            reward * (1 - self.rank_penalty * rank_of[index] / len(means))
-            for index, reward in enumerate(group.rewards)
-        ]
-        return replace(group, rewards=lowered)
-
-    def _batch_std(self, groups: Sequence[RewardGroup]) -> float | None:
-        if self.std_cal_level == "group":
-            return None
-        everything = [reward for group in groups for reward in group.run_rewards]
-        return mean_and_std(everything)[1] if len(everything) > 1 else 1.0
-
-    def _is_kept(self, group: RewardGroup) -> bool:
+    def _kept(self, groups: GroupedRewards) -> Tensor:
         if self.std_threshold is None:
-            return True
-        run_rewards = group.run_rewards
-        return len(run_rewards) > 1 and mean_and_std(run_rewards)[1] > self.std_threshold
+            return groups.count_G > 0
+        return (groups.count_G > 1) & (groups.std_G > self.std_threshold)
 
-    def _duplicates(self, exps: ExperienceBatch, *, kept: list[int], dropped: int) -> list[int]:
+    def _scores(self, exps: ExperienceBatch, groups: GroupedRewards) -> Tensor:
+        if self.rank_penalty is not None:
+            lowered_B = groups.reward_B * (1 - self.rank_penalty * _relative_rank(exps, groups))
+            groups = grouped_rewards(exps, computed_on=self.computed_on, reward_B=lowered_B)
+        mean_G, std_G = mean_and_std_of_groups(groups)
+        distance_B = groups.reward_B - mean_G[groups.group_B]
+        if not self.normalize_by_std:
+            return distance_B
+        if self.std_cal_level == "batch":
+            return distance_B / (groups.batch_std + self.epsilon)
+        return distance_B / (std_G + self.epsilon)[groups.group_B]
+
+    def _rows(self, groups: GroupedRewards, kept_G: Tensor) -> Tensor | None:
+        if self.computed_on == "group":
+            return groups.rows(kept_G)
+        return None if bool(kept_G.all()) else kept_G[groups.group_B].nonzero()[:, 0]
+
+    def _duplicates(
+        self, exps: ExperienceBatch, groups: GroupedRewards, kept_G: Tensor
+    ) -> list[int]:
+        kept = kept_G.nonzero()[:, 0].tolist()
         if not self.duplicate_experiences or not kept:
             return []
         # Seeded by what the batch holds: the draw needs no state, and a resumed run repeats it.
         draw = random.Random("|".join(exps["uid"]))
-        return [draw.choice(kept) for _ in range(dropped)]
-
-    def _scores(self, group: RewardGroup, *, std: float | None) -> list[float]:
-        mean, own_std = _mean_and_std_of_runs(group)
-        divisor = (own_std if std is None else std) + self.epsilon
-        return [(reward - mean) / divisor for reward in group.rewards]
-
-    def _metrics(self, groups: Sequence[RewardGroup], filtered: int) -> dict[str, float]:
-        numbers = []
-        for group in groups:
-            mean, std = _mean_and_std_of_runs(group)
-            numbers.append({"reward_mean": mean, "reward_std": std})
-        return aggregate(numbers, prefix="group_advantages") | {"filtered_count": float(filtered)}
+        drawn = [draw.choice(kept) for _ in range(len(kept_G) - len(kept))]
+        return [
+            row for group in drawn for row in (groups.group_B == group).nonzero()[:, 0].tolist()
+        ]
 
 
-def _mean_and_std_of_runs(group: RewardGroup) -> tuple[float, float]:
-    values = group.run_rewards
-    return mean_and_std(values) if len(values) > 1 else (0.0, 1.0)
+class GRPOBatchAdvantageFn(GRPOAdvantageFn):
+    """Scores the rows of the trainer's batch by the sum of their token rewards."""
+
+    computed_on: ClassVar[ComputedOn] = "batch"
+
+
+def mean_and_std_of_groups(groups: GroupedRewards) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of each group, 0 and 1 for a group of one."""
+    single_G = groups.is_single_G
+    return groups.mean_G.masked_fill(single_G, 0.0), groups.std_G.masked_fill(single_G, 1.0)
+
+
+def group_metrics(groups: GroupedRewards) -> dict[str, float]:
+    """Return the spread of the groups' means and deviations."""
+    mean_G, std_G = mean_and_std_of_groups(groups)
+    return spread("group_advantages", reward_mean=mean_G, reward_std=std_G)
+
+
+def _relative_rank(exps: ExperienceBatch, groups: GroupedRewards) -> Tensor:
+    """Return each row's rank in its group by mean log-probability, from 0 to (n - 1) / n.
+
+    Equal log-probabilities keep their order.
+    """
+    means = [_mean_logprob(experience) for experience in exps.experiences]
+    ranks_B = groups.reward_B.new_zeros(len(means))
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups.group_B.tolist()):
+        members.setdefault(group, []).append(row)
+    for rows in members.values():
+        for rank, row in enumerate(sorted(rows, key=means.__getitem__)):
+            ranks_B[row] = rank / len(rows)
+    return ranks_B
 
 
 def _mean_logprob(experience: Experience) -> float:

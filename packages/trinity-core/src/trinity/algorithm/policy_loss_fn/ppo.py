@@ -8,15 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.args import check_choice
-from trinity.algorithm.ops import LossAggMode, aggregate_loss, masked, masked_mean, masked_sum
+from trinity.algorithm.ops import (
+    LossAggMode,
+    aggregate_loss,
+    log_ratio,
+    masked,
+    masked_mean,
+    masked_sum,
+)
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["PPOPolicyLossFn"]
-
-MAX_LOG_RATIO = 20.0  # a single wrong log-probability would overflow exp() and spoil the step
 
 
 class PPOPolicyLossFn(PolicyLossFn):
@@ -74,8 +79,7 @@ class PPOPolicyLossFn(PolicyLossFn):
         """Return the loss and ``pg_loss, ppo_kl, pg_clipfrac, pg_clipfrac_lower``."""
         mask_BR = action_mask.bool()
         old_BR = logprob.detach() if self.fallback_to_policy_gradient else old_logprob
-        log_ratio_BR = masked(logprob, mask_BR) - masked(old_BR, mask_BR)
-        log_ratio_BR = log_ratio_BR.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        log_ratio_BR = log_ratio(logprob, old_BR, mask_BR)
         advantages_BR = masked(advantages, mask_BR)
         losses_BR, metrics = self._token_losses(log_ratio_BR, advantages_BR, mask_BR)
         if self.enable_sequence_masking:
@@ -97,8 +101,8 @@ class PPOPolicyLossFn(PolicyLossFn):
         losses_BR = larger_BR.minimum(cap_BR).where(is_negative_BR, larger_BR)
         is_capped_BR = (larger_BR > cap_BR) & is_negative_BR
         metrics = {
-            "pg_clipfrac": masked_mean((clipped_BR > plain_BR).float(), mask_BR).item(),
-            "pg_clipfrac_lower": masked_mean(is_capped_BR.float(), mask_BR).item(),
+            "pg_clipfrac": masked_mean((clipped_BR > plain_BR).to(plain_BR.dtype), mask_BR).item(),
+            "pg_clipfrac_lower": masked_mean(is_capped_BR.to(plain_BR.dtype), mask_BR).item(),
             "ppo_kl": masked_mean(-log_ratio_BR.detach(), mask_BR).item(),
         }
         return losses_BR, metrics

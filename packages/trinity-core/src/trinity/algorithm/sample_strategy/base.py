@@ -9,7 +9,7 @@ from trinity.algorithm.args import WithDefaults
 from trinity.extend import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
@@ -54,6 +54,15 @@ class SampleStrategy(WithDefaults, ABC):
             StopIteration: there is nothing left.
             TimeoutError: the buffer did not fill in time.
         """
+
+    def num_read(self, train_batch_size: int) -> int:
+        """Return how many rows of a batch of this size come from the experience buffer."""
+        return train_batch_size
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Give the buffers back what was sampled last and not used."""
+        if experiences and hasattr(self.source, "put_back"):
+            self.source.put_back(experiences)
 
     def state_dict(self) -> dict[str, Any]:  # Any: each strategy's own, as json can hold it
         """Return what a resumed run needs."""

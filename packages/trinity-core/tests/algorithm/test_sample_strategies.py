@@ -1,0 +1,49 @@
+"""What a batch holds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from trinity.algorithm.sample_strategy.staleness_control import StalenessControlSampleStrategy
+from trinity.algorithm.sample_strategy.version_metrics import representative_samples
+from trinity.common.experience import Experience
+
+
+class Source:
+    def read(self, count, *, timeout_s, min_model_version=0):
+        self.oldest = min_model_version
+        return []
+
+
+@pytest.mark.parametrize(
+    ("staleness", "step", "oldest"),
+    [(0, 1, 0), (0, 10, 9), (2, 10, 7), (1.5, 10, 8), (math.inf, 10, 0)],
+)
+def test_rows_of_too_old_weights_are_not_read(staleness, step, oldest):
+    source, strategy = Source(), StalenessControlSampleStrategy(max_staleness=staleness)
+    strategy.bind({"main": source}, train_batch_size=4, read_timeout_s=1.0)
+
+    strategy.sample(step)
+
+    assert source.oldest == oldest
+
+
+def test_a_negative_staleness_is_refused():
+    with pytest.raises(ValueError, match="max_staleness is -1; it must be 0 or above"):
+        StalenessControlSampleStrategy(max_staleness=-1)
+
+
+def a_row(text, reward):
+    return Experience(tokens=[1, 2], prompt_text=text, response_text=text, reward=reward)
+
+
+def test_the_first_worst_and_the_first_best_row_are_shown():
+    rows = [a_row("a", None), a_row("b", 1.0), a_row("c", 0.0), a_row("d", 0.0), a_row("e", 1.0)]
+
+    assert [sample["prompt"] for sample in representative_samples(rows)] == ["c", "b"]
+
+
+def test_a_row_without_a_reward_is_shown_where_there_is_nothing_better():
+    assert representative_samples([a_row("a", None)]) == [{"prompt": "a", "response": "a"}]
+    assert representative_samples([]) == []
