@@ -30,14 +30,14 @@ def start():
 
 @pytest.fixture
 def ask():
-    """Return a function that makes a request; ``task`` and ``run`` go into its key."""
+    """Return a function that makes a request; the parts of its key are arguments."""
 
-    def request(prompt=(5, 6, 7), *, batch="0", task=0, run=0, **options):
-        key = RunKey(batch=batch, task=task, run=run)
+    def make(prompt=(5, 6, 7), *, batch="0", task=0, run=0, request=0, attempt=1, **options):
+        key = RunKey(batch=batch, task=task, run=run, request=request, attempt=attempt)
         options = {"max_new_tokens": 16, **options}
         return GenerationRequest(prompt_token_ids=tuple(prompt), key=key, **options)
 
-    return request
+    return make
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from trinity.engines.batching import batches
-from trinity.engines.rows import slots_after
+from trinity.engines.batch import slots_after
 
 
 @pytest.fixture
@@ -61,37 +60,6 @@ def test_each_sample_run_and_attempt_draws_its_own_numbers(tiny, start, ask, ans
     [[one, two]] = answers(engine, ask(n=2, ignore_eos=True))
     [[other_run]] = answers(engine, ask(run=1, ignore_eos=True))
     assert len({one.token_ids, two.token_ids, other_run.token_ids}) == 3
-
-
-def test_a_batch_within_bounds_is_not_cut(ask):
-    requests = [ask(task=i, n=2) for i in range(3)]
-    [rows] = batches(requests, max_rows=6, max_tokens=6 * 19, max_model_len=128)
-    assert [(row.source, row.sample) for row in rows] == [
-        (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)
-    ]  # fmt: skip
-
-
-def test_too_many_rows_are_cut_between_requests(ask):
-    requests = [ask(task=i, n=2) for i in range(3)]
-    cut = batches(requests, max_rows=5, max_tokens=1000, max_model_len=128)
-    assert [[row.source for row in rows] for rows in cut] == [[0, 0, 1, 1], [2, 2]]
-
-
-def test_too_many_tokens_are_cut(ask):
-    requests = [ask(range(5, 15), task=i) for i in range(3)]  # 10 + 16 tokens each
-    cut = batches(requests, max_rows=99, max_tokens=2 * 26, max_model_len=128)
-    assert [[row.source for row in rows] for rows in cut] == [[0, 1], [2]]
-
-
-def test_a_request_that_alone_is_too_large_is_cut(ask):
-    cut = batches([ask(n=5)], max_rows=2, max_tokens=1000, max_model_len=128)
-    assert [[row.sample for row in rows] for rows in cut] == [[0, 1], [2, 3], [4]]
-
-
-def test_an_evaluation_never_shares_a_batch_with_a_step(ask):
-    requests = [ask(batch="3"), ask(batch="3/eval")]
-    cut = batches(requests, max_rows=99, max_tokens=1000, max_model_len=128)
-    assert [[row.source for row in rows] for rows in cut] == [[0], [1]]
 
 
 def test_cut_batches_give_the_same_samples(tiny, start, ask, answers):

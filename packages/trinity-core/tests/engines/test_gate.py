@@ -5,6 +5,7 @@ import time
 from concurrent.futures import Future
 
 import pytest
+from trinity.engines.batch import Batch
 from trinity.engines.gate import Gate, Waiting
 from trinity.errors import ModelError
 
@@ -123,16 +124,13 @@ def test_a_closed_gate_hands_back_what_waited_and_refuses_more(gate, waiting):
         gate.submit(waiting(task=2))
 
 
-def test_runs_in_threads_always_make_the_same_batches(tiny, start, ask):
-    """Eight runs of two requests each, in threads: every step of them is one batch of eight."""
+def test_runs_in_threads_always_make_the_same_batches(tiny, start, ask, monkeypatch):
+    """Eight runs that ask twice, in threads: every time the eight of them join together."""
     results = []
     for _ in range(2):
-        engine = start(tiny, gate_patience_s=20.0)
         seen, replies = [], {}
-        complete = engine._decoder.complete
-        engine._decoder.complete = lambda rows, version, c=complete, s=seen: (
-            s.append([row.request.key.run for row in rows]) or c(rows, version=version)
-        )
+        engine = start(tiny, gate_patience_s=20.0)
+        watch_joins(monkeypatch, seen)
 
         def run(index, engine=engine, replies=replies):
             first = engine.submit(ask(range(5, 8 + index), run=index)).result(60)
@@ -151,3 +149,86 @@ def test_runs_in_threads_always_make_the_same_batches(tiny, start, ask):
         assert seen == [list(range(8)), list(range(8))]
         results.append(replies)
     assert results[0] == results[1]
+
+
+def watch_joins(monkeypatch, seen):
+    """Append the runs that join together to the list."""
+    join = Batch.join
+
+    def watched(batch, rows):
+        seen.append([row.request.key.run for row in rows])
+        return join(batch, rows)
+
+    monkeypatch.undo()
+    monkeypatch.setattr(Batch, "join", watched)
+
+
+def test_a_first_request_waits_while_first_requests_are_answered(gate, waiting):
+    gate.run_began()
+    one = waiting(task=1)
+    gate.submit(one)
+    assert gate.take().requests == [one]
+    gate.run_began()
+    two = waiting(task=2)
+    gate.submit(two)
+    assert gate.take_joining() == []
+    gate.answered([one.request.key])
+    gate.run_ended()
+    assert gate.take_joining() == [two]
+
+
+def test_a_later_request_and_a_retry_join_at_once(gate, waiting):
+    for _ in range(3):
+        gate.run_began()
+    one = waiting(task=1)
+    gate.submit(one)
+    second, retry = waiting(task=2, request=1), waiting(task=3, attempt=2)
+    gate.submit(retry)
+    gate.submit(second)
+    assert gate.take_joining() == [one, second, retry]  # of the active runs, none is missing
+
+
+def test_a_later_request_does_not_open_the_gate_for_others(gate, waiting):
+    for _ in range(3):
+        gate.run_began()
+    gate.submit(waiting(task=1))
+    later = waiting(task=2, request=1)
+    gate.submit(later)
+    assert gate.take_joining() == [later]
+    gate.answered([later.request.key])
+    assert gate.take_joining() == []
+
+
+def test_an_evaluation_never_joins_together_with_a_step(gate, waiting):
+    for _ in range(2):
+        gate.run_began()
+    step, evaluation = waiting(batch="3"), waiting(batch="3/eval")
+    gate.submit(evaluation)
+    gate.submit(step)
+    assert gate.take().requests == [step]
+    assert gate.take_joining() == []
+    gate.answered([step.request.key])
+    assert gate.take().requests == [evaluation]
+
+
+def test_while_a_job_waits_nothing_joins(gate, waiting):
+    gate.submit(waiting(task=1))
+    gate.post(lambda: None)
+    assert gate.has_jobs
+    assert gate.take_joining() == []
+    gate.take()
+    assert len(gate.take_joining()) == 1
+
+
+def test_a_cancelled_request_is_forgotten(gate, waiting):
+    gate.run_began()
+    gate.run_began()
+    given_up, kept = waiting(task=1), waiting(task=2)
+    gate.submit(given_up)
+    given_up.future.cancel()
+    gate.cancelled()
+    gate.run_ended()
+    gate.submit(kept)
+    assert gate.take().requests == [kept]
+    assert gate.take_cancelled()
+    assert not gate.take_cancelled()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from trinity.common.ports import GenerationRequest, RunKey, WeightVersion
-from trinity.engines.randomness import sample_uniforms
+from trinity.engines.randomness import sample_uniforms, uniforms_of
 from trinity.engines.sampling import Sampler, search
 
 PROBS = [0.1, 0.5, 0.4]
@@ -14,10 +14,11 @@ PROBS = [0.1, 0.5, 0.4]
 
 def choose(uniform, *, probs=PROBS, step=0, prompt=(0,), **settings):
     request = GenerationRequest(prompt_token_ids=prompt, **settings)
-    uniforms = torch.full((1, step + 1), uniform)
     eos = torch.tensor([False, True, False])
-    sampler = Sampler([request], uniforms_RT=uniforms, eos_V=eos)
-    tokens, logprobs = sampler.choose(torch.tensor([probs]).log(), step=step)
+    sampler = Sampler([(request, ())], eos_V=eos)
+    tokens, logprobs = sampler.choose(
+        torch.tensor([probs]).log(), uniforms_B=torch.tensor([uniform]), lengths=[step]
+    )
     return tokens.item(), logprobs.item()
 
 
@@ -86,11 +87,37 @@ def test_rows_of_one_batch_have_their_own_settings():
         GenerationRequest(prompt_token_ids=(0,), temperature=0.5),
     ]
     eos = torch.tensor([False, False, False])
-    sampler = Sampler(requests, uniforms_RT=torch.full((4, 2), 0.03), eos_V=eos)
+    sampler = Sampler([(request, ()) for request in requests], eos_V=eos)
     logits = torch.tensor([PROBS]).log().expand(4, -1)
-    assert sampler.choose(logits, step=0)[0].tolist() == [0, 1, 1, 1]
-    sampler.keep(torch.tensor([3, 0]))
-    assert sampler.choose(logits[:2], step=1)[0].tolist() == [1, 0]
+    tokens, _ = sampler.choose(logits, uniforms_B=torch.full((4,), 0.03), lengths=[0] * 4)
+    assert tokens.tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_k": 2}, {"temperature": 0.5}])
+def test_settings_of_one_row_hold_for_all(settings):
+    request = GenerationRequest(prompt_token_ids=(0,), **settings)
+    eos = torch.tensor([False, False, False])
+    logits = torch.tensor([PROBS, [0.5, 0.1, 0.4]]).log()
+    uniforms = torch.tensor([0.3, 0.7])
+    each = Sampler([(request, ())] * 2, eos_V=eos)
+    common = Sampler([(request, ())], eos_V=eos)
+    expected, logprobs = each.choose(logits, uniforms_B=uniforms, lengths=[0, 0])
+    tokens, same = common.choose(logits, uniforms_B=uniforms, lengths=[0, 0])
+    assert tokens.tolist() == expected.tolist()
+    assert same.tolist() == logprobs.tolist()
+
+
+def test_search_in_blocks_follows_the_weights_too():
+    # 12 columns are 3 blocks of 4 (or 4 of 3); only columns 1, 6 and 11 have weight
+    weights = torch.zeros(12)
+    weights[[1, 6, 11]] = torch.tensor([1.0, 2.0, 1.0])
+    uniforms = torch.tensor([0.0, 0.24, 0.26, 0.74, 0.76, 1 - 2.0**-23])
+    chosen = search(weights.expand(6, -1), uniforms)
+    assert chosen.tolist() == [1, 1, 6, 6, 11, 11]
+
+
+def test_what_is_nan_gives_the_last_token():
+    assert search(torch.full((1, 12), torch.nan), torch.tensor([0.5])).tolist() == [11]
 
 
 def test_uniforms_depend_on_every_part_of_the_key_and_on_nothing_else():
@@ -110,3 +137,12 @@ def test_uniforms_are_uniform():
     numbers = sample_uniforms(RunKey(), sample=0, seed=0, version=WeightVersion(0), count=100_000)
     assert 0 <= numbers.min() < numbers.max() < 1
     assert np.histogram(numbers, bins=4, range=(0, 1))[0] == pytest.approx([25_000] * 4, rel=0.03)
+
+
+def test_many_samples_at_once_draw_what_each_draws_alone():
+    samples = [(RunKey(batch="7", task=i), i % 3) for i in range(20)]
+    counts = [1 + (5 * i) % 11 for i in range(20)]
+    rows = uniforms_of(samples, seed=3, version=WeightVersion(2), counts=counts)
+    for (key, sample), count, row in zip(samples, counts, rows, strict=True):
+        alone = sample_uniforms(key, sample=sample, seed=3, version=WeightVersion(2), count=count)
+        assert row == alone.tolist()

@@ -49,6 +49,17 @@ def test_the_end_token_of_the_config_holds_without_a_generation_config(
     assert {c.token_ids[-1] for c in completions if c.finish_reason == "stop"} == {END}
 
 
+def test_the_end_token_of_the_tokenizer_holds_without_any_in_the_configs(
+    tmp_path, start, ask, answers
+):
+    path = make_tiny_model(tmp_path)
+    (path / "generation_config.json").unlink()
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"eos_token_id": None}))
+    [completions] = answers(start(path), ask(n=64, max_new_tokens=60))
+    assert {c.token_ids[-1] for c in completions if c.finish_reason == "stop"} == {END}
+
+
 @pytest.mark.parametrize("new", [1, 2])
 def test_a_reply_may_be_as_short_as_one_token(new, tiny, start, ask, answers):
     [[completion]] = answers(start(tiny), ask(max_new_tokens=new, ignore_eos=True))

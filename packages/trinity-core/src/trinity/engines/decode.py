@@ -1,119 +1,96 @@
-"""Continue a batch of prompts until each row has ended.
+"""The forwards of a model: prompts at once, then one token of every row.
 
-    unique prompts --prefill once each--> cache of all rows --+
-                                                              v
-    tokens <-- Sampler <-- logits <------------- model: one column a step
-       |                                                      ^
-       +--> a row that ended leaves: its slot is refilled ----+
-
-B slots in use   R rows of the batch   T steps   W columns of the prompts   V vocabulary
+B slots in use   W columns of the prompts   V vocabulary
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import TYPE_CHECKING
 
 import torch
 from transformers import DynamicCache
 
-from trinity.engines.rows import Batch, Row, additive_mask
+from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from trinity.common.ports import Completion, WeightVersion
     from trinity.engines.slot_cache import SlotCache
 
-__all__ = ["Decoder"]
+__all__ = ["Forwards", "prefill_groups"]
 
 _PREFILL_TOKENS = 16_384  # of one forward, padding included
 
 
-class Decoder:
+class Forwards:
     """Runs one model; owned by one thread.
 
     Args:
         module: any decoder of transformers that keeps keys and values.
-        eos_token_ids: tokens that end a reply.
-        seed: of all samples.
         max_model_len: the longest context there will be.
-        checkpoint: called before each step; raises to give the batch up.
+
+    Raises:
+        ModelError: the model keeps something else.
     """
 
-    def __init__(
-        self,
-        module: PreTrainedModel,
-        *,
-        eos_token_ids: Sequence[int],
-        seed: int,
-        max_model_len: int,
-        checkpoint: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, module: PreTrainedModel, *, max_model_len: int) -> None:
+        _check_kind(module)
         self._module = module
-        self._seed = seed
-        self._checkpoint = checkpoint
         self._keeps_logits = "logits_to_keep" in inspect.signature(module.forward).parameters
-        self._has_windows = _has_windows(module, max_model_len)
-        vocab = module.get_output_embeddings().weight.shape[0]
-        self._eos_V = torch.zeros(vocab, dtype=torch.bool, device=module.device)
-        self._eos_V[[token for token in eos_token_ids if token < vocab]] = True
+        self.makes_masks = _makes_masks(module, max_model_len)
+        self.vocab = module.get_output_embeddings().weight.shape[0]
+        self.device = module.device
 
-    @property
-    def vocab(self) -> int:
-        """Return how many tokens the model knows."""
-        return len(self._eos_V)
-
-    def complete(self, rows: Sequence[Row], *, version: WeightVersion) -> list[Completion]:
-        """Return the completion of each row."""
-        batch = Batch(
-            rows,
-            seed=self._seed,
-            version=version,
-            eos_V=self._eos_V,
-            has_windows=self._has_windows,
+    def prefill(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, DynamicCache]:
+        """Return the logits after each prompt, ``[B, V]``, and their keys and values."""
+        width = max(len(prompt) for prompt in prompts)
+        ids, starts = (tensor.to(self.device) for tensor in _left_padded(prompts, width))
+        cache = DynamicCache()
+        logits_BV = self._forward(
+            ids,
+            positions=(torch.arange(width, device=ids.device) - starts[:, None]).clamp_(min=0),
+            mask=self._prefill_mask(starts, width),
+            cache=cache,
         )
-        logits_BV = self._prefill(batch)
-        for step in range(batch.steps):
-            self._checkpoint()
-            tokens_B, logprobs_B = batch.sampler.choose(logits_BV, step=step)
-            tokens_B = batch.record(tokens_B, logprobs_B, step=step)
-            if len(tokens_B) == 0:
-                break
-            logits_BV = self._next_logits(batch, tokens_B)
-        return batch.completions()
+        return logits_BV, cache
 
-    def _prefill(self, batch: Batch) -> Tensor:
-        """Fill the cache, each different prompt once; return the rows' first logits."""
-        logits_BV = self._eos_V.new_empty(len(batch.rows), self.vocab, dtype=torch.float32)
-        for prompts in _prefill_groups(batch.prompts):
-            width = max(len(batch.prompts[index]) for index in prompts)
-            ids, starts = _left_padded([batch.prompts[i] for i in prompts], width)
-            ids, starts = ids.to(self._eos_V.device), starts.to(self._eos_V.device)
-            cache = DynamicCache()
-            first_logits = self._forward(
-                ids,
-                positions=(torch.arange(width, device=ids.device) - starts[:, None]).clamp_(min=0),
-                mask=self._prefill_mask(starts, width),
-                cache=cache,
-            )
-            slots, sources = batch.slots_of(prompts)
-            batch.cache.fill(slots, sources, cache)
-            logits_BV[slots] = first_logits[sources]
-        return logits_BV
+    def following(
+        self, tokens_B: Tensor, *, starts_B: Tensor, hidden_BC: Tensor | None, cache: SlotCache
+    ) -> Tensor:
+        """Return the logits after one more token of each row, ``[B, V]``.
 
-    def _next_logits(self, batch: Batch, tokens_B: Tensor) -> Tensor:
+        Args:
+            tokens_B: the tokens.
+            starts_B: the column of the cache that each row begins at.
+            hidden_BC: as :meth:`mask` makes it, for the columns of the cache; None: all is seen.
+            cache: of the rows; it goes on by a column.
+        """
+        mask = None
+        if hidden_BC is not None:
+            mask = hidden_BC[:, cache.first : cache.column + 1]
+            mask = mask if self.makes_masks else mask[:, None, None, :]
         logits_BV = self._forward(
             tokens_B[:, None],
-            positions=batch.positions_B[:, None],
-            mask=batch.mask(self._module.dtype),
-            cache=batch.cache,
+            positions=(cache.column - starts_B)[:, None],
+            mask=mask,
+            cache=cache,
         )
-        batch.advance()
+        cache.advance()
         return logits_BV
+
+    def mask(self, starts_B: Tensor, columns: int) -> Tensor:
+        """Return which columns each row sees, ``[B, columns]``.
+
+        A model that makes its own masks is told which columns hold tokens; any other one gets the
+        finished mask, made once for all its layers and for the steps to come.
+        """
+        is_hidden = torch.arange(columns, device=starts_B.device) < starts_B[:, None]
+        return (~is_hidden).long() if self.makes_masks else self._additive(is_hidden)
 
     def _forward(
         self,
@@ -139,32 +116,47 @@ class Decoder:
             return None  # the model's own causal mask
         columns = torch.arange(width, device=starts.device)
         is_token = columns >= starts[:, None]
-        if self._has_windows:
+        if self.makes_masks:
             return is_token.long()
         sees = (columns[:, None] >= columns) & is_token[:, None, None, :]
-        return additive_mask(~sees, self._module.dtype)
+        return self._additive(~sees)
+
+    def _additive(self, is_hidden: Tensor) -> Tensor:
+        """Return 0 where a column is seen and the least number where it is hidden."""
+        zeros = torch.zeros(is_hidden.shape, dtype=self._module.dtype, device=is_hidden.device)
+        return zeros.masked_fill_(is_hidden, torch.finfo(zeros.dtype).min)
 
 
-def _prefill_groups(prompts: Sequence[tuple[int, ...]]) -> list[list[int]]:
+def prefill_groups(prompts: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
     """Return the prompts in groups of similar length, each within the tokens of one forward."""
-    groups: list[list[int]] = []
-    for index in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])):
-        width = len(prompts[groups[-1][0]]) if groups else 0
+    groups: list[list[tuple[int, ...]]] = []
+    for prompt in sorted(prompts, key=lambda prompt: -len(prompt)):
+        width = len(groups[-1][0]) if groups else 0
         if not groups or width * (len(groups[-1]) + 1) > _PREFILL_TOKENS:
             groups.append([])
-        groups[-1].append(index)
+        groups[-1].append(prompt)
     return groups
 
 
 def _left_padded(prompts: Sequence[tuple[int, ...]], width: int) -> tuple[Tensor, Tensor]:
-    ids = torch.zeros(len(prompts), width, dtype=torch.int64)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-    return ids, torch.tensor([width - len(prompt) for prompt in prompts])
+    starts = [width - len(prompt) for prompt in prompts]
+    padded = [[0] * start + list(prompt) for start, prompt in zip(starts, prompts, strict=True)]
+    return torch.tensor(padded), torch.tensor(starts)
 
 
-def _has_windows(module: PreTrainedModel, max_model_len: int) -> bool:
-    """Return whether a layer can see less than its context: the model then makes its own masks."""
+def _check_kind(module: PreTrainedModel) -> None:
+    if getattr(module, "_is_stateful", False):
+        raise ModelError(
+            f"{type(module).__name__} keeps a recurrent state, and this engine goes on from keys "
+            f"and values only. Use a model whose layers are all attention, or another "
+            f"explorer.rollout_model.engine_type."
+        )
+
+
+def _makes_masks(module: PreTrainedModel, max_model_len: int) -> bool:
+    """Return whether the model has to: a layer sees less than its context, or counts its tokens."""
+    if hasattr(sys.modules.get(type(module).__module__), "build_alibi_tensor"):
+        return True
     config = module.config.get_text_config(decoder=True)
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if not kinds <= {"full_attention", "sliding_attention"}:

@@ -1,11 +1,13 @@
-"""Decides when the waiting requests become a batch.
+"""Decides when the waiting requests may join the batch.
 
     run_began() -> away --submit()--> waiting --take()--> being answered --answered()--> away
                     |                                                                     |
                     +--- longer than patience_s: slow, not waited for       run_ended() <-+
 
-While every active run that is not slow waits here, nothing more can come: the batch starts, and its
-shape is a function of the step alone. Without active runs a batch starts with what is there.
+The first request of a run waits until every active run that is not slow waits here and none of the
+first requests handed out before is being answered: nothing more can come, so what joins together is
+a function of the step. A later request of a run, a retry, and what comes without active runs may
+join at once.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from trinity.engines.roll_call import RollCall, is_first
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
@@ -25,11 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Gate", "Waiting", "Work"]
 
-_RunId = tuple[str, int, int] | int  # an int: a run that began and has not asked yet
-_LINGER_S = 0.002  # without active runs: requests that are sent in one go become one batch
+_LINGER_S = 0.002  # an idle engine waits so long for what is sent in one go
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Waiting:
     """A request with the future that its caller holds."""
 
@@ -39,7 +42,7 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What the engine's thread does next: the jobs, then the requests in order of their keys."""
+    """What the engine's thread does next: the jobs, or the requests in order of their keys."""
 
     jobs: list[Callable[[], None]] = field(default_factory=list)
     requests: list[Waiting] = field(default_factory=list)
@@ -53,14 +56,14 @@ class Gate:
     """
 
     def __init__(self, *, patience_s: float = 1.0) -> None:
-        self._patience_s = patience_s
         self._changed = threading.Condition()
-        self._waiting: list[Waiting] = []
+        self._runs = RollCall(patience_s=patience_s)
+        self._first: list[Waiting] = []  # first requests: until the gate opens
+        self._opened: list[Waiting] = []  # first requests that it opened for, in order
+        self._free: list[Waiting] = []  # may join at once
         self._jobs: list[Callable[[], None]] = []
-        self._active = 0
-        self._begun = 0
-        self._away: dict[_RunId, float] = {}  # since when
         self._last_arrival = 0.0
+        self._has_cancelled = False
         self._is_closed = False
 
     def submit(self, waiting: Waiting) -> None:
@@ -69,15 +72,18 @@ class Gate:
         Raises:
             ModelError: the gate is closed.
         """
+        key, now = waiting.request.key, time.monotonic()
         with self._changed:
             self._check_open()
-            self._come_back(_run_of(waiting.request.key))
-            self._waiting.append(waiting)
-            self._last_arrival = time.monotonic()
-            self._changed.notify_all()
+            is_free = not (is_first(key) and self._runs.num_active)
+            (self._free if is_free else self._first).append(waiting)
+            self._runs.came(key)
+            self._last_arrival = now
+            if len(self._free) + len(self._first) == 1 or self._runs.is_complete:
+                self._changed.notify_all()
 
     def post(self, job: Callable[[], None]) -> None:
-        """Queue something to be done before the next batch.
+        """Queue something to be done once no request is being answered; none joins before it.
 
         Raises:
             ModelError: the gate is closed.
@@ -90,41 +96,69 @@ class Gate:
     def run_began(self) -> None:
         """Count one more run, away until its first request."""
         with self._changed:
-            self._active += 1
-            self._begun += 1
-            self._away[self._begun] = time.monotonic()
+            self._runs.began(now=time.monotonic())
 
     def run_ended(self) -> None:
         """Count one run less."""
         with self._changed:
-            self._active = max(0, self._active - 1)
-            self._forget_surplus()
-            self._changed.notify_all()
+            self._runs.ended()
+            if self._first or self._opened:
+                self._changed.notify_all()
 
     def answered(self, keys: Iterable[RunKey]) -> None:
         """Note that these requests have their answer: their runs are away from now on."""
         with self._changed:
-            still_waiting = self._waiting_runs()
-            for run in sorted({_run_of(key) for key in keys} - still_waiting):
-                self._away[run] = time.monotonic()
-            self._forget_surplus()
+            self._runs.left(keys, now=time.monotonic())
+
+    def cancelled(self) -> None:
+        """Forget the waiting requests whose futures were cancelled."""
+        with self._changed:
+            gone = [w for w in (*self._first, *self._opened, *self._free) if w.future.done()]
+            for queue in (self._first, self._opened, self._free):
+                queue[:] = [w for w in queue if w not in gone]
+            self._runs.left((w.request.key for w in gone), now=time.monotonic())
+            self._has_cancelled = True
             self._changed.notify_all()
 
+    def take_cancelled(self) -> bool:
+        """Return whether :meth:`cancelled` was called since this was last asked."""
+        if not self._has_cancelled:
+            return False
+        self._has_cancelled = False
+        return True
+
     def take(self) -> Work | None:
-        """Return what to do next, waiting until there is something; None: the gate is closed."""
+        """Return what to do next, waiting until there is something; None: the gate is closed.
+
+        For an engine that answers nothing at the moment.
+        """
         with self._changed:
             while not self._is_closed:
                 delay = 0.0 if self._jobs else self._delay(time.monotonic())
                 if delay == 0.0:
-                    return self._handed_out()
+                    jobs, self._jobs = self._jobs, []
+                    return Work(jobs=jobs) if jobs else Work(requests=self._handed_out())
                 self._changed.wait(delay)
             return None
+
+    def take_joining(self) -> list[Waiting]:
+        """Return the requests that may join what is being answered, without waiting for any."""
+        if self._jobs or not (self._free or self._first or self._opened):
+            return []
+        with self._changed:
+            return self._handed_out()
+
+    @property
+    def has_jobs(self) -> bool:
+        """Return whether a job waits for the batch to end."""
+        return bool(self._jobs)
 
     def close(self) -> list[Waiting]:
         """Refuse what comes, and return what was waiting."""
         with self._changed:
             self._is_closed = True
-            left, self._waiting = self._waiting, []
+            left = [*self._opened, *self._first, *self._free]
+            self._opened, self._first, self._free = [], [], []
             jobs, self._jobs = self._jobs, []
             self._changed.notify_all()
         for job in jobs:
@@ -137,42 +171,34 @@ class Gate:
         return self._is_closed
 
     def _delay(self, now: float) -> float | None:
-        """Return in how many seconds the batch may start; None: not before something changes."""
-        if not self._waiting:
-            return None
-        if self._active == 0:
-            return max(0.0, self._last_arrival + _LINGER_S - now)
-        if self._active <= len(self._waiting_runs()) or not self._away:
+        """Return in how many seconds something may join; None: not before something changes."""
+        if self._opened and not self._runs.num_answering:
             return 0.0
-        return max(0.0, max(self._away.values()) + self._patience_s - now)
+        first = self._runs.delay(now) if self._first and not self._opened else None
+        free = max(0.0, self._last_arrival + _LINGER_S - now) if self._free else None
+        return min((delay for delay in (first, free) if delay is not None), default=None)
 
-    def _handed_out(self) -> Work:
-        if self._jobs:
-            jobs, self._jobs = self._jobs, []
-            return Work(jobs=jobs)
-        requests, self._waiting = self._waiting, []
-        return Work(requests=sorted(requests, key=lambda waiting: waiting.request.key))
+    def _handed_out(self) -> list[Waiting]:
+        if self._first and not self._opened and self._runs.delay(time.monotonic()) == 0.0:
+            self._opened = sorted(self._first, key=_key)
+            self._first = []
+        free, self._free = self._free, []
+        first = [] if self._runs.num_answering else self._next_of_one_batch()
+        self._runs.handed_out(first=[w.request.key for w in first])
+        return sorted([*free, *first], key=_key)
 
-    def _come_back(self, run: _RunId) -> None:
-        if self._away.pop(run, None) is not None or run in self._waiting_runs():
-            return
-        unnamed = next((name for name in self._away if isinstance(name, int)), None)
-        if unnamed is not None:
-            del self._away[unnamed]
-
-    def _forget_surplus(self) -> None:
-        """Keep as many away runs as can be: which one of them ended, nobody says."""
-        surplus = len(self._away) - max(0, self._active - len(self._waiting_runs()))
-        for run in sorted(self._away, key=self._away.__getitem__, reverse=True)[: max(0, surplus)]:
-            del self._away[run]
-
-    def _waiting_runs(self) -> set[_RunId]:
-        return {_run_of(w.request.key) for w in self._waiting if not w.future.cancelled()}
+    def _next_of_one_batch(self) -> list[Waiting]:
+        """Return the opened requests of one step or evaluation; others wait for them to end."""
+        for _, group in groupby(self._opened, key=lambda waiting: waiting.request.key.batch):
+            first = list(group)
+            self._opened = self._opened[len(first) :]
+            return first
+        return []
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise ModelError("the rollout engine is closed; build a new one to go on generating.")
 
 
-def _run_of(key: RunKey) -> tuple[str, int, int]:
-    return (key.batch, key.task, key.run)
+def _key(waiting: Waiting) -> RunKey:
+    return waiting.request.key

@@ -10,9 +10,10 @@ from trinity.common.models.pretrained import load_pretrained, no_progress_bars
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel
 
-__all__ = ["eos_token_ids", "load_model", "pick_device"]
+__all__ = ["end_tokens", "load_model", "pick_device"]
 
 _DTYPES = {
     "auto": "auto",
@@ -52,13 +53,29 @@ def load_model(
     return module.to(device).eval().requires_grad_(requires_grad=False)
 
 
-def eos_token_ids(module: PreTrainedModel) -> list[int]:
-    """Return every token that ends a reply, as the model's generation config names them."""
+def end_tokens(module: PreTrainedModel, model_path: str) -> Tensor:
+    """Return which tokens end a reply, ``[V]``.
+
+    As the generation config names them, else the model's config, else the tokenizer.
+    """
+    vocab = module.get_output_embeddings().weight.shape[0]
+    is_end_V = torch.zeros(vocab, dtype=torch.bool, device=module.device)
+    is_end_V[[token for token in _end_ids(module, model_path) if token < vocab]] = True
+    return is_end_V
+
+
+def _end_ids(module: PreTrainedModel, model_path: str) -> list[int]:
     for config in (module.generation_config, module.config):
         ids = getattr(config, "eos_token_id", None)
         if ids is not None:
             return [ids] if isinstance(ids, int) else list(ids)
-    return []
+    from transformers import AutoTokenizer
+
+    try:
+        token = load_pretrained(AutoTokenizer.from_pretrained, model_path).eos_token_id
+    except ModelError:  # a folder without a tokenizer: replies end by their length
+        return []
+    return [] if token is None else [token]
 
 
 def pick_device(device: str | None) -> torch.device:

@@ -1,6 +1,6 @@
 """Choose the next token of every row.
 
-    B rows of a batch   V vocabulary   R all rows that the batch began with   T steps
+    B rows of the batch   V vocabulary   N blocks of W columns
 
 What the settings of a request change (penalty, minimum length, top-k, top-p) changes what is
 sampled, never the log-probability that is reported: that one is of the model's own distribution.
@@ -8,6 +8,7 @@ sampled, never the log-probability that is reported: that one is of the model's 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,46 +22,54 @@ if TYPE_CHECKING:
 
 __all__ = ["Sampler", "search"]
 
+_JUST_BELOW_1 = 1 - 2.0**-23  # in float32, x * this < x
+
 
 class Sampler:
-    """Holds the settings of the rows that are still being continued, one entry a slot.
+    """Holds the settings of the rows that are being continued.
 
     Args:
-        requests: the request of each row.
-        uniforms_RT: a number in [0, 1) for each row and step.
+        rows: each row's request, and the tokens that it has by now; a single row whose settings
+            hold for a batch of any size.
         eos_V: which tokens end a reply.
     """
 
     def __init__(
-        self, requests: Sequence[GenerationRequest], *, uniforms_RT: Tensor, eos_V: Tensor
+        self, rows: Sequence[tuple[GenerationRequest, Sequence[int]]], *, eos_V: Tensor
     ) -> None:
         device = eos_V.device
-        self._uniforms_RT = uniforms_RT
+        requests = [request for request, _ in rows]
         self._eos_V = eos_V
-        self._row_B = torch.arange(len(requests), device=device)
         heat = [r.temperature or 1.0 for r in requests]
         self._heat_B = _column(heat, device) if set(heat) != {1.0} else None
-        self._greedy_B = _column([r.temperature == 0 for r in requests], device)
+        greedy = [r.temperature == 0 for r in requests]
+        self._greedy_B = _column(greedy, device)
+        self._has_greedy, self._all_greedy = any(greedy), all(greedy)
         self._top_k_B = _column([r.top_k if r.top_k > 0 else len(eos_V) for r in requests], device)
         self._top_p_B = _column([r.top_p for r in requests], device)
+        is_cut = [_is_cut(r, len(eos_V)) for r in requests]
+        self._cut_B = _column(is_cut, device) if any(is_cut) else None
         self._min_new_B = _column([r.min_new_tokens for r in requests], device)
-        self._penalty_B = _column([float(r.repetition_penalty) for r in requests], device)
-        self._seen_BV = _seen(requests, eos_V) if bool((self._penalty_B != 1.0).any()) else None
         self._shortest = max((r.min_new_tokens for r in requests), default=0)
-        self._note_filters()
+        self._penalty_B = _column([float(r.repetition_penalty) for r in requests], device)
+        is_penalised = any(r.repetition_penalty != 1.0 for r in requests)
+        self._seen_BV = _seen(rows, eos_V) if is_penalised else None
 
     @torch.no_grad()
-    def choose(self, logits_BV: Tensor, *, step: int) -> tuple[Tensor, Tensor]:
+    def choose(
+        self, logits_BV: Tensor, *, uniforms_B: Tensor, lengths: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
         """Return the next token of each row and its log-probability, both ``[B]``.
 
         Args:
             logits_BV: float32.
-            step: how many tokens each row has been continued by.
+            uniforms_B: a number in [0, 1) for each row.
+            lengths: how many tokens each row has been continued by.
         """
-        scores_BV = self._adjusted(logits_BV, step)
+        scores_BV = self._adjusted(logits_BV, lengths)
         is_plain = scores_BV is logits_BV
         probs_BV = torch.softmax(self._heated(scores_BV), dim=-1)
-        tokens_B = self._sampled(scores_BV, probs_BV, step)
+        tokens_B = self._sampled(scores_BV, probs_BV, uniforms_B)
         if is_plain:  # the chosen one's probability is above 0: its logarithm is exact enough
             logprobs_B = probs_BV.gather(1, tokens_B[:, None]).log_().squeeze(1)
         else:
@@ -70,52 +79,32 @@ class Sampler:
             self._seen_BV.scatter_(1, tokens_B[:, None], value=True)
         return tokens_B, logprobs_B
 
-    def keep(self, order_B: Tensor) -> None:
-        """Go on with the slots of ``order_B`` only, in that order."""
-        self._row_B = self._row_B[order_B]
-        self._heat_B = None if self._heat_B is None else self._heat_B[order_B]
-        self._greedy_B = self._greedy_B[order_B]
-        self._top_k_B = self._top_k_B[order_B]
-        self._top_p_B = self._top_p_B[order_B]
-        self._min_new_B = self._min_new_B[order_B]
-        self._penalty_B = self._penalty_B[order_B]
-        self._seen_BV = None if self._seen_BV is None else self._seen_BV[order_B]
-        self._note_filters()
-
-    def _note_filters(self) -> None:
-        is_cut_B = (self._top_k_B < len(self._eos_V)) | (self._top_p_B < 1.0)
-        is_cut_B &= ~self._greedy_B
-        self._cut = is_cut_B.nonzero().squeeze(1)
-        self._has_cut = len(self._cut) > 0
-        self._has_greedy = bool(self._greedy_B.any())
-        self._all_greedy = bool(self._greedy_B.all())
-
     def _heated(self, scores_BV: Tensor) -> Tensor:
         return scores_BV if self._heat_B is None else scores_BV / self._heat_B[:, None]
 
-    def _adjusted(self, logits_BV: Tensor, step: int) -> Tensor:
+    def _adjusted(self, logits_BV: Tensor, lengths: Sequence[int]) -> Tensor:
         scores_BV = logits_BV
         if self._seen_BV is not None:
             penalty_B1 = self._penalty_B[:, None]
             cheaper_BV = torch.where(scores_BV < 0, scores_BV * penalty_B1, scores_BV / penalty_B1)
             scores_BV = torch.where(self._seen_BV, cheaper_BV, scores_BV)
-        if step < self._shortest:
-            is_barred_BV = (self._min_new_B > step)[:, None] & self._eos_V
+        if self._shortest and min(lengths) < self._shortest:
+            length_B = _column(lengths, logits_BV.device)
+            is_barred_BV = (self._min_new_B > length_B)[:, None] & self._eos_V
             scores_BV = scores_BV.masked_fill(is_barred_BV, float("-inf"))
         return scores_BV
 
-    def _sampled(self, scores_BV: Tensor, probs_BV: Tensor, step: int) -> Tensor:
+    def _sampled(self, scores_BV: Tensor, probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:
         if self._all_greedy:
             return scores_BV.argmax(dim=-1)
-        uniforms_B = self._uniforms_RT[self._row_B, step]
         tokens_B = search(probs_BV, uniforms_B)
-        if self._has_cut:
-            cut = self._cut
+        if self._cut_B is not None:
+            cut = self._cut_B.expand(len(tokens_B)).nonzero().squeeze(1)
             tokens_B[cut] = _search_cut(
                 probs_BV[cut],
                 uniforms_B[cut],
-                top_k_B=self._top_k_B[cut],
-                top_p_B=self._top_p_B[cut],
+                top_k_B=self._top_k_B.expand(len(tokens_B))[cut],
+                top_p_B=self._top_p_B.expand(len(tokens_B))[cut],
             )
         if self._has_greedy:
             tokens_B = torch.where(self._greedy_B, scores_BV.argmax(dim=-1), tokens_B)
@@ -125,13 +114,34 @@ class Sampler:
 def search(weights_BV: Tensor, uniforms_B: Tensor) -> Tensor:
     """Return for each row the index that ``u`` of the row's total weight falls into, ``[B]``.
 
-    One cumulative sum and one binary search a row; an index of weight 0 is never returned. Where
-    the weights are NaN it is the last index.
+    First the block of columns, by the blocks' sums, then the column in it: sums are cheap, and a
+    cumulative sum over all columns is not. An index of weight 0 is never returned. Where the
+    weights are NaN it is the last index.
     """
-    cumulative_BV = weights_BV.cumsum(dim=-1)
-    wanted_B1 = uniforms_B[:, None] * cumulative_BV[:, -1:]
-    found_B = torch.searchsorted(cumulative_BV, wanted_B1, right=True).squeeze(1)
-    return found_B.clamp_(max=weights_BV.shape[1] - 1)
+    width = _block_width(weights_BV.shape[1])
+    blocks_BNW = weights_BV.unflatten(1, (-1, width))
+    sums_BN = blocks_BNW.sum(dim=-1)
+    cumulative_BN = sums_BN.cumsum(dim=-1)
+    wanted_B1 = uniforms_B[:, None] * cumulative_BN[:, -1:]
+    block_B1 = _found(cumulative_BN, wanted_B1)
+    before_B1 = cumulative_BN.gather(1, block_B1) - sums_BN.gather(1, block_B1)
+    rows_B = torch.arange(len(weights_BV), device=weights_BV.device)
+    inner_BW = blocks_BNW[rows_B, block_B1.squeeze(1)].cumsum(dim=-1)
+    rest_B1 = (wanted_B1 - before_B1).clamp_(min=0)  # rounding may lead out of the block
+    rest_B1 = torch.minimum(rest_B1, inner_BW[:, -1:] * _JUST_BELOW_1)
+    return (block_B1 * width + _found(inner_BW, rest_B1)).squeeze(1)
+
+
+def _found(cumulative_BN: Tensor, wanted_B1: Tensor) -> Tensor:
+    found_B1 = torch.searchsorted(cumulative_BN, wanted_B1, right=True)
+    return found_B1.clamp_(max=cumulative_BN.shape[1] - 1)
+
+
+@lru_cache(maxsize=8)
+def _block_width(columns: int) -> int:
+    """Return the divisor that is nearest to the square root."""
+    divisors = [width for width in range(1, columns + 1) if columns % width == 0]
+    return min(divisors, key=lambda width: abs(width * width - columns))
 
 
 def _search_cut(
@@ -146,10 +156,15 @@ def _search_cut(
     return index_BV.gather(1, search(sorted_BV, uniforms_B)[:, None]).squeeze(1)
 
 
-def _seen(requests: Sequence[GenerationRequest], eos_V: Tensor) -> Tensor:
-    seen_BV = torch.zeros(len(requests), len(eos_V), dtype=torch.bool, device=eos_V.device)
-    for row, request in enumerate(requests):
-        seen_BV[row, list(request.prompt_token_ids)] = True
+def _is_cut(request: GenerationRequest, vocab: int) -> bool:
+    has_limit = 0 < request.top_k < vocab or request.top_p < 1.0
+    return has_limit and request.temperature != 0
+
+
+def _seen(rows: Sequence[tuple[GenerationRequest, Sequence[int]]], eos_V: Tensor) -> Tensor:
+    seen_BV = torch.zeros(len(rows), len(eos_V), dtype=torch.bool, device=eos_V.device)
+    for row, (request, tokens) in enumerate(rows):
+        seen_BV[row, [*request.prompt_token_ids, *tokens]] = True
     return seen_BV
 
 

@@ -1,16 +1,18 @@
 """The keys and values of the rows being continued, in buffers written in place.
 
-    row    |<------ width: prompts, right-aligned ------>|<- replies: one column a step ->|
-    0      | . . . p p p p p p p p p p p p p p p p p p p | r r r r                         |
-    1      | p p p p p p p p p p p p p p p p p p p p p p | r r r r                         |
-                                                                   ^ column
+    slot   | first                                        column |         column_room
+    0      | . . . . . . . p p p p p p p p p r r r r r r r r r r |                    |
+    1      | p p p p p p p p p p r r r r r r r r r r r r r r r r |                    |
+    2      | . . . . . . . . . . . . . . . . . . p p p p p p r r |    joined later    |
 
-A row that ended is overwritten by the last one: the rows in use are always the first ones, and the
-model sees views of the buffers, from column ``first`` on.
+All rows end at one column, so that a step writes one column and the model sees a view. A row that
+joins is put before that column; a row that ended is overwritten by the last one; at the end of the
+buffers, what is still seen moves to the left.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,90 +24,148 @@ if TYPE_CHECKING:
 
 __all__ = ["SlotCache"]
 
+_LEAST_ROOM = 64  # columns for replies in a new buffer
 
-class _Slots:
+
+@dataclass(kw_only=True, slots=True)
+class _Place:
     """What the layers share: which part of the buffers is in use."""
 
-    def __init__(self, *, rows: int, width: int) -> None:
-        self.rows = rows
-        self.width = width
-        self.first = 0
-        self.column = width
+    rows: int = 0
+    first: int = 0
+    column: int = 0
+    row_room: int = 0
+    column_room: int = 0
+    is_transposed: bool = False
 
 
 class _SlotLayer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self, slots: _Slots, columns: int, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, place: _Place, keys: Tensor, values: Tensor) -> None:
         super().__init__()
-        self._slots = slots
-        self.keys = _buffer(slots, columns, keys)
-        self.values = _buffer(slots, columns, values)
+        self._place = place
+        self.keys = self._new_keys(keys)
+        self.values = _zeros(place, values)
         self.is_initialized = True
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: object, **_kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        slots = self._slots
-        column = slots.column
-        keys, values = self.keys[: slots.rows], self.values[: slots.rows]
-        keys[:, :, column] = key_states[:, :, 0]
-        values[:, :, column] = value_states[:, :, 0]
-        seen = slice(slots.first, column + 1)
+        place = self._place
+        keys, values = self.keys[: place.rows], self.values[: place.rows]
+        keys[:, :, place.column] = key_states[:, :, 0]
+        values[:, :, place.column] = value_states[:, :, 0]
+        seen = slice(place.first, place.column + 1)
         return keys[:, :, seen], values[:, :, seen]
 
     def get_seq_length(self) -> int:
-        return self._slots.column
+        return self._place.column - self._place.first
 
     def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
         # transformers 5.0 gives the positions of the queries, later ones their number.
         num_queries = query_length if isinstance(query_length, int) else len(query_length)
-        first = self._slots.first  # eager attention adds a mask even where nothing is hidden
-        return self._slots.column + num_queries - first, first
+        return self.get_seq_length() + num_queries, 0
 
-    def fill(self, rows: Tensor, keys: Tensor, values: Tensor) -> None:
-        columns = slice(self._slots.width - keys.shape[2], self._slots.width)
+    def put(self, rows: slice, keys: Tensor, values: Tensor) -> None:
+        columns = slice(self._place.column - keys.shape[2], self._place.column)
         self.keys[rows, :, columns] = keys
         self.values[rows, :, columns] = values
 
-    def move(self, targets: Tensor, sources: Tensor) -> None:
-        seen = slice(self._slots.first, self._slots.column)
+    def copy_rows(self, targets: Tensor, sources: Tensor) -> None:
+        seen = slice(self._place.first, self._place.column)
         self.keys[targets, :, seen] = self.keys[sources, :, seen]
         self.values[targets, :, seen] = self.values[sources, :, seen]
 
-    def grow(self, columns: int) -> None:
-        self.keys = _grown(self.keys, columns, self._slots)
-        self.values = _grown(self.values, columns, self._slots)
+    def wipe(self, row: int) -> None:
+        self.keys[row] = 0
+        self.values[row] = 0
+
+    def rebuild(self, seen: slice, column: int) -> None:
+        """Copy what is seen to new buffers, up to ``column``."""
+        rows, target = slice(self._place.rows), slice(column - seen.stop + seen.start, column)
+        old_keys, self.keys = self.keys, self._new_keys(self.keys)
+        self.keys[rows, :, target] = old_keys[rows, :, seen]
+        old_values, self.values = self.values, _zeros(self._place, self.values)
+        self.values[rows, :, target] = old_values[rows, :, seen]
+
+    def _new_keys(self, like: Tensor) -> Tensor:
+        if not self._place.is_transposed:
+            return _zeros(self._place, like)
+        place = self._place
+        shape = (place.row_room, like.shape[1], like.shape[3], place.column_room)
+        return like.new_zeros(shape).transpose(2, 3)
 
 
 class SlotCache(Cache):
-    """A cache of transformers for rows that all stand at one column and end one by one."""
+    """A cache of transformers for rows that join and leave one by one.
 
-    def __init__(self, *, rows: int, width: int, columns: int) -> None:
+    Args:
+        are_keys_transposed: a column of the buffer is a position, as an attention that multiplies
+            matrices likes it.
+    """
+
+    def __init__(self, *, are_keys_transposed: bool = False) -> None:
         self._slot_layers: list[_SlotLayer] = []
         super().__init__(layers=self._slot_layers)  # type: ignore[arg-type]  # one list, two names
-        self._slots = _Slots(rows=rows, width=width)
-        self._columns = columns
+        self._place = _Place(is_transposed=are_keys_transposed)
 
-    def fill(self, rows: Tensor, prompts: Tensor, prefilled: DynamicCache) -> None:
-        """Copy the prompt ``prompts[i]`` of a prefilled cache to the slot ``rows[i]``."""
+    @property
+    def first(self) -> int:
+        """Return the first column that the model is shown."""
+        return self._place.first
+
+    @property
+    def column(self) -> int:
+        """Return the column that the next step writes."""
+        return self._place.column
+
+    @property
+    def column_room(self) -> int:
+        """Return how many columns the buffers have."""
+        return self._place.column_room
+
+    def reserve(self, *, rows: int, width: int, steps: int) -> None:
+        """Make room for ``rows`` rows in all, prompts of ``width`` columns, and the next step.
+
+        Args:
+            rows: of the batch, those that join included.
+            width: columns that must lie before the one written next.
+            steps: how many more columns there can be.
+        """
+        place = self._place
+        is_roomy = place.row_room >= rows and place.column < place.column_room
+        if is_roomy and place.column >= width:
+            return
+        seen = slice(place.first, place.column)
+        span = seen.stop - seen.start
+        column = max(span, width)
+        if rows > place.row_room:
+            place.row_room = rows if not place.rows else max(rows, place.row_room * 3 // 2)
+        place.column_room = column + max(1, min(steps, max(_LEAST_ROOM, column // 2)))
+        for layer in self._slot_layers:
+            layer.rebuild(seen, column)
+        place.first, place.column = column - span, column
+
+    def append(self, prefilled: DynamicCache, sources: Sequence[int]) -> None:
+        """Add a row for each prompt ``sources[i]`` of a prefilled cache."""
+        place = self._place
+        rows = slice(place.rows, place.rows + len(sources))
+        is_all = list(sources) == list(range(len(sources)))
         for index, layer in enumerate(prefilled.layers):
             if not isinstance(layer, DynamicLayer) or layer.keys is None or layer.values is None:
                 raise TypeError(f"layer {index} keeps no keys and values: {type(layer).__name__}")
             if index == len(self._slot_layers):
-                room = min(self._columns, self._slots.width + _FIRST_STEPS)
-                self._slot_layers.append(_SlotLayer(self._slots, room, layer.keys, layer.values))
-            self._slot_layers[index].fill(rows, layer.keys[prompts], layer.values[prompts])
+                self._slot_layers.append(_SlotLayer(place, layer.keys, layer.values))
+            whole = is_all and len(sources) == layer.keys.shape[0]
+            picked = slice(None) if whole else list(sources)
+            self._slot_layers[index].put(rows, layer.keys[picked], layer.values[picked])
+        place.rows = rows.stop
 
     def advance(self) -> None:
-        """Go to the next column; the buffers grow where it lies beyond them."""
-        self._slots.column += 1
-        room = self._slot_layers[0].keys.shape[2]
-        if self._slots.column == room:
-            columns = min(self._columns, room + max(_FIRST_STEPS, room // 2))
-            for layer in self._slot_layers:
-                layer.grow(columns)
+        """Go to the next column."""
+        self._place.column += 1
 
     def keep(self, order: Sequence[int]) -> None:
         """Go on with the slots of ``order``; most of them should stand where they stood."""
@@ -114,25 +174,19 @@ class SlotCache(Cache):
             device = self._slot_layers[0].keys.device
             targets, sources = torch.tensor(moves, device=device).unbind(1)
             for layer in self._slot_layers:
-                layer.move(targets, sources)
-        self._slots.rows = len(order)
+                layer.copy_rows(targets, sources)
+        self._place.rows = len(order)
+
+    def wipe(self, row: int) -> None:
+        """Forget what a row holds: hidden is not enough, for 0 * NaN is NaN."""
+        for layer in self._slot_layers:
+            layer.wipe(row)
 
     def skip_to(self, first: int) -> None:
         """Show the model nothing left of column ``first``."""
-        self._slots.first = first
+        self._place.first = first
 
 
-_FIRST_STEPS = 64
-
-
-def _buffer(slots: _Slots, columns: int, like: Tensor) -> Tensor:
-    buffer = like.new_empty(slots.rows, like.shape[1], columns, like.shape[3])
-    buffer[:, :, : slots.width] = 0  # padding is masked, but 0 * NaN is NaN
-    return buffer
-
-
-def _grown(buffer: Tensor, columns: int, slots: _Slots) -> Tensor:
-    rows, seen = slice(slots.rows), slice(slots.column)
-    grown = buffer.new_empty(slots.rows, buffer.shape[1], columns, buffer.shape[3])
-    grown[:, :, seen] = buffer[rows, :, seen]
-    return grown
+def _zeros(place: _Place, like: Tensor) -> Tensor:
+    # zeros: what lies before a prompt is hidden by a mask, but 0 * NaN is NaN
+    return like.new_zeros(place.row_room, like.shape[1], place.column_room, like.shape[3])

@@ -1,30 +1,34 @@
 """The embedded rollout engine: batched sampling with any decoder of transformers, in this process.
 
-submit() --------+--> Gate --take()--> worker thread: batches --> Decoder --> the requests' futures
-load_weights() --+                     owns the model: weights change between two batches only
+submit() --------+--> Gate --take()--> worker thread: Backlog --> Batch --> the requests' futures
+load_weights() --+                     owns the model: weights change while no row is continued
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import torch
 
 from trinity.common.ports import Completion, GenerationRequest, WeightSnapshot, WeightVersion
-from trinity.engines.batching import batches
-from trinity.engines.decode import Decoder
-from trinity.engines.gate import Gate, Waiting
-from trinity.engines.loading import eos_token_ids, load_model, pick_device
+from trinity.engines.backlog import Backlog
+from trinity.engines.batch import Batch
+from trinity.engines.cpu_kernels import CpuKernels
+from trinity.engines.decode import Forwards
+from trinity.engines.gate import Gate, Waiting, Work
+from trinity.engines.loading import end_tokens, load_model, pick_device
+from trinity.engines.module_state import evaluating, set_threads
+from trinity.engines.reply import Reply
 from trinity.engines.request_checks import check_request
 from trinity.engines.weights import copy_weights
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from transformers import PreTrainedModel
 
@@ -32,15 +36,15 @@ if TYPE_CHECKING:
 
 __all__ = ["TransformersEngine"]
 
-_SMALL_MODEL = 50_000_000  # parameters; below, threads wait for each other longer than they work
+_Outcome = tuple[Waiting, list[Completion] | ModelError]
 _CLOSE_TIMEOUT_S = 30.0
 
 
 class TransformersEngine:
     """Samples with a model of transformers on a CPU or one GPU.
 
-    Requests that wait together run as one batch; the samples of a request, and requests with the
-    same prompt, share its prefill; a row that ended leaves the batch.
+    A continuous batch: requests join it between two steps, a row that ended leaves at once. The
+    samples of a request, and requests with one prompt that join together, share its prefill.
 
     Args:
         model_path: folder or Hugging Face id.
@@ -49,15 +53,16 @@ class TransformersEngine:
         seed: of all samples.
         device: ``cpu``, ``cuda``, ``cuda:1``; None: a GPU if there is one.
         num_threads: of torch in this whole process; None: 1 for a small model on a CPU.
-        max_batch_rows: most rows of one batch.
-        max_batch_tokens: most tokens of one batch, padding included: bounds the cache.
+        max_batch_rows: most rows that are continued at a time.
+        max_batch_tokens: most tokens of these, each as long as the longest can become: bounds the
+            cache.
         trust_remote_code: run code that comes with the model.
         gate_patience_s: how long a batch waits for a run that sends nothing.
         module: the trainer's own model, used instead of a copy; it must not change while a batch
             runs, and :meth:`load_weights` then notes the version only.
 
     Raises:
-        ModelError: the model cannot be loaded.
+        ModelError: the model cannot be loaded, or keeps more than keys and values.
     """
 
     def __init__(  # noqa: PLR0913 -- the options of a component
@@ -82,20 +87,20 @@ class TransformersEngine:
             device=pick_device(device),
             trust_remote_code=trust_remote_code,
         )
-        _set_threads(self._module, num_threads)
+        set_threads(self._module, num_threads)
         self._max_model_len = max_model_len
-        self._max_batch_rows = max_batch_rows
-        self._max_batch_tokens = max_batch_tokens
+        self._seed = seed
         self._version = WeightVersion(0)
         self._busy_s = 0.0
         self._gate = Gate(patience_s=gate_patience_s)
-        self._decoder = Decoder(
-            self._module,
-            eos_token_ids=eos_token_ids(self._module),
-            seed=seed,
-            max_model_len=max_model_len,
-            checkpoint=self._check_open,
+        self._open: dict[Waiting, None] = {}  # taken and not answered
+        self._has_failed = False  # rows of a failed request may still be here
+        self._backlog = Backlog(
+            max_rows=max_batch_rows, max_tokens=max_batch_tokens, max_model_len=max_model_len
         )
+        self._kernels = CpuKernels(self._module)
+        self._forwards = Forwards(self._module, max_model_len=max_model_len)
+        self._eos_V = end_tokens(self._module, model_path)
         self._worker = threading.Thread(target=self._work, name="rollout-engine", daemon=True)
         self._worker.start()
 
@@ -118,13 +123,13 @@ class TransformersEngine:
         Raises:
             ModelError: the request cannot be answered, or the engine is closed.
         """
-        check_request(request, max_model_len=self._max_model_len, vocab=self._decoder.vocab)
-        future: Future[list[Completion]] = Future()
+        check_request(request, max_model_len=self._max_model_len, vocab=self._forwards.vocab)
+        future = Reply(on_cancel=self._gate.cancelled)
         self._gate.submit(Waiting(request=request, future=future))
         return future
 
     def run_began(self) -> None:
-        """Note that one more run may send requests: a batch waits for it."""
+        """Note that one more run may send requests: first requests wait for its first one."""
         self._gate.run_began()
 
     def run_ended(self) -> None:
@@ -132,7 +137,10 @@ class TransformersEngine:
         self._gate.run_ended()
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Replace the weights in place, before the next batch; returns when it is done.
+        """Replace the weights in place; returns when it is done.
+
+        What is being answered is answered to its end first; what was asked for later, and what had
+        not begun, waits for the new weights.
 
         Raises:
             ModelError: the snapshot is of another model, or the engine is closed.
@@ -154,86 +162,127 @@ class TransformersEngine:
         done.result()
 
     def close(self) -> None:
-        """End the worker; waiting requests, and the batch being computed, fail."""
-        for waiting in self._gate.close():
-            if waiting.future.set_running_or_notify_cancel():
-                waiting.future.set_exception(_closed())
+        """End the worker; requests without an answer fail."""
+        self._refuse_waiting()
         self._worker.join(_CLOSE_TIMEOUT_S)
 
     def _work(self) -> None:
-        while (work := self._gate.take()) is not None:
-            for job in work.jobs:
-                job()
-            live = [w for w in work.requests if w.future.set_running_or_notify_cancel()]
-            self._gate.answered(w.request.key for w in work.requests if w.future.cancelled())
-            try:
-                self._answer(live)
-            finally:
-                self._resolve([(waiting, _closed()) for waiting in live])
+        try:
+            while (work := self._next_work()) is not None:
+                for job in work.jobs:
+                    job()
+                self._take(work.requests)
+                if len(self._backlog) and not work.jobs:
+                    self._resolve(self._run_batch())
+        finally:
+            self._refuse_waiting()
+            self._resolve([(waiting, _closed()) for waiting in self._open])
 
-    def _answer(self, taken: Sequence[Waiting]) -> None:
-        """Complete the requests; a batch that fails takes only its own requests along."""
-        answers: list[list[Completion]] = [[] for _ in taken]
-        cut = batches(
-            [waiting.request for waiting in taken],
-            max_rows=self._max_batch_rows,
-            max_tokens=self._max_batch_tokens,
-            max_model_len=self._max_model_len,
+    def _refuse_waiting(self) -> None:
+        for waiting in self._gate.close():
+            if waiting.future.set_running_or_notify_cancel():
+                waiting.future.set_exception(_closed())
+
+    def _next_work(self) -> Work | None:
+        if len(self._backlog) and not self._gate.has_jobs and not self._gate.is_closed:
+            return Work()
+        return self._gate.take()
+
+    def _take(self, requests: Sequence[Waiting]) -> None:
+        live = [w for w in requests if w.future.set_running_or_notify_cancel()]
+        self._gate.answered(w.request.key for w in requests if w.future.cancelled())
+        self._open.update(dict.fromkeys(live))
+        self._backlog.add(live)
+
+    def _run_batch(self) -> list[_Outcome]:
+        """Continue rows until none is left, with joining and leaving; return the last outcomes.
+
+        Those are for when the model is as it was: the trainer may be waiting for it.
+        """
+        batch = Batch(
+            self._forwards,
+            eos_V=self._eos_V,
+            seed=self._seed,
+            version=self._version,
+            are_keys_transposed=self._kernels.has_attention,
         )
-        for rows in cut:
-            sources = sorted({row.source for row in rows})
-            try:
-                for row, completion in zip(rows, self._completed(rows), strict=True):
-                    answers[row.source].append(completion)
-            except Exception as error:  # noqa: BLE001 -- a batch is its requests' rollout
-                self._resolve([(taken[source], _failure(error)) for source in sources])
-                continue
-            whole = [s for s in sources if len(answers[s]) == taken[s].request.n]
-            self._resolve([(taken[source], answers[source]) for source in whole])
+        began = time.perf_counter()
+        with ExitStack() as stack:
+            # A tensor made in inference mode could not be used by the trainer of a shared module.
+            stack.enter_context(torch.no_grad() if self._is_shared else torch.inference_mode())
+            stack.enter_context(evaluating(self._module))
+            stack.enter_context(self._kernels.in_use())
+            outcomes = self._stepped(batch)
+        self._busy_s += time.perf_counter() - began
+        return outcomes
 
-    def _resolve(self, outcomes: Sequence[tuple[Waiting, list[Completion] | ModelError]]) -> None:
+    def _stepped(self, batch: Batch) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        while True:
+            try:
+                self._check_open()
+                outcomes += self._joined(batch)
+                if not batch.rows:
+                    return outcomes
+                outcomes += self._answers(batch.sample())
+                if batch.rows:
+                    self._resolve(outcomes)
+                    outcomes = []
+                    batch.follow()
+            except Exception as error:  # noqa: BLE001 -- the rows' rollouts; the engine lives on
+                return [*outcomes, *self._failed(error)]
+
+    def _joined(self, batch: Batch) -> list[_Outcome]:
+        """Let rows that nobody wants leave, and those that fit join; return who failed."""
+        self._take(self._gate.take_joining())
+        if self._gate.take_cancelled() or self._has_failed:
+            self._drop_dead(batch)
+        rows = self._backlog.joining(batch.rows, only_begun=self._gate.has_jobs)
+        if not rows:
+            return []
+        return [(row.ask.waiting, _failure(error)) for row, error in batch.join(rows)]
+
+    def _drop_dead(self, batch: Batch) -> None:
+        self._has_failed = False
+        batch.drop(lambda row: row.ask.waiting.future.done())
+        self._backlog.drop_done()
+        dead = [waiting for waiting in self._open if waiting.future.done()]
+        for waiting in dead:
+            del self._open[waiting]
+        self._gate.answered(waiting.request.key for waiting in dead)
+
+    def _answers(self, ended: Sequence[tuple[Row, str]]) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        for row, reason in ended:
+            ask = row.ask
+            try:
+                ask.replies[row.sample] = row.completion(reason=reason, version=self._version)
+            except ModelError as error:
+                outcomes.append((ask.waiting, error))
+            if len(ask.replies) == ask.request.n:
+                outcomes.append((ask.waiting, ask.completions()))
+        return outcomes
+
+    def _failed(self, error: Exception) -> list[_Outcome]:
+        """Return the failure for every request that has or had a row in the batch."""
+        untouched = self._backlog.untouched()
+        return [(waiting, _failure(error)) for waiting in self._open if waiting not in untouched]
+
+    def _resolve(self, outcomes: Sequence[_Outcome]) -> None:
         """Answer the requests that have no answer yet; their runs are away from then on."""
-        news = [(waiting, outcome) for waiting, outcome in outcomes if not waiting.future.done()]
+        news = [pair for pair in outcomes if self._open.pop(pair[0], 0) is None]
         self._gate.answered(waiting.request.key for waiting, _ in news)
         for waiting, outcome in news:
-            if isinstance(outcome, ModelError):
-                waiting.future.set_exception(outcome)
-            else:
-                waiting.future.set_result(outcome)
-
-    def _completed(self, rows: Sequence[Row]) -> list[Completion]:
-        # A tensor made in inference mode could not be used by the trainer of a shared module.
-        mode = torch.no_grad() if self._is_shared else torch.inference_mode()
-        began = time.perf_counter()
-        try:
-            with mode, _evaluating(self._module):
-                return self._decoder.complete(rows, version=self._version)
-        finally:
-            self._busy_s += time.perf_counter() - began
+            with suppress(InvalidStateError):  # it was given up a moment ago
+                if isinstance(outcome, ModelError):
+                    self._has_failed = True
+                    waiting.future.set_exception(outcome)
+                else:
+                    waiting.future.set_result(outcome)
 
     def _check_open(self) -> None:
         if self._gate.is_closed:
             raise _closed()
-
-
-@contextmanager
-def _evaluating(module: PreTrainedModel) -> Iterator[None]:
-    if not module.training:
-        yield
-        return
-    module.eval()
-    try:
-        yield
-    finally:
-        module.train()
-
-
-def _set_threads(module: PreTrainedModel, num_threads: int | None) -> None:
-    if num_threads is None and module.device.type == "cpu":
-        is_small = module.num_parameters() < _SMALL_MODEL
-        num_threads = 1 if is_small else None
-    if num_threads is not None:
-        torch.set_num_threads(num_threads)
 
 
 def _failure(error: Exception) -> ModelError:

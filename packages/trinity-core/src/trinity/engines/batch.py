@@ -1,0 +1,211 @@
+"""Continue rows that join and leave at the boundaries of steps.
+
+    join() --prefill once each prompt--> slots of the cache --+
+                                                              v
+    sample() <---- logits <-------------- follow(): one column of all rows
+       |
+       +--> a row that ended leaves; the last one takes its slot
+
+B slots in use   V vocabulary
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from trinity.engines.decode import prefill_groups
+from trinity.engines.randomness import uniforms_of
+from trinity.engines.sampling import Sampler
+from trinity.engines.slot_cache import SlotCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+    from transformers import DynamicCache
+
+    from trinity.common.ports import WeightVersion
+    from trinity.engines.decode import Forwards
+    from trinity.engines.rows import Row, Settings
+
+__all__ = ["Batch", "slots_after"]
+
+
+class Batch:
+    """The rows that are being continued: slot i of cache, logits and tensors is ``rows[i]``.
+
+    Args:
+        forwards: of the model, whose weights stay while there is a batch.
+        eos_V: which tokens end a reply.
+        seed: of all samples.
+        version: of the weights.
+        are_keys_transposed: what the model's attention likes.
+    """
+
+    def __init__(
+        self,
+        forwards: Forwards,
+        *,
+        eos_V: Tensor,
+        seed: int,
+        version: WeightVersion,
+        are_keys_transposed: bool = False,
+    ) -> None:
+        self.rows: list[Row] = []
+        self._forwards = forwards
+        self._eos_V = eos_V
+        self._eos = frozenset(eos_V.nonzero().squeeze(1).tolist())
+        self._seed = seed
+        self._version = version
+        self._cache = SlotCache(are_keys_transposed=are_keys_transposed)
+        self._logits_BV = eos_V.new_empty(0, len(eos_V), dtype=torch.float32)
+        self._tokens: list[int] = []  # the last of each row
+        self._starts: list[int] = []  # the column of the cache that each row begins at
+        self._starts_B = eos_V.new_empty(0, dtype=torch.int64)
+        self._hidden_BC: Tensor | None = None
+        self._sampler: Sampler | None = None
+        self._settings: set[Settings] = set()
+        self._is_penalised = False  # the sampler knows each row's tokens
+
+    def join(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
+        """Prefill the rows, each different prompt once; return those whose prefill fails."""
+        rows_of: dict[tuple[int, ...], list[Row]] = {}
+        for row, uniforms in zip(rows, self._uniforms(rows), strict=True):
+            row.uniforms = uniforms
+            rows_of.setdefault(row.prompt, []).append(row)
+        waiting = prefill_groups(list(rows_of))
+        failed: list[tuple[Row, Exception]] = []
+        while waiting:
+            group = waiting.pop(0)
+            joining = [(i, row) for i, prompt in enumerate(group) for row in rows_of[prompt]]
+            try:
+                prefilled = self._forwards.prefill(group)
+            except Exception as error:  # noqa: BLE001 -- of these rows' rollouts, not the others'
+                if len(group) == 1:
+                    failed += [(row, error) for _, row in joining]
+                else:
+                    waiting += [[prompt] for prompt in group]
+            else:
+                self._append(*prefilled, joining)
+        return failed
+
+    def sample(self) -> list[tuple[Row, str]]:
+        """Choose the next token of each row; the rows that ended leave, and are returned."""
+        rows = self.rows
+        uniforms = [row.uniforms[len(row.tokens)] for row in rows]
+        tokens_B, logprobs_B = self._sampler_of_rows().choose(
+            self._logits_BV,
+            uniforms_B=torch.tensor(uniforms, device=self._logits_BV.device),
+            lengths=[len(row.tokens) for row in rows],
+        )
+        self._tokens = tokens_B.tolist()
+        done, ended = [], []
+        for row, token, logprob in zip(rows, self._tokens, logprobs_B.tolist(), strict=True):
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            is_stop = token in self._eos and not row.request.ignore_eos
+            is_done = is_stop or len(row.tokens) == row.limit
+            done.append(is_done)
+            if is_done:
+                ended.append((row, "stop" if is_stop else "length"))
+        if ended:
+            self._remove(done)
+        return ended
+
+    def follow(self) -> None:
+        """Go on by the tokens chosen last."""
+        cache = self._cache
+        if cache.column == cache.column_room:
+            self._reserve(rows=len(self.rows), width=0)
+            self._note_places()
+        self._logits_BV = self._forwards.following(
+            torch.tensor(self._tokens, device=self._starts_B.device),
+            starts_B=self._starts_B,
+            hidden_BC=self._hidden_BC,
+            cache=cache,
+        )
+
+    def drop(self, is_gone: Callable[[Row], bool]) -> None:
+        """Let rows leave that nobody wants any more."""
+        done = [is_gone(row) for row in self.rows]
+        if any(done):
+            self._logits_BV = self._logits_BV[slots_after(done)]
+            self._remove(done)
+
+    def _append(
+        self, logits_PV: Tensor, prefilled: DynamicCache, joining: list[tuple[int, Row]]
+    ) -> None:
+        sources, rows = [prompt for prompt, _ in joining], [row for _, row in joining]
+        self._reserve(
+            rows=len(self.rows) + len(rows),
+            width=max(len(row.prompt) for row in rows),
+            steps=max(row.limit for row in rows),
+        )
+        self._cache.append(prefilled, sources)
+        logits_BV = logits_PV[sources]
+        self._logits_BV = torch.cat((self._logits_BV, logits_BV)) if self.rows else logits_BV
+        self.rows = [*self.rows, *rows]
+        self._starts += [self._cache.column - len(row.prompt) for row in rows]
+        self._note_places()
+
+    def _reserve(self, *, rows: int, width: int, steps: int = 0) -> None:
+        left = max((row.limit - len(row.tokens) for row in self.rows), default=0)
+        column = self._cache.column
+        self._cache.reserve(rows=rows, width=width, steps=max(steps, left + 1))
+        shift = self._cache.column - column
+        self._starts = [start + shift for start in self._starts]
+
+    def _remove(self, done: Sequence[bool]) -> None:
+        for slot, row in enumerate(self.rows):
+            if done[slot] and row.logprobs and math.isnan(row.logprobs[-1]):
+                self._cache.wipe(slot)
+        order = slots_after(done)
+        self._cache.keep(order)
+        self.rows = [self.rows[slot] for slot in order]
+        self._tokens = [self._tokens[slot] for slot in order]
+        self._starts = [self._starts[slot] for slot in order]
+        if order:
+            self._note_places()
+
+    def _note_places(self) -> None:
+        """Tell tensors and cache which rows there are and where they begin."""
+        self._starts_B = torch.tensor(self._starts, device=self._starts_B.device)
+        first = min(self._starts)
+        self._cache.skip_to(first)
+        is_padded = max(self._starts) > first
+        self._hidden_BC = None
+        if is_padded or self._forwards.makes_masks:
+            self._hidden_BC = self._forwards.mask(self._starts_B, self._cache.column_room)
+        settings = {row.ask.settings for row in self.rows}
+        if len(settings) > 1 or settings != self._settings or self._is_penalised:
+            self._sampler, self._settings = None, settings
+
+    def _sampler_of_rows(self) -> Sampler:
+        if self._sampler is None:
+            rows = [(row.request, row.tokens) for row in self.rows]
+            self._is_penalised = any(r.repetition_penalty != 1.0 for r, _ in rows)
+            is_common = len(self._settings) == 1 and not self._is_penalised
+            self._sampler = Sampler(rows[:1] if is_common else rows, eos_V=self._eos_V)
+        return self._sampler
+
+    def _uniforms(self, rows: Sequence[Row]) -> list[list[float]]:
+        return uniforms_of(
+            [(row.request.key, row.sample) for row in rows],
+            seed=self._seed,
+            version=self._version,
+            counts=[row.limit for row in rows],
+        )
+
+
+def slots_after(done: Sequence[bool]) -> list[int]:
+    """Return the slots that go on; those behind the new end move into the places left.
+
+    >>> slots_after([False, True, False, True, False])
+    [0, 4, 2]
+    """
+    kept = done.count(False)
+    movers = (slot for slot in range(kept, len(done)) if not done[slot])
+    return [next(movers) if done[slot] else slot for slot in range(kept)]
