@@ -1,8 +1,9 @@
 """Where the time of a training step goes, read from the metrics of a run.
 
-    python benchmarks/step_time.py checkpoints/quickstart/<name>/grpo/monitor/metrics.jsonl
+    python benchmarks/step_time.py checkpoints/quickstart/addition/grpo/monitor/metrics.jsonl
 
 Prints the mean seconds of each part over all steps but the first three, and each part's share.
+These are seconds on the clock: on a busy machine compare shares, or run it with nothing beside it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import json
 from pathlib import Path
 from statistics import fmean
 
-PARTS = {
-    "rollout (engine)": "time/engine_s",
-    "workflows, rewards": "time/workflow_s",
-    "advantage": "time/advantage_s",
-    "forward, backward": "time/forward_backward_s",
-    "optimizer": "time/optimizer_s",
-    "sync": "time/sync_s",
+PARTS = {  # metric: what it is
+    "time/engine_s": "rollout: the engine's forwards and sampling",
+    "time/workflow_s": "workflows: prompts, rewards, threads, experiences",
+    "time/advantage_s": "advantages: a batch of the step, groups compared",
+    "time/write_s": "write: into the buffer",
+    "time/sample_s": "sample: out of the buffer",
+    "time/reference_s": "reference: a second model's log-probabilities",
+    "time/forward_backward_s": "forward, backward: layout, model, losses",
+    "time/optimizer_s": "optimizer: norm of the gradient, AdamW",
+    "time/sync_s": "sync: weights to the engines",
 }
 
 
@@ -45,12 +49,12 @@ def main() -> None:
     whole = fmean(row["time/step_s"] for row in rows)
     print(f"{len(rows)} steps, {whole * 1000:.1f} ms each")
     known = 0.0
-    for label, name in PARTS.items():
+    for name, label in PARTS.items():
         seconds = fmean(row.get(name, 0.0) for row in rows)
         known += seconds
-        print(f"{label:22} {seconds * 1000:8.1f} ms {seconds / whole:7.1%}")
-    rest = whole - known
-    print(f"{'overhead':22} {rest * 1000:8.1f} ms {rest / whole:7.1%}")
+        print(f"{label:52} {seconds * 1000:8.1f} ms {seconds / whole:7.1%}")
+    rest, label = whole - known, "rest: rollouts to disk, metrics, checkpoints"
+    print(f"{label:52} {rest * 1000:8.1f} ms {rest / whole:7.1%}")
 
 
 if __name__ == "__main__":

@@ -29,9 +29,10 @@ def tiny(tmp_path_factory):
 def an_experience():
     """Return a builder of rows whose tokens follow from a seed."""
 
-    def build(seed=0, *, prompt=4, response=5, reward=1.0, task=0, run=0, **values):
+    def build(seed=0, *, prompt=4, response=5, reward=1.0, task=0, run=0, tokens=None, **values):
         generator = torch.Generator().manual_seed(seed)
-        tokens = torch.randint(3, VOCAB, (prompt + response,), generator=generator)
+        if tokens is None:
+            tokens = torch.randint(3, VOCAB, (prompt + response,), generator=generator)
         return Experience(
             tokens=tokens, prompt_length=prompt, reward=reward, eid=EID(0, task, run), **values
         )
@@ -70,7 +71,7 @@ def ragged(an_experience):
 def a_trainer(tiny):
     """Return a builder of trainers; keywords are settings of ``algorithm`` and ``trainer``."""
 
-    def build(*, total_steps=10, lr=1e-3, trainer=None, model_path=tiny, **algorithm):
+    def build(*, total_steps=10, lr=1e-3, trainer=None, model_path=tiny, lora=None, **algorithm):
         settings = {
             "algorithm_type": "grpo",
             "advantage_fn": "grpo",
@@ -82,7 +83,7 @@ def a_trainer(tiny):
         config = SimpleNamespace(
             algorithm=AlgorithmConfig(**(settings | algorithm)),
             trainer=TrainerConfig(**({"max_token_len_per_gpu": 4096} | (trainer or {}))),
-            model=SimpleNamespace(trust_remote_code=False),
+            model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=lora),
         )
         return TorchTrainer(config, model_path=str(model_path), total_steps=total_steps, seed=0)
 

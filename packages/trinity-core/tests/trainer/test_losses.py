@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from trinity.algorithm import PolicyLossFn
 from trinity.algorithm.advantage_fn.grpo import GRPOAdvantageFn
 from trinity.algorithm.algorithms import GRPOAlgorithm
 from trinity.algorithm.entropy_loss_fn import DefaultEntropyLossFn, NoEntropyLossFn
+from trinity.algorithm.kl_estimators import CorrectedK3KLFn
 from trinity.algorithm.kl_fn import K2KLFn
+from trinity.algorithm.policy_loss_fn.mix import MIXPolicyLossFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
 from trinity.common.batch import ExperienceBatch, Fields
+from trinity.trainer.layout import pack_rows, rows_apart, rows_of
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.parts import AlgorithmParts
@@ -61,6 +66,10 @@ LOSSES = {
 }
 
 
+def one_row_each(experiences, mask):
+    return model_inputs(experiences, mask, rows_apart([exp.tokens.numpy() for exp in experiences]))
+
+
 @pytest.fixture
 def batch(ragged):
     batch, _ = GRPOAdvantageFn()(ExperienceBatch.from_experiences(ragged()))
@@ -81,7 +90,7 @@ def test_a_cut_changes_neither_loss_nor_gradient_in_float64(name, batch):
         for rows in cut:
             fields = Fields(dict(batch.select(rows).batch.items()))
             fields["logprob"], fields["entropy"] = logprob[rows], entropy[rows]
-            share = weighted_loss(LOSSES[name], fields, whole_mask_BR=batch["action_mask"])
+            share = weighted_loss(LOSSES[name], fields, whole=batch.batch)
             share.loss.backward()
             total += share.metrics["loss"]
         return total, torch.cat(
@@ -105,17 +114,40 @@ def test_a_cut_does_not_change_the_models_gradient(name, batch, tiny):
         policy.module.zero_grad()
         for rows in cut:
             part = batch.select(rows)
-            inputs = model_inputs(part.experiences, part["action_mask"])
+            inputs = one_row_each(part.experiences, part["action_mask"])
             scores = policy.score(inputs, entropy=True)
             fields = Fields(dict(part.batch.items()))
             fields["logprob"], fields["entropy"] = scores.logprob_BR, scores.entropy_BR
-            share = weighted_loss(LOSSES[name], fields, whole_mask_BR=batch["action_mask"])
+            share = weighted_loss(LOSSES[name], fields, whole=batch.batch)
             share.loss.backward()
         return torch.cat([p.grad.flatten() for p in policy.module.parameters()])
 
     whole = gradient(CUTS[0])
     for cut in CUTS[1:]:
         assert (gradient(cut) - whole).norm() <= 5e-6 * whole.norm()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_sharing_what_rows_have_in_common_does_not_change_the_models_gradient(name, batch, tiny):
+    for row, exp in enumerate(batch.experiences):  # a prompt for every four of them
+        exp.tokens[: exp.prompt_length] = torch.arange(3, 3 + exp.prompt_length) + 10 * (row // 4)
+    policy = load_policy(tiny, device=torch.device("cpu"), precision="float32")
+    tokens = [exp.tokens.numpy() for exp in batch.experiences]
+    shared = pack_rows(tokens, sharing=policy.sharing, max_tokens=99)
+    assert len(shared) == 2
+
+    def gradient(packs):
+        policy.module.zero_grad()
+        part = batch.select(rows_of(packs))
+        inputs = model_inputs(part.experiences, part["action_mask"], packs)
+        scores = policy.score(inputs, entropy=True)
+        fields = Fields(dict(part.batch.items()))
+        fields["logprob"], fields["entropy"] = scores.logprob_BR, scores.entropy_BR
+        weighted_loss(LOSSES[name], fields, whole=batch.batch).loss.backward()
+        return torch.cat([p.grad.flatten() for p in policy.module.parameters()])
+
+    apart = gradient(rows_apart(tokens))
+    assert (gradient(shared) - apart).norm() <= 5e-6 * apart.norm()
 
 
 def test_metrics_of_the_parts_sum_to_those_of_the_whole(batch):
@@ -126,9 +158,7 @@ def test_metrics_of_the_parts_sum_to_those_of_the_whole(batch):
         for rows in cut:
             fields = Fields(dict(batch.select(rows).batch.items()))
             fields["logprob"] = logprob[rows]
-            share = weighted_loss(
-                LOSSES["ppo token-mean"], fields, whole_mask_BR=batch["action_mask"]
-            )
+            share = weighted_loss(LOSSES["ppo token-mean"], fields, whole=batch.batch)
             for name, value in share.metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
@@ -138,11 +168,11 @@ def test_metrics_of_the_parts_sum_to_those_of_the_whole(batch):
 
 def test_padding_does_not_change_what_a_row_is_scored(batch, tiny):
     policy = load_policy(tiny, device=torch.device("cpu"), precision="float32")
-    together = policy.score(model_inputs(batch.experiences, batch["action_mask"])).logprob_BR
+    together = policy.score(one_row_each(batch.experiences, batch["action_mask"])).logprob_BR
 
     for row in range(len(batch)):
         part = batch.select([row])
-        alone = policy.score(model_inputs(part.experiences, part["action_mask"])).logprob_BR
+        alone = policy.score(one_row_each(part.experiences, part["action_mask"])).logprob_BR
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-5)
 
 
@@ -152,10 +182,66 @@ def test_scores_are_those_of_a_plain_forward_at_the_rows_temperature(batch, tiny
     row.temperature = 0.7
     mask = torch.ones((1, row.response_length), dtype=torch.bool)
 
-    ours = policy.score(model_inputs([row], mask)).logprob_BR[0]
+    ours = policy.score(one_row_each([row], mask)).logprob_BR[0]
     logits = policy.module(input_ids=row.tokens[None]).logits[0, row.prompt_length - 1 : -1] / 0.7
     plain = logits.log_softmax(-1)[
         torch.arange(row.response_length), row.tokens[row.prompt_length :]
     ]
 
     torch.testing.assert_close(ours, plain, rtol=0, atol=1e-5)
+
+
+def mixed_fields():
+    """Return two own rows and two of an expert, away from the reference."""
+    draw = torch.Generator().manual_seed(5)
+    noise = torch.randn(4, 4, 3, generator=draw, dtype=torch.float64)
+    return {
+        "logprob": (-1 + 0.3 * noise[0]).requires_grad_(),
+        "old_logprob": -1 + 0.3 * noise[1],
+        "ref_logprob": -1 + 0.3 * noise[2],
+        "advantages": noise[3],
+        "entropy": noise[0].abs(),
+        "action_mask": torch.tensor([[1, 1, 0], [1, 1, 1], [1, 0, 0], [1, 1, 1]]).bool(),
+        "expert_mask": torch.tensor([False, True, False, True]),
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_entropy_and_kl_leave_an_experts_rows_out_however_a_batch_is_cut(mode):
+    mixed = parts(MIXPolicyLossFn(loss_agg_mode=mode), mode=mode, entropy_coef=0.2, kl_coef=0.3)
+    fields = mixed_fields()
+
+    def gradient(cut):
+        leaf = fields["logprob"].detach().clone().requires_grad_()
+        total = 0.0
+        for rows in cut:
+            part = Fields({n: v[rows] for n, v in (fields | {"logprob": leaf}).items()})
+            share = weighted_loss(mixed, part, whole=Fields(fields))
+            share.loss.backward()
+            total += share.metrics.get("kl_loss", 0.0)
+        return leaf.grad, total
+
+    whole, kl = gradient([[0, 1, 2, 3]])
+    pieces, same_kl = gradient([[1], [0, 3], [2]])
+
+    torch.testing.assert_close(pieces, whole, rtol=1e-12, atol=1e-14)
+    own = [0, 2]
+    expected, _ = mixed.kl_loss_fn.calculate_kl_loss(
+        fields["logprob"][own], fields["ref_logprob"][own], fields["action_mask"][own], mode
+    )
+    assert kl == pytest.approx(same_kl) == pytest.approx(expected.item() / 0.3)
+
+
+def test_a_kl_function_gets_the_log_probabilities_of_the_older_policy():
+    fields = mixed_fields()
+    del fields["expert_mask"], fields["entropy"]
+    corrected = replace(parts(SFTPolicyLossFn()), kl_loss_fn=CorrectedK3KLFn(kl_coef=0.5))
+    share = weighted_loss(corrected, Fields(fields), whole=Fields(fields))
+
+    expected, _ = corrected.kl_loss_fn.calculate_kl_loss(
+        fields["logprob"],
+        fields["ref_logprob"],
+        fields["action_mask"],
+        old_logprob=fields["old_logprob"],
+    )
+    assert share.metrics["kl_loss"] == pytest.approx(expected.item() / 0.5)

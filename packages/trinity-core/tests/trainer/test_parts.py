@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import pytest
@@ -56,8 +57,8 @@ def test_a_reference_is_loaded_only_where_a_kl_term_reads_it(a_trainer, ragged):
     for trainer in (without, with_kl):
         trainer.train_step(ragged(), step=1)
 
-    assert without._reference is None
-    assert with_kl._reference is not None
+    assert without._scorer.reference is None
+    assert with_kl._scorer.reference is not None
     assert with_kl.train_step(ragged(), step=2)["actor/kl_loss"] > 0.0
 
 
@@ -65,7 +66,7 @@ def test_a_kl_coefficient_of_0_loads_no_reference(a_trainer, ragged):
     trainer = a_trainer(kl_loss_fn="k2", kl_loss_fn_args={"kl_coef": 0.0})
     trainer.train_step(ragged(), step=1)
 
-    assert trainer._reference is None
+    assert trainer._scorer.reference is None
 
 
 @ALGORITHM_TYPE.register_module("without_reference")
@@ -81,7 +82,7 @@ def test_an_algorithm_without_a_reference_loads_none_and_says_what_is_left_out(
     trainer = a_trainer(algorithm_type="without_reference", kl_loss_fn="k2")
     trainer.train_step(ragged(), step=1)
 
-    assert trainer._reference is None
+    assert trainer._scorer.reference is None
     assert "kl_fn 'k2' is left out" in caplog.text
 
 
@@ -163,3 +164,31 @@ def test_rows_that_may_not_be_balanced_reach_the_loss_in_order(a_trainer, an_exp
     trainer.train_step(rows, step=1)
 
     assert TutorialLossFn.seen == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_an_adaptive_coefficient_moves_and_goes_on_from_a_checkpoint(a_trainer, ragged, tmp_path):
+    adaptive = {"kl_coef": 0.1, "adaptive": True, "target_kl": 1e-6, "horizon": 80}
+    settings = {
+        "advantage_fn": "reinforceplusplus",
+        "kl_penalty_fn": "k2",
+        "kl_penalty_fn_args": adaptive,
+    }
+    trainer = a_trainer(**settings)
+    trainer.train_step(ragged(), step=1)
+    trainer.save(tmp_path)
+    resumed = a_trainer(**settings)
+    resumed.load(tmp_path)
+
+    coefficients = [
+        t.train_step(ragged(), step=2)["actor/kl_penalty/kl_coef"] for t in (trainer, resumed)
+    ]
+
+    # far above the target: it grows by 20 % of 8 rows by 80
+    assert coefficients == [pytest.approx(0.1 * 1.02)] * 2
+
+
+def test_an_advantage_that_looks_at_entropies_gets_them(a_trainer, ragged):
+    metrics = a_trainer(advantage_fn="clipb").train_step(ragged(), step=1)
+
+    assert math.isfinite(metrics["actor/loss"])
+    assert any("frac_clipped" in name for name in metrics)

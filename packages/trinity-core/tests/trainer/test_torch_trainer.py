@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.errors import ModelError, TrinityError
+from trinity.trainer.recomputing import recomputing
 
 
 def weights(trainer):
@@ -35,7 +37,7 @@ def test_grpo_makes_the_rewarded_response_likelier(a_trainer, an_experience):
 
     def loglikelihood(row):
         batch = ExperienceBatch.from_experiences([row])
-        return trainer._scored(trainer._policy, batch).sum().item()
+        return trainer._scorer.logprobs(batch).sum().item()
 
     before = loglikelihood(good) - loglikelihood(bad)
     for step in range(1, 4):
@@ -75,7 +77,7 @@ def test_a_step_reports_loss_gradient_rate_lengths_and_times(a_trainer, ragged):
 def test_rollout_logprobs_of_the_policy_itself_differ_from_its_own_by_nothing(a_trainer, ragged):
     trainer = a_trainer()
     rows = ragged()
-    own = trainer._scored(trainer._policy, ExperienceBatch.from_experiences(rows))
+    own = trainer._scorer.logprobs(ExperienceBatch.from_experiences(rows))
     for row, exp in enumerate(rows):
         exp.logprobs = own[row, : exp.response_length]
 
@@ -119,6 +121,59 @@ def test_the_budget_of_tokens_does_not_change_the_step(a_trainer, ragged, budget
     assert metrics["perf/num_micro_batches"] > expected["perf/num_micro_batches"] == 1
     assert metrics["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=5e-6)
     assert metrics["actor/loss"] == pytest.approx(expected["actor/loss"], rel=1e-5)
+
+
+@pytest.fixture
+def of_few_prompts(an_experience):
+    """Return rows with equal prompts, one answer that goes on with another, and one of its own."""
+    prompts, rows = {0: [5, 6, 7, 8], 1: [5, 6, 9], 2: [300, 301]}, []
+    for number, (task, length) in enumerate([(0, 3), (0, 6), (1, 4), (0, 2), (1, 7), (2, 5)]):
+        answer = an_experience(number, response=length).tokens[4:].tolist()
+        rows.append((task, prompts[task] + answer))
+    rows.append((0, [*rows[1][1], 17, 18]))
+    return [
+        an_experience(
+            number,
+            tokens=tokens,
+            prompt=len(prompts[task]),
+            reward=float(number % 2),
+            task=task,
+            run=number,
+            logprobs=[-5.0] * (len(tokens) - len(prompts[task])),
+        )
+        for number, (task, tokens) in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize("budget", [4096, 30, 8])
+def test_prompts_that_are_computed_once_do_not_change_the_step(a_trainer, of_few_prompts, budget):
+    algorithm = {"kl_loss_fn": "k2", "entropy_loss_fn": "default", "lr": 0.0}
+    apart = a_trainer(trainer={"prefix_sharing": "off"}, **algorithm)
+    shared = a_trainer(trainer={"max_token_len_per_gpu": budget}, **algorithm)
+
+    expected = apart.train_step(of_few_prompts, step=1)
+    metrics = shared.train_step(of_few_prompts, step=1)
+
+    assert expected["perf/shared_ratio"] == 0.0
+    assert (metrics["perf/shared_ratio"] > 0.2) == (budget > 8)
+    for name in ("grad_norm", "loss", "pg_loss", "kl_loss", "entropy_loss", "rollout_logprob_diff"):
+        wanted = pytest.approx(expected[f"actor/{name}"], rel=1e-5, abs=1e-7)
+        assert metrics[f"actor/{name}"] == wanted, name
+
+
+def test_each_weights_gradient_is_that_of_the_rows_apart(a_trainer, of_few_prompts):
+    gradients = []
+    for sharing in ("off", "auto"):
+        trainer = a_trainer(trainer={"prefix_sharing": sharing})
+        batch, _ = trainer._preparation.batch_of(
+            of_few_prompts, lambda name: nullcontext(), version=0
+        )
+        trainer._accumulate(batch, trainer._scorer.plan(batch), step=1)
+        gradients.append({name: p.grad for name, p in trainer.model.named_parameters()})
+
+    for name, expected in gradients[0].items():
+        scale = expected.abs().max().item()
+        assert torch.allclose(gradients[1][name], expected, rtol=1e-4, atol=1e-5 * scale), name
 
 
 def test_two_trainers_of_one_seed_make_equal_steps(a_trainer, ragged):
@@ -214,6 +269,45 @@ def test_gradient_checkpointing_gives_the_same_step(a_trainer, ragged):
     expected, metrics = plain.train_step(ragged(), step=1), frugal.train_step(ragged(), step=1)
 
     assert metrics["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_gradient_checkpointing_and_shared_prefixes_give_the_gradient_of_the_plain_way(
+    a_trainer, of_few_prompts, precision
+):
+    def step(**options):
+        trainer = a_trainer(trainer={"precision": precision} | options)
+        batch, _ = trainer._preparation.batch_of(
+            of_few_prompts, lambda name: nullcontext(), version=0
+        )
+        plan = trainer._scorer.plan(batch)
+        with recomputing(trainer.model):
+            trainer._accumulate(batch, plan, step=1)
+        return torch.cat([p.grad.flatten() for p in trainer.model.parameters()]), plan
+
+    plain, _ = step(prefix_sharing="off")
+    both, plan = step(gradient_checkpointing=True)
+
+    assert any(len(pack.rows) > 1 for packs in plan for pack in packs)
+    limit = 5e-6 if precision == "float32" else 0.1
+    assert (both - plain).norm() <= limit * plain.norm()
+
+
+def test_the_weights_the_optimizer_and_the_checkpoint_of_bfloat16_are_float32(
+    a_trainer, ragged, tmp_path
+):
+    trainer = a_trainer(lr=1e-6, trainer={"precision": "bfloat16"})
+    before = weights(trainer)
+
+    trainer.train_step(ragged(), step=1)
+    trainer.save(tmp_path)
+
+    after = weights(trainer)
+    assert {tensor.dtype for tensor in after.values()} == {torch.float32}
+    assert any(not torch.equal(after[name], before[name]) for name in before)  # bfloat16: no digit
+    resumed = a_trainer(trainer={"precision": "bfloat16"})
+    resumed.load(tmp_path)
+    assert all(torch.equal(weights(resumed)[name], after[name]) for name in after)
 
 
 def test_bfloat16_computes_nearly_the_same_on_float32_weights(a_trainer, ragged):

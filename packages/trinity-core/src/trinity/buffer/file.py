@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.formatter import experience_of_row, is_stored_experience
+from trinity.buffer.pairs import has_pair, pair_of_row
+from trinity.buffer.plain_text import text_of_row
 from trinity.buffer.rows import Rows, load_rows
 from trinity.common.experience import Experience
 from trinity.errors import BufferClosedError, DataError
 from trinity.extend import get_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trinity.buffer.selectors import Selector
     from trinity.common.config import ExperienceBufferConfig
@@ -75,24 +77,31 @@ class FileStorage:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
-                _append(file, lines, after=size)
+                self._size = _append(file, lines, after=size)
         except OSError as e:
             raise DataError(
                 f"{len(experiences)} experiences cannot be written to {path}: {e.strerror or e}. "
                 f"What it held is kept. Make room, or change {self._setting}."
             ) from e
-        self._size = size + len(lines)
         self._position, self._reader = self._read_position(), None  # there is more to read now
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
         """Return the next experiences, fewer only at the end of the last epoch.
 
         Raises:
-            DataError: a row cannot be used.
+            DataError: a row cannot be used; the next read begins where this one did.
             StopIteration: all epochs are over.
         """
         reader = self._opened()
         self._position_before = reader.selector.position
+        try:
+            return self._taken(reader, count, min_model_version)
+        except DataError:
+            reader.selector.position = self._position_before
+            raise
+
+    @staticmethod
+    def _taken(reader: _Reader, count: int, min_model_version: int) -> list[Experience]:
         taken: list[Experience] = []
         while len(taken) < count and not reader.is_done:
             experience = reader.next_experience()
@@ -130,7 +139,7 @@ class FileStorage:
         self._size, self._position, self._reader = state["size"], state["position"], None
 
     def _whole_steps(self, path: Path) -> int:
-        if self._size is None:
+        if self._size is None or not path.exists() or path.stat().st_size < self._size:
             self._size = _size_of_whole_lines(path) if path.exists() else 0
         return self._size
 
@@ -169,6 +178,7 @@ class _Reader:
         self.rows = rows
         self.selector = _selector(len(rows), config=config)
         self._keys = config.format
+        self._schema = config.schema_type
         self._chat_format = _with_template(chat_format, config.format.chat_template)
         self._end = None if total_epochs is None else len(rows) * total_epochs
 
@@ -196,7 +206,14 @@ class _Reader:
                 f"{origin}, is no stored experience, and there is no model whose chat format could "
                 f"turn it into tokens. Set model.model_path."
             )
-        return experience_of_row(row, chat_format=self._chat_format, keys=self._keys, origin=origin)
+        make = self._maker(row)
+        return make(row, chat_format=self._chat_format, keys=self._keys, origin=origin)
+
+    def _maker(self, row: dict[str, Any]) -> Callable[..., Experience]:
+        """Return what makes an experience of the row: by the schema, or else by its keys."""
+        makers = {"cpt": text_of_row, "dpo": pair_of_row, "sft": experience_of_row}
+        is_pair = self._keys.prompt_type == "chatpair" or has_pair(row, keys=self._keys)
+        return makers.get(self._schema or "", pair_of_row if is_pair else experience_of_row)
 
 
 def _stored(row: dict[str, Any], *, origin: str) -> Experience:
@@ -220,9 +237,11 @@ def _with_template(chat_format: ChatFormat | None, template: str | None) -> Chat
     return type(chat_format)(chat_format.tokenizer, chat_template=template)
 
 
-def _append(file: Any, lines: bytes, *, after: int) -> None:  # Any: an unbuffered binary file
-    """Write the lines at a place; on an error cut the file back to it."""
+def _append(file: Any, lines: bytes, *, after: int) -> int:  # Any: an unbuffered binary file
+    """Write the lines at a place and return where they end; on an error cut the file back to it."""
     file.truncate(after)
+    if after and os.pread(file.fileno(), 1, after - 1) != b"\n":
+        lines = b"\n" + lines
     file.seek(after)
     written = 0
     try:
@@ -232,8 +251,15 @@ def _append(file: Any, lines: bytes, *, after: int) -> None:  # Any: an unbuffer
     except OSError:
         file.truncate(after)
         raise
+    return after + written
 
 
 def _size_of_whole_lines(path: Path) -> int:
-    """Return the size of the file up to the end of its last whole line."""
-    return path.read_bytes().rfind(b"\n") + 1
+    """Return the size of the file up to the end of its last whole row, which may lack its end."""
+    content = path.read_bytes()
+    size = content.rfind(b"\n") + 1
+    try:
+        is_row = isinstance(json.loads(content[size:]), dict)
+    except ValueError:
+        is_row = False
+    return len(content) if is_row else size

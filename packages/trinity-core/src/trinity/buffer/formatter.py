@@ -5,7 +5,8 @@
     ... with enable_concatenated_multi_turn          the first question | the rest; assistant
                                                      tokens are trained on, the others masked
 
-Prompt and responses are tokenised apart, as they are when the model answers.
+Prompt and responses are tokenised apart, as they are when the model answers. Pairs of answers and
+plain text have modules of their own.
 """
 
 from __future__ import annotations
@@ -16,13 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import Experience
 from trinity.common.workflows.task import no_such_key
-from trinity.errors import DataError, NotSupportedYetError
+from trinity.errors import DataError
 
 if TYPE_CHECKING:
     from trinity.common.config import FormatConfig
     from trinity.common.models.chat_format import ChatFormat
 
-__all__ = ["experience_of_row", "is_stored_experience"]
+__all__ = [
+    "Conversation",
+    "as_messages",
+    "experience_of_row",
+    "is_stored_experience",
+    "tools_of_row",
+    "with_system_prompt",
+]
 
 Messages = list[dict[str, Any]]  # Any: the chat format of the data
 Row = dict[str, Any]
@@ -41,14 +49,11 @@ def experience_of_row(
     Raises:
         DataError: the row lacks a key, holds no answer, or its turns cannot be told apart.
     """
-    if keys.prompt_type == "chatpair" or {keys.chosen_key, keys.rejected_key} <= row.keys():
-        raise NotSupportedYetError(
-            f"{origin}, is a preference pair; training on pairs is not supported yet. "
-            f"Give rows of prompt and response, or of messages."
-        )
     messages = _messages_of_row(row, keys=keys, origin=origin)
-    tools = _tools_of_row(row, keys=keys)
-    spans = _Spans(chat_format, tools=tools, enable_thinking=keys.enable_thinking, origin=origin)
+    tools = tools_of_row(row, keys=keys)
+    spans = Conversation(
+        chat_format, tools=tools, enable_thinking=keys.enable_thinking, origin=origin
+    )
     if keys.enable_concatenated_multi_turn:
         spans.add_each_answer(messages)
     else:
@@ -58,7 +63,7 @@ def experience_of_row(
     return experience
 
 
-class _Spans:
+class Conversation:
     """Token ids of a conversation as far as it was added, with who chose them."""
 
     def __init__(
@@ -134,16 +139,22 @@ class _Spans:
 
 def _messages_of_row(row: Row, *, keys: FormatConfig, origin: str) -> Messages:
     if keys.prompt_type == "messages" and keys.messages_key in row:
-        messages = _as_messages(_loaded(row[keys.messages_key]), role="user")
+        messages = as_messages(row[keys.messages_key], role="user")
     else:
         messages = _messages_of_texts(row, keys=keys, origin=origin)
-    system = row.get(keys.system_prompt_key) if keys.system_prompt_key else keys.system_prompt
-    if system and messages and messages[0]["role"] != "system":
-        messages = [{"role": "system", "content": system}, *messages]
+    messages = with_system_prompt(messages, row=row, keys=keys)
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
         raise DataError(
             f"{origin}, does not end with an answer of the assistant. Correct or remove the row."
         )
+    return messages
+
+
+def with_system_prompt(messages: Messages, *, row: Row, keys: FormatConfig) -> Messages:
+    """Return the messages after the system prompt of the row or of all rows, if there is one."""
+    system = row.get(keys.system_prompt_key) if keys.system_prompt_key else keys.system_prompt
+    if system and messages and messages[0]["role"] != "system":
+        return [{"role": "system", "content": system}, *messages]
     return messages
 
 
@@ -153,17 +164,20 @@ def _messages_of_texts(row: Row, *, keys: FormatConfig, origin: str) -> Messages
             wanted = "messages_key" if keys.prompt_type == "messages" else name
             key = getattr(keys, wanted)
             raise DataError(no_such_key(origin, key=key, row=row, setting=wanted))
-    prompt, response = _loaded(row[keys.prompt_key]), _loaded(row[keys.response_key])
-    return [*_as_messages(prompt, role="user"), *_as_messages(response, role="assistant")]
+    prompt, response = row[keys.prompt_key], row[keys.response_key]
+    return [*as_messages(prompt, role="user"), *as_messages(response, role="assistant")]
 
 
-def _as_messages(value: Any, *, role: str) -> Messages:
+def as_messages(value: Any, *, role: str) -> Messages:
+    """Return a list of messages as it is, also as json, and a text as one message of a role."""
+    value = _loaded(value)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [dict(message) for message in value]
     return [{"role": role, "content": str(value)}]
 
 
-def _tools_of_row(row: Row, *, keys: FormatConfig) -> Any:
+def tools_of_row(row: Row, *, keys: FormatConfig) -> Any:
+    """Return the descriptions of the row's tools, None if it has none."""
     return _loaded(row.get(keys.tools_key)) or None
 
 

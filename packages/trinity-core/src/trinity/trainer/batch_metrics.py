@@ -10,19 +10,24 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
+    from trinity.trainer.layout import Pack
 
 __all__ = ["batch_metrics"]
 
 
-def batch_metrics(experiences: Sequence[Experience], plan: Sequence[Sequence[int]]) -> Metrics:
-    """Return lengths, token counts and the padding of the micro-batches."""
+def batch_metrics(experiences: Sequence[Experience], plan: Sequence[Sequence[Pack]]) -> Metrics:
+    """Return lengths, token counts, what is computed once for several rows, and the padding."""
     lengths = [len(exp.tokens) for exp in experiences]
-    padded = sum(len(rows) * max(lengths[row] for row in rows) for rows in plan)
+    distinct = sum(len(pack) for packs in plan for pack in packs)
+    padded = sum(len(packs) * max(map(len, packs)) for packs in plan)
     return {
         **_spread("response_length", [exp.response_length for exp in experiences]),
         **_spread("prompt_length", [exp.prompt_length for exp in experiences]),
         "perf/total_num_tokens": float(sum(lengths)),
-        "perf/padding_ratio": 1.0 - sum(lengths) / padded,
+        "perf/tokens_computed": float(distinct),
+        "perf/tokens_saved": float(sum(lengths) - distinct),
+        "perf/shared_ratio": 1.0 - distinct / sum(lengths),
+        "perf/padding_ratio": 1.0 - distinct / padded,
         "perf/num_micro_batches": float(len(plan)),
         "perf/num_samples": float(len(lengths)),
     }

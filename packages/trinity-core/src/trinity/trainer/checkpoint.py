@@ -12,15 +12,18 @@ import zipfile
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
 
 from trinity.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from transformers import PreTrainedModel
 
 __all__ = [
+    "load_module",
     "load_state",
     "load_weights",
     "random_state",
@@ -38,11 +41,27 @@ def save_hf(
     directory: Path,
     *,
     tokenizer_path: str,
+    tensors: Mapping[str, Tensor] | None = None,
     trust_remote_code: bool = False,
 ) -> None:
-    """Write the model in the Hugging Face format, with the tokenizer of ``tokenizer_path``."""
-    from transformers import AutoTokenizer
+    """Write the model in the Hugging Face format, with the tokenizer of ``tokenizer_path``.
 
+    Args:
+        module: the model.
+        directory: where to.
+        tokenizer_path: folder or id of its tokenizer.
+        tensors: other weights than its own, by name; tied ones once.
+        trust_remote_code: run code that comes with the tokenizer.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if tensors is not None:  # the module's own layers have other names: fill a plain one
+        with torch.random.fork_rng(devices=[]):  # it draws weights that are replaced
+            plain = AutoModelForCausalLM.from_config(
+                module.config, dtype=module.dtype, trust_remote_code=trust_remote_code
+            )
+        load_module(plain, tensors, directory=directory)
+        module = plain
     module.save_pretrained(directory)
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_path, trust_remote_code=trust_remote_code)
     tokenizer.save_pretrained(directory)
@@ -89,7 +108,16 @@ def load_weights(
         )
     except (OSError, ValueError) as error:
         raise CheckpointError(f"checkpoint {str(directory)!r} holds no model: {error}") from error
-    theirs = dict(saved.named_parameters())
+    load_module(module, dict(saved.named_parameters()), directory=directory)
+
+
+@torch.no_grad()
+def load_module(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: Path) -> None:
+    """Copy parameters by their names into the module's own tensors.
+
+    Raises:
+        CheckpointError: they are those of another model.
+    """
     ours = dict(module.named_parameters())
     differing = [
         name

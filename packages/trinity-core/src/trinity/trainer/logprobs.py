@@ -31,7 +31,7 @@ class TokenScores:
 def score_tokens(
     hidden_ND: Tensor,
     targets_N: Tensor,
-    temperature_N: Tensor,
+    temperature_N: Tensor | None,
     *,
     head: Callable[[Tensor], Tensor],
     chunk_tokens: int,
@@ -45,16 +45,17 @@ def score_tokens(
     Args:
         hidden_ND: the hidden state that predicts each token.
         targets_N: the tokens.
-        temperature_N: the temperature each was sampled at.
+        temperature_N: the temperature each was sampled at; None: 1.
         head: hidden states to logits.
         chunk_tokens: how many tokens' logits may exist at once.
         entropy: None: skip it; False: without a gradient; True: with one.
     """
-    pieces = [piece.split(chunk_tokens) for piece in (hidden_ND, targets_N, temperature_N)]
-    is_recomputed = len(pieces[0]) > 1 and torch.is_grad_enabled()
+    is_recomputed = len(targets_N) > chunk_tokens and torch.is_grad_enabled()
     scored = []
-    for hidden_CD, targets_C, temperature_C in zip(*pieces, strict=True):
-        arguments = (hidden_CD, targets_C, temperature_C, head, entropy)
+    for start in range(0, max(len(targets_N), 1), chunk_tokens):
+        chunk = slice(start, start + chunk_tokens)
+        temperature_C = None if temperature_N is None else temperature_N[chunk]
+        arguments = (hidden_ND[chunk], targets_N[chunk], temperature_C, head, entropy)
         scored.append(
             checkpoint(_score_chunk, *arguments, use_reentrant=False, preserve_rng_state=False)
             if is_recomputed
@@ -69,14 +70,16 @@ def score_tokens(
 def _score_chunk(
     hidden_CD: Tensor,
     targets_C: Tensor,
-    temperature_C: Tensor,
+    temperature_C: Tensor | None,
     head: Callable[[Tensor], Tensor],
     entropy: EntropyUse,
 ) -> tuple[Tensor, Tensor | None]:
     logits_CV = head(hidden_CD)
     if logits_CV.dtype in {torch.bfloat16, torch.float16}:
         logits_CV = logits_CV.float()
-    logprobs_CV = (logits_CV / temperature_C.to(logits_CV.dtype)[:, None]).log_softmax(-1)
+    if temperature_C is not None:
+        logits_CV = logits_CV / temperature_C.to(logits_CV.dtype)[:, None]
+    logprobs_CV = logits_CV.log_softmax(-1)
     logprob_C = logprobs_CV.gather(-1, targets_C[:, None]).squeeze(-1)
     if entropy is None:
         return logprob_C, None

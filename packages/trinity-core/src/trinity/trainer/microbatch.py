@@ -1,104 +1,212 @@
 """Cut a batch into micro-batches by tokens.
 
-B rows of a batch or micro-batch   L tokens of a row   R response   N scored tokens
+B rows of a batch or micro-batch   P packs   L tokens of a pack   R response   N scored tokens
+G branches of a pack   K tokens of a branch   T tokens of all packs
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from trinity.trainer.layout import pack_rows, rows_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trinity.common.experience import Experience
+    from numpy.typing import NDArray
 
-__all__ = ["ModelInputs", "model_inputs", "pad_to_width", "plan_microbatches"]
+    from trinity.common.experience import Experience
+    from trinity.trainer.layout import Pack, Sharing
+
+    IntArray = NDArray[np.int64]
+
+__all__ = [
+    "ModelInputs",
+    "model_inputs",
+    "pad_to_width",
+    "plan_microbatches",
+    "plan_packs",
+]
+
+
+def plan_packs(
+    rows: Sequence[IntArray],
+    *,
+    max_tokens: int,
+    max_padding: int,
+    keep_order: bool = False,
+    sharing: Sharing | None = None,
+    together: int = 1,
+) -> list[list[Pack]]:
+    """Return the packs of each micro-batch: of one row each, or of rows that begin alike.
+
+    A pack with a stem is a micro-batch.
+
+    Args:
+        rows: the tokens of each row.
+        max_tokens: budget of a micro-batch, padding counted.
+        max_padding: padding that is cheaper than one more micro-batch.
+        keep_order: rows stay in the batch's order, and nothing but a unit's rows is shared.
+        sharing: what the model can; None: nothing is shared.
+        together: so many rows in a row, a unit, stay in one micro-batch, and share with each other.
+    """
+    units = _units(
+        rows,
+        size=together,
+        sharing=sharing,
+        max_tokens=max_tokens,
+        is_fixed=keep_order or together > 1,
+    )
+    is_cached = [unit[0].stem > 0 for unit in units]
+    cached = [unit for unit, is_one in zip(units, is_cached, strict=True) if is_one]
+    others = [unit for unit, is_one in zip(units, is_cached, strict=True) if not is_one]
+    plan = plan_microbatches(
+        [[len(pack) for pack in unit] for unit in others],
+        max_tokens=max_tokens,
+        max_padding=max_padding,
+        keep_order=keep_order,
+    )
+    return cached + [[pack for number in part for pack in others[number]] for part in plan]
+
+
+def _units(
+    rows: Sequence[IntArray],
+    *,
+    size: int,
+    sharing: Sharing | None,
+    max_tokens: int,
+    is_fixed: bool,
+) -> list[list[Pack]]:
+    """Return the packs that stay together; a unit that is cached is one pack."""
+    if sharing is None:
+        packs = rows_apart(rows)
+        return [packs[first : first + size] for first in range(0, len(packs), size)]
+    if not is_fixed:
+        return [[pack] for pack in pack_rows(rows, sharing=sharing, max_tokens=max_tokens)]
+    units = []
+    for first in range(0, len(rows), size):
+        packs = pack_rows(rows[first : first + size], sharing=sharing, max_tokens=max_tokens)
+        packs.sort(key=lambda pack: pack.rows)
+        units.append(
+            [replace(pack, rows=tuple(first + row for row in pack.rows)) for pack in packs]
+        )
+    return units
 
 
 def plan_microbatches(
-    lengths: Sequence[int], *, max_tokens: int, max_padding: int, keep_order: bool = False
+    units: Sequence[Sequence[int]],
+    *,
+    max_tokens: int,
+    max_padding: int,
+    keep_order: bool = False,
 ) -> list[list[int]]:
-    """Return the row numbers of each micro-batch; together they are all rows, each once.
+    """Return the numbers of the units of each micro-batch; together they are all, each once.
 
-    Rows of like length share a micro-batch, so that little is padded. A micro-batch is full when
-    one more row would make it, padded to its longest row, larger than ``max_tokens``, or would
-    bring its padding above ``max_padding``. A row that is longer than ``max_tokens`` stands alone.
+    Units of like length share a micro-batch, so that little is padded. A micro-batch is full when
+    one more unit would make it, padded to its longest row, larger than ``max_tokens``, or would
+    bring its padding above ``max_padding``. A unit that is larger than ``max_tokens`` stands alone.
 
-    >>> plan_microbatches([3, 9, 3, 8], max_tokens=18, max_padding=4)
+    >>> plan_microbatches([[3], [9], [3], [8]], max_tokens=18, max_padding=4)
     [[1, 3], [0, 2]]
-    >>> plan_microbatches([3, 9, 3, 8], max_tokens=18, max_padding=4, keep_order=True)
+    >>> plan_microbatches([[3], [9], [3], [8]], max_tokens=18, max_padding=4, keep_order=True)
     [[0], [1], [2], [3]]
+    >>> plan_microbatches([[3, 3], [9, 8]], max_tokens=18, max_padding=4)
+    [[1], [0]]
 
     Args:
-        lengths: tokens of each row.
+        units: the lengths of the rows of each.
         max_tokens: budget of a micro-batch, padding counted.
         max_padding: padding that is cheaper than one more micro-batch.
-        keep_order: rows stay in the batch's order.
+        keep_order: units stay in their order.
     """
-    rows = range(len(lengths))
-    ordered = rows if keep_order else sorted(rows, key=lambda row: -lengths[row])
+    order = list(range(len(units)))
+    if not keep_order:
+        order.sort(key=lambda number: -max(units[number]))
     plan: list[list[int]] = []
-    longest = total = 0
-    for row in ordered:
-        longest, total = max(longest, lengths[row]), total + lengths[row]
-        padded = longest * (len(plan[-1]) + 1) if plan else 0
+    longest = total = num_rows = 0
+    for number in order:
+        sizes = units[number]
+        longest, total = max(longest, *sizes), total + sum(sizes)
+        num_rows += len(sizes)
+        padded = longest * num_rows
         if plan and padded <= max_tokens and padded - total <= max_padding:
-            plan[-1].append(row)
+            plan[-1].append(number)
             continue
-        plan.append([row])
-        longest = total = lengths[row]
+        plan.append([number])
+        longest, total, num_rows = max(sizes), sum(sizes), len(sizes)
     return plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelInputs:
-    """Some rows, padded on the right, and which of their tokens are scored.
+    """Some packs, padded on the right, and which of their tokens are scored.
 
-    No attention mask is needed: a causal model's real tokens stand before the padding and never see
-    it.
+    Without ``ends_PL`` no attention mask is needed: a causal model's real tokens stand before the
+    padding and never see it. With ``branches_GK``, ``tokens_PL`` is one stem, and slots are counted
+    through it and then through the branches.
     """
 
-    tokens_BL: Tensor
+    tokens_PL: Tensor
+    branches_GK: Tensor | None  # None: no pack is cached
+    positions_PL: Tensor | None  # None: as the tokens stand
+    ends_PL: Tensor | None  # slot j is seen by the slots from j to ends[j]; None: by all after it
     rows_N: Tensor  # row of each scored token
     columns_N: Tensor  # its place in the response
-    positions_N: Tensor  # place in the sequence of the token before it, which predicts it
+    slots_N: Tensor  # of the token before it, which predicts it, through all packs and padding
     targets_N: Tensor
-    temperature_N: Tensor
-    width: int  # R of the whole batch
+    temperature_N: Tensor | None  # None: 1 for all
+    shape: tuple[int, int]  # rows, and R of the whole batch
 
     def to(self, device: torch.device) -> ModelInputs:
         """Return the same on a device."""
-        moved = {
-            name: getattr(self, name).to(device, non_blocking=True)
-            for name in self.__dataclass_fields__
-            if name != "width"
+        if self.tokens_PL.device == device:
+            return self
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        moved: dict[str, Any] = {  # Any: of each field's type
+            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            for name, value in values.items()
         }
-        return ModelInputs(**moved, width=self.width)
+        return ModelInputs(**moved)
 
 
-def model_inputs(experiences: Sequence[Experience], action_mask_BR: Tensor) -> ModelInputs:
-    """Return the model's view of these rows; tokens where the mask is True are scored."""
-    longest = max(len(exp.tokens) for exp in experiences)
-    tokens_BL = torch.zeros((len(experiences), longest), dtype=torch.int64)
-    for row, exp in enumerate(experiences):
-        tokens_BL[row, : len(exp.tokens)] = exp.tokens
-    prompt_B = torch.tensor([exp.prompt_length for exp in experiences])
-    # Greedy rollouts report log-probabilities at temperature 1.
-    temperature_B = torch.tensor([exp.temperature or 1.0 for exp in experiences])
-    rows_N, columns_N = action_mask_BR.nonzero(as_tuple=True)
+def model_inputs(
+    experiences: Sequence[Experience], action_mask_BR: Tensor, packs: Sequence[Pack]
+) -> ModelInputs:
+    """Return the model's view of these rows; tokens where the mask is True are scored.
+
+    Args:
+        experiences: the rows, in the order of the packs.
+        action_mask_BR: their mask.
+        packs: how the rows are laid out; one, if it has a stem.
+    """
+    layout = _cached(packs[0]) if packs[0].stem else _padded(packs)
+    paths = [path for pack in packs for path in pack.paths]
+    slots_BL = np.zeros((len(paths), max(map(len, paths))), dtype=np.int64)
+    for row, path in enumerate(paths):
+        slots_BL[row, : len(path)] = path
+    pack_B = np.repeat(np.arange(len(packs)), [len(pack.paths) for pack in packs])
+    prompt_B = np.array([exp.prompt_length for exp in experiences])
+    rows_N, columns_N = action_mask_BR.numpy().nonzero()
     places_N = prompt_B[rows_N] + columns_N
+    starts_P = np.cumsum([0] + [len(pack) for pack in packs])  # of each pack, without padding
+    starts_N = starts_P[pack_B[rows_N]]
+    tokens_T = np.concatenate([pack.tokens_T for pack in packs])
     return ModelInputs(
-        tokens_BL=tokens_BL,
-        rows_N=rows_N,
-        columns_N=columns_N,
-        positions_N=places_N - 1,
-        targets_N=tokens_BL[rows_N, places_N],
-        temperature_N=temperature_B[rows_N],
-        width=action_mask_BR.shape[1],
+        tokens_PL=torch.from_numpy(layout.tokens_PL),
+        branches_GK=_tensor(layout.branches_GK),
+        positions_PL=_tensor(layout.positions_PL),
+        ends_PL=_tensor(layout.ends_PL),
+        rows_N=torch.from_numpy(rows_N),
+        columns_N=torch.from_numpy(columns_N),
+        slots_N=torch.from_numpy(layout.slots_T[starts_N + slots_BL[rows_N, places_N - 1]]),
+        targets_N=torch.from_numpy(tokens_T[starts_N + slots_BL[rows_N, places_N]]),
+        temperature_N=_temperatures(experiences, rows_N),
+        shape=(len(paths), action_mask_BR.shape[1]),
     )
 
 
@@ -108,5 +216,59 @@ def pad_to_width(values_N: Tensor, inputs: ModelInputs) -> Tensor:
     R is that of the whole batch, whatever the micro-batch, so that a loss that divides by R is cut
     without error.
     """
-    padded_BR = values_N.new_zeros((len(inputs.tokens_BL), inputs.width))
+    padded_BR = values_N.new_zeros(inputs.shape)
     return padded_BR.index_put((inputs.rows_N, inputs.columns_N), values_N)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Layout:
+    """What the model gets, and where each of the packs' tokens stands in it."""
+
+    tokens_PL: IntArray
+    slots_T: IntArray
+    branches_GK: IntArray | None = None
+    positions_PL: IntArray | None = None
+    ends_PL: IntArray | None = None
+
+
+def _padded(packs: Sequence[Pack]) -> _Layout:
+    """Return packs as rows; a slot of padding sees itself, and nobody else does."""
+    shape = len(packs), max(map(len, packs))
+    is_tree = not all(pack.is_chain for pack in packs)
+    sizes_P = np.array([len(pack) for pack in packs])
+    is_token_PL = np.arange(shape[1]) < sizes_P[:, None]
+    tokens_PL, positions_PL = np.zeros((2, *shape), dtype=np.int64)
+    ends_PL = np.tile(np.arange(1, shape[1] + 1), (shape[0], 1))
+    tokens_PL[is_token_PL] = np.concatenate([pack.tokens_T for pack in packs])
+    if is_tree:
+        positions_PL[is_token_PL] = np.concatenate([pack.positions_T for pack in packs])
+        ends_PL[is_token_PL] = np.concatenate([pack.ends_T for pack in packs])
+    return _Layout(
+        tokens_PL=tokens_PL,
+        slots_T=np.flatnonzero(is_token_PL),
+        positions_PL=positions_PL if is_tree else None,
+        ends_PL=ends_PL if is_tree else None,
+    )
+
+
+def _cached(pack: Pack) -> _Layout:
+    """Return a stem, and its branches as rows."""
+    branches = pack.branches(pack.stem)
+    lengths_G = np.array([branch.stop - branch.start for branch in branches])
+    is_token_GK = np.arange(lengths_G.max()) < lengths_G[:, None]
+    branches_GK = np.zeros(is_token_GK.shape, dtype=np.int64)
+    branches_GK[is_token_GK] = pack.tokens_T[pack.stem :]
+    slots_T = np.concatenate((np.arange(pack.stem), pack.stem + np.flatnonzero(is_token_GK)))
+    return _Layout(
+        tokens_PL=pack.tokens_T[None, : pack.stem], slots_T=slots_T, branches_GK=branches_GK
+    )
+
+
+def _tensor(values: IntArray | None) -> Tensor | None:
+    return None if values is None else torch.from_numpy(values)
+
+
+def _temperatures(experiences: Sequence[Experience], rows_N: IntArray) -> Tensor | None:
+    # Greedy rollouts report log-probabilities at temperature 1.
+    temperature_B = np.array([exp.temperature or 1.0 for exp in experiences], dtype=np.float32)
+    return None if (temperature_B == 1.0).all() else torch.from_numpy(temperature_B[rows_N])

@@ -6,7 +6,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trinity.algorithm.entropy_loss_fn import NoEntropyLossFn
+from trinity.algorithm.rollout_correction import RolloutCorrection
 from trinity.common.batch import ALIASES
+from trinity.errors import ConfigError
 from trinity.extend import get_manager
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from trinity.algorithm.ops import LossAggMode
     from trinity.algorithm.policy_loss_fn import PolicyLossFn
     from trinity.common.config.algorithm import AlgorithmConfig
+    from trinity.trainer.logprobs import EntropyUse
 
 __all__ = ["AlgorithmParts", "build_parts"]
 
@@ -34,12 +38,36 @@ class AlgorithmParts:
     advantage_fn: AdvantageFn | None  # None: the algorithm uses no advantages
     kl_loss_fn: KLFn | None  # None: no KL term in the loss
     kl_penalty_fn: KLFn | None  # None: rewards stay as they are
+    rollout_correction: RolloutCorrection | None = None  # None: the rollout is taken as it is
+    advantage_needs: frozenset[str] = frozenset()  # words of its ComponentSpec
+
+    @property
+    def wants_pairs(self) -> bool:
+        """Return whether the loss compares two rows with each other."""
+        return self.policy_loss_fn.normalizer == "pairs"
+
+    @property
+    def has_critic(self) -> bool:
+        """Return whether somebody must say what a token is worth."""
+        return bool(self.algorithm.setting("use_critic")) or "values" in self.advantage_needs
+
+    @property
+    def advantage_needs_entropies(self) -> bool:
+        """Return whether the advantage function looks at the entropy of each token."""
+        return "entropys" in self.advantage_needs
 
     @property
     def loss_needs_reference(self) -> bool:
         """Return whether the loss reads the reference model's log-probabilities."""
         keys = {ALIASES.get(key, key) for key in self.policy_loss_fn.select_keys}
         return self.kl_loss_fn is not None or "ref_logprob" in keys
+
+    @property
+    def entropy_use(self) -> EntropyUse:
+        """Return what the entropy of each token is needed for."""
+        if isinstance(self.entropy_loss_fn, NoEntropyLossFn):
+            return None
+        return getattr(self.entropy_loss_fn, "entropy_coef", 1.0) != 0.0
 
 
 def build_parts(config: AlgorithmConfig) -> AlgorithmParts:
@@ -60,7 +88,19 @@ def build_parts(config: AlgorithmConfig) -> AlgorithmParts:
         else None,
         kl_loss_fn=_build_kl(algorithm, config.kl_loss_fn, config.kl_loss_fn_args),
         kl_penalty_fn=_build_kl(algorithm, config.kl_penalty_fn, config.kl_penalty_fn_args),
+        rollout_correction=_build_correction(config),
+        advantage_needs=get_manager().find("advantage_fn", config.advantage_fn).spec.needs
+        if uses_advantage
+        else frozenset(),
     )
+
+
+def _build_correction(config: AlgorithmConfig) -> RolloutCorrection | None:
+    setting = config.rollout_correction
+    try:
+        return None if setting is None else RolloutCorrection(**setting.fields())
+    except ValueError as error:
+        raise ConfigError(f"algorithm.rollout_correction: {error}.") from error
 
 
 def _build_kl(

@@ -1,24 +1,30 @@
 """Load a causal language model and score responses with it.
 
-B rows of a micro-batch   L tokens of a row   R response   N scored tokens   D width   V vocabulary
+B rows of a micro-batch   P packs   L tokens of a pack   R response   N scored tokens
+D width   V vocabulary
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trinity.errors import ModelError, NotSupportedYetError
+from trinity.trainer.forward import hidden_states
 from trinity.trainer.logprobs import EntropyUse, score_tokens
 from trinity.trainer.microbatch import ModelInputs, pad_to_width
+from trinity.trainer.sharing import find_sharing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from transformers import PreTrainedModel
+
+    from trinity.trainer.layout import Sharing
 
 __all__ = ["PaddedScores", "Policy", "load_policy"]
 
@@ -51,14 +57,20 @@ class Policy:
             1, MAX_LOGITS.get(self.device.type, 2**24) // module.config.vocab_size
         )
 
+    def states(self, inputs: ModelInputs) -> Tensor:
+        """Return ``[N, D]``, the state that each scored token is predicted from."""
+        inputs = inputs.to(self.device)
+        is_mixed = self.precision == "bfloat16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
+            return hidden_states(self.body, inputs)[inputs.slots_N]
+
     def score(self, inputs: ModelInputs, *, entropy: EntropyUse = None) -> PaddedScores:
         """Return the log-probability of each scored token at its temperature, and the entropy."""
         inputs = inputs.to(self.device)
         is_mixed = self.precision == "bfloat16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
-            hidden_BLD = self._hidden(inputs.tokens_BL)
             scores = score_tokens(
-                hidden_BLD[inputs.rows_N, inputs.positions_N],
+                self.states(inputs),
                 inputs.targets_N,
                 inputs.temperature_N,
                 head=self._logits,
@@ -79,15 +91,24 @@ class Policy:
         """
         tokens_BL = torch.arange(8, device=self.device)[None] % self.module.config.vocab_size
         expected_BLV = self.module(input_ids=tokens_BL, use_cache=False).logits.float()
-        difference_BLV = self._logits(self._hidden(tokens_BL)).float() - expected_BLV
+        hidden_BLD = self.body(input_ids=tokens_BL, use_cache=False).last_hidden_state
+        difference_BLV = self._logits(hidden_BLD).float() - expected_BLV
         if difference_BLV.abs().max() > 1e-3 * max(1.0, float(expected_BLV.abs().max())):
             raise NotSupportedYetError(
                 f"model type {self.module.config.model_type!r} changes its logits after the output "
                 "layer in a way that the trainer does not know. Train a model of another type."
             )
 
-    def _hidden(self, tokens_BL: Tensor) -> Tensor:
-        return self.module.base_model(input_ids=tokens_BL, use_cache=False).last_hidden_state
+    @cached_property
+    def sharing(self) -> Sharing:
+        """Return how the model computes rows that begin alike as one; tried when first asked."""
+        return find_sharing(self)
+
+    @property
+    def body(self) -> nn.Module:
+        """Return the decoder without its output layer."""
+        body: nn.Module = self.module.base_model
+        return body
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:
         logits_NV = self._head(hidden_ND)

@@ -1,8 +1,8 @@
 """Train a model on batches of experiences, in one process.
 
-    experiences -> batch -> reference -> advantages -> micro-batches: loss, backward -> optimizer
-                                                                                          |
-    snapshot() <- version + 1 <-----------------------------------------------------------+
+    experiences -> batch -> critic's step -> micro-batches: loss, backward -> optimizer
+                                                                                   |
+    snapshot() <- version + 1 <----------------------------------------------------+
 
 B rows of a batch or micro-batch   R response
 """
@@ -10,41 +10,46 @@ B rows of a batch or micro-batch   R response
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from trinity.algorithm.advantage_fn import apply_advantage
-from trinity.algorithm.entropy_loss_fn import EntropyLossFn, NoEntropyLossFn
-from trinity.common.batch import ExperienceBatch, Fields
+from trinity.common.batch import Fields
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.errors import DataError
 from trinity.trainer import checkpoint
 from trinity.trainer.batch_metrics import batch_metrics
+from trinity.trainer.critic import Critic
 from trinity.trainer.finite import not_finite
+from trinity.trainer.layout import rows_of
+from trinity.trainer.lora import Adapters
 from trinity.trainer.losses import weighted_loss
-from trinity.trainer.microbatch import model_inputs, plan_microbatches
+from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
 from trinity.trainer.parts import build_parts
 from trinity.trainer.policy import Policy, load_policy
+from trinity.trainer.preparation import Preparation
+from trinity.trainer.ranks import Ranks
+from trinity.trainer.recomputing import enable_checkpointing, recomputing
+from trinity.trainer.scorer import Scorer
+from trinity.trainer.sharing import find_sharing
 from trinity.trainer.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from torch.distributed import ProcessGroup
     from transformers import PreTrainedModel
 
+    from trinity.common.batch import ExperienceBatch
     from trinity.common.config import Config
     from trinity.common.experience import Experience
-    from trinity.trainer.logprobs import EntropyUse
+    from trinity.trainer.layout import Pack
 
 __all__ = ["TorchTrainer"]
-
-MAX_PADDING = {"cuda": 4096}  # tokens that cost less than one more micro-batch; elsewhere 128
 
 
 class TorchTrainer:
@@ -59,19 +64,45 @@ class TorchTrainer:
         model_path: the model to start from, which is the reference too.
         total_steps: steps of the run, for the learning rate.
         seed: of whatever the model's file does not hold.
+        group: processes that share each batch, every one of which gets all of it; None: this one.
     """
 
-    def __init__(self, config: Config, *, model_path: str, total_steps: int, seed: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        model_path: str,
+        total_steps: int,
+        seed: int,
+        group: ProcessGroup | None = None,
+    ) -> None:
         torch.manual_seed(seed)
+        self._ranks = Ranks(group)
         self._config = config
         self._model_path = model_path
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._parts = build_parts(config.algorithm)
-        self._policy = self._load(is_trained=True)
-        if config.trainer.gradient_checkpointing:
-            _enable_checkpointing(self._policy.module)
-        self._reference: Policy | None = None  # None: not needed so far
-        self._optimizer = make_optimizer(self.model.parameters(), config.algorithm.optimizer)
+        self._policy = self._load(model_path)
+        adapters = config.model.lora_configs
+        self._adapters = Adapters(self._policy.module, adapters[0]) if adapters else None
+        if config.trainer.prefix_sharing != "off":
+            find_sharing(self._policy, is_required=config.trainer.prefix_sharing == "on")
+        self._scorer = Scorer(
+            config,
+            parts=self._parts,
+            policy=self._policy,
+            load_reference=partial(self._load, model_path, is_trained=False),
+            ranks=self._ranks,
+        )
+        self._critic = self._make_critic(total_steps) if self._parts.has_critic else None
+        self._preparation = Preparation(
+            self._parts,
+            scorer=self._scorer,
+            critic=self._critic,
+            bypass_old_logprobs=config.algorithm.bypass_old_logprobs,
+        )
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self._optimizer = make_optimizer(trained, config.algorithm.optimizer)
         self._lr = make_lr_schedule(config.algorithm.optimizer, total_steps=total_steps)
         self._version = 0
 
@@ -101,14 +132,20 @@ class TorchTrainer:
             TrinityError: loss or gradient is not a finite number; the weights are as before.
         """
         watch = Stopwatch(self._device)
-        batch, metrics = self._prepared(experiences, watch)
+        batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
         if not len(batch) or not bool(batch["action_mask"].any()):
             return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
-        plan = self._plan(batch)
-        with watch("forward_backward"), self._recomputing():
-            metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
-        with watch("optimizer"):
-            metrics |= with_prefix("actor", self._update(batch, step=step))
+        if self._critic is not None:
+            with watch("critic"):
+                metrics |= with_prefix("critic", self._critic.train_step(batch, step=step))
+        plan = self._scorer.plan(batch)
+        if self._critic is not None and step <= self._config.trainer.critic_warmup:
+            self._version += 1  # the policy waits: the weights of the next step are the same
+        else:
+            with watch("forward_backward"), recomputing(self.model):
+                metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
+            with watch("optimizer"):
+                metrics |= with_prefix("actor", self._update(batch, step=step))
         return metrics | batch_metrics(batch.experiences, plan) | watch.metrics
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
@@ -117,13 +154,58 @@ class TorchTrainer:
         Args:
             copy: False: the trainer's own tensors, which the next step changes.
         """
+        if self._adapters is not None:
+            return WeightSnapshot(version=self.version, tensors=self._adapters.merged())
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
         if copy:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
         return WeightSnapshot(version=self.version, tensors=tensors)
 
     def save(self, directory: Path) -> None:
-        """Write what :meth:`load` needs to go on as if nothing had happened."""
+        """Write what :meth:`load` needs; the first of several processes does, the others wait."""
+        if self._ranks.rank == 0:
+            self._save(directory)
+        self._ranks.wait()
+
+    def load(self, directory: Path) -> None:
+        """Go on from what :meth:`save` wrote.
+
+        Raises:
+            CheckpointError: it cannot be read, or is of another model.
+        """
+        state = checkpoint.load_state(directory)
+        if self._adapters is not None:
+            self._adapters.load(directory)  # what they stand beside never changes
+        else:
+            checkpoint.load_weights(
+                self.model,
+                directory / checkpoint.MODEL_FOLDER,
+                trust_remote_code=self._config.model.trust_remote_code,
+            )
+        self._optimizer.load_state_dict(state["optimizer"])
+        checkpoint.restore_random_state(state["random"])
+        if self._parts.kl_penalty_fn is not None and state["kl_penalty_coef"] is not None:
+            self._parts.kl_penalty_fn.kl_coef = state["kl_penalty_coef"]
+        self._version = state["version"]
+        if self._critic is not None:
+            self._critic.load(directory)
+
+    def save_hf(self, directory: Path) -> None:
+        """Write the model and its tokenizer in the Hugging Face format."""
+        checkpoint.save_hf(
+            self.model,
+            directory,
+            tensors=None if self._adapters is None else self._adapters.merged(),
+            tokenizer_path=self._model_path,
+            trust_remote_code=self._config.model.trust_remote_code,
+        )
+
+    def close(self) -> None:
+        """Free the gradients and the reference model."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self._scorer.reference = None
+
+    def _save(self, directory: Path) -> None:
         self.save_hf(directory / checkpoint.MODEL_FOLDER)
         penalty = self._parts.kl_penalty_fn
         state = {
@@ -133,95 +215,30 @@ class TorchTrainer:
             "kl_penalty_coef": None if penalty is None else penalty.kl_coef,
         }
         checkpoint.save_state(directory, state)
-
-    def load(self, directory: Path) -> None:
-        """Go on from what :meth:`save` wrote.
-
-        Raises:
-            CheckpointError: it cannot be read, or is of another model.
-        """
-        state = checkpoint.load_state(directory)
-        checkpoint.load_weights(
-            self.model,
-            directory / checkpoint.MODEL_FOLDER,
-            trust_remote_code=self._config.model.trust_remote_code,
-        )
-        self._optimizer.load_state_dict(state["optimizer"])
-        checkpoint.restore_random_state(state["random"])
-        if self._parts.kl_penalty_fn is not None and state["kl_penalty_coef"] is not None:
-            self._parts.kl_penalty_fn.kl_coef = state["kl_penalty_coef"]
-        self._version = state["version"]
-
-    def save_hf(self, directory: Path) -> None:
-        """Write the model and its tokenizer in the Hugging Face format."""
-        checkpoint.save_hf(
-            self.model,
-            directory,
-            tokenizer_path=self._model_path,
-            trust_remote_code=self._config.model.trust_remote_code,
-        )
-
-    def close(self) -> None:
-        """Free the gradients and the reference model."""
-        self._optimizer.zero_grad(set_to_none=True)
-        self._reference = None
-
-    def _prepared(
-        self, experiences: Sequence[Experience], watch: Stopwatch
-    ) -> tuple[ExperienceBatch, Metrics]:
-        try:
-            batch = ExperienceBatch.from_experiences(experiences)
-        except ValueError as error:
-            raise DataError(f"the experiences make no batch: {error}") from error
-        metrics: Metrics = {}
-        if self._parts.kl_penalty_fn is not None:
-            with watch("reference"):
-                self._require_logprobs(batch)
-            batch, numbers = self._parts.kl_penalty_fn.apply_kl_penalty_to_reward(batch)
-            metrics |= with_prefix("actor/kl_penalty", numbers)
-        advantage_fn = self._parts.advantage_fn
-        if advantage_fn is not None and (
-            advantage_fn.compute_in_trainer() or "advantages" not in batch
-        ):
-            with watch("advantage"):
-                batch, numbers = apply_advantage(advantage_fn, batch)
-            metrics |= numbers
-        if len(batch) and self._parts.loss_needs_reference and "ref_logprob" not in batch:
-            with watch("reference"):
-                batch["ref_logprob"] = self._scored(self._reference_policy(), batch)
-        return batch, metrics
-
-    def _require_logprobs(self, batch: ExperienceBatch) -> None:
-        if "old_logprob" not in batch or not self._may_reuse(batch):
-            batch["old_logprob"] = self._scored(self._policy, batch)
-        batch["ref_logprob"] = self._scored(self._reference_policy(), batch)
-
-    def _may_reuse(self, batch: ExperienceBatch) -> bool:
-        """Return whether the rollout's log-probabilities are the old ones."""
-        if self._config.algorithm.bypass_old_logprobs:
-            return True
-        return all(exp.info.get("model_version") == self._version for exp in batch.experiences)
-
-    def _plan(self, batch: ExperienceBatch) -> list[list[int]]:
-        return plan_microbatches(
-            [len(exp.tokens) for exp in batch.experiences],
-            max_tokens=self._config.trainer.max_token_len_per_gpu,
-            max_padding=MAX_PADDING.get(self._device.type, 128),
-            keep_order=not self._parts.algorithm.setting("can_balance_batch"),
-        )
+        if self._adapters is not None:
+            self._adapters.save(directory)
+        if self._critic is not None:
+            self._critic.save(directory)
 
     def _accumulate(
-        self, batch: ExperienceBatch, plan: Sequence[Sequence[int]], *, step: int
+        self, batch: ExperienceBatch, plan: Sequence[Sequence[Pack]], *, step: int
     ) -> Metrics:
         """Add each micro-batch's share of the gradient; return the batch's metrics."""
-        whole_mask_BR = batch["action_mask"]
-        is_reused = self._may_reuse(batch)
-        totals: Metrics = {}
         self._optimizer.zero_grad(set_to_none=True)  # a step that failed has left some
-        for rows in plan:
-            part = batch.select(rows)
-            fields = self._scored_fields(part, is_reused=is_reused)
-            share = weighted_loss(self._parts, fields, whole_mask_BR=whole_mask_BR)
+        own = self._ranks.own(plan)
+        metrics = self._ranks.summed(lambda: self._backward(batch, own, step=step))
+        self._ranks.sum_gradients(self.model.parameters())
+        return metrics
+
+    def _backward(
+        self, batch: ExperienceBatch, plan: Sequence[Sequence[Pack]], *, step: int
+    ) -> Metrics:
+        is_reused = self._preparation.may_reuse(batch, version=self._version)
+        totals: Metrics = {}
+        for packs in plan:
+            part = batch.select(rows_of(packs))
+            fields = self._scored_fields(part, packs, is_reused=is_reused)
+            share = weighted_loss(self._parts, fields, whole=batch.batch)
             if not math.isfinite(share.metrics["loss"]):
                 raise not_finite("loss", share.metrics["loss"], part, step=step)
             share.loss.backward()
@@ -229,25 +246,17 @@ class TorchTrainer:
                 totals[name] = totals.get(name, 0.0) + value
         return totals
 
-    @contextmanager
-    def _recomputing(self) -> Iterator[None]:
-        """Let activations be computed again, which transformers does in training mode only."""
-        self.model.train(self._config.trainer.gradient_checkpointing)
-        try:
-            yield
-        finally:
-            self.model.eval()
-
-    def _scored_fields(self, part: ExperienceBatch, *, is_reused: bool) -> Fields:
-        entropy_fn = self._parts.entropy_loss_fn
-        inputs = model_inputs(part.experiences, part["action_mask"])
-        scores = self._policy.score(inputs, entropy=_entropy_use(entropy_fn))
+    def _scored_fields(
+        self, part: ExperienceBatch, packs: Sequence[Pack], *, is_reused: bool
+    ) -> Fields:
+        inputs = model_inputs(part.experiences, part["action_mask"], packs)
+        scores = self._policy.score(inputs, entropy=self._parts.entropy_use)
         values = {
             name: value.to(self._device) if isinstance(value, Tensor) else value
             for name, value in part.batch.items()
         }
         if "old_logprob" in values:
-            values["sampled_logprob"] = values["old_logprob"]
+            values.setdefault("sampled_logprob", values["old_logprob"])
         if "old_logprob" not in values or not is_reused:
             values["old_logprob"] = scores.logprob_BR.detach()
         if scores.entropy_BR is not None:
@@ -267,44 +276,24 @@ class TorchTrainer:
         self._version += 1
         return {"grad_norm": norm, "lr": lr}
 
-    @torch.no_grad()
-    def _scored(self, policy: Policy, batch: ExperienceBatch) -> Tensor:
-        """Return ``[B, R]`` log-probabilities on the CPU."""
-        mask_BR = batch["action_mask"]
-        logprob_BR = torch.zeros(mask_BR.shape)
-        for rows in self._plan(batch):
-            inputs = model_inputs([batch.experiences[row] for row in rows], mask_BR[rows])
-            logprob_BR[rows] = policy.score(inputs).logprob_BR.float().cpu()
-        return logprob_BR
+    def _make_critic(self, total_steps: int) -> Critic:
+        path = self._config.model.critic_model_path or self._model_path
+        return Critic(
+            self._config.trainer.critic,
+            body=self._load(path),
+            scorer=self._scorer,
+            total_steps=total_steps,
+            ranks=self._ranks,
+        )
 
-    def _reference_policy(self) -> Policy:
-        if self._reference is None:
-            self._reference = self._load(is_trained=False)
-        return self._reference
-
-    def _load(self, *, is_trained: bool) -> Policy:
-        return load_policy(
-            self._model_path,
+    def _load(self, model_path: str, *, is_trained: bool = True) -> Policy:
+        policy = load_policy(
+            model_path,
             device=self._device,
             precision=self._config.trainer.precision,
             is_trained=is_trained,
             trust_remote_code=self._config.model.trust_remote_code,
         )
-
-
-def _entropy_use(entropy_fn: EntropyLossFn) -> EntropyUse:
-    if isinstance(entropy_fn, NoEntropyLossFn):
-        return None
-    return getattr(entropy_fn, "entropy_coef", 1.0) != 0.0
-
-
-def _enable_checkpointing(module: PreTrainedModel) -> None:
-    """Compute activations again in the backward pass; dropout stays off."""
-    older_name = "gradient_checkpointing_enable"  # all that earlier releases of transformers 5 know
-    enable = getattr(module, "activation_checkpointing_enable", None) or getattr(module, older_name)
-    enable({"use_reentrant": False})
-    for part in module.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
-        if hasattr(part, "attention_dropout"):
-            part.attention_dropout = 0.0
+        if is_trained and self._config.trainer.gradient_checkpointing:
+            enable_checkpointing(policy.module)
+        return policy

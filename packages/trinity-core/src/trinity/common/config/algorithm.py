@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, section
+from trinity.common.config.rollout_correction import RolloutCorrectionSetting
 
 __all__ = ["AlgorithmConfig", "LossAggMode", "OptimizerConfig"]
 
@@ -71,6 +72,8 @@ class AlgorithmConfig(StrictModel):
     bypass_old_logprobs: bool = core(
         True, "take the rollout's log-probabilities as old ones instead of computing them again"
     )
-    rollout_correction: str | bool | dict[str, Any] | None = not_yet(
-        None, "correction of off-policy rollouts; off: none", accepted=("off", False)
+    rollout_correction: RolloutCorrectionSetting = core(
+        None,
+        "correction where trainer and engine disagree about what was sampled: off, "
+        "truncated_importance_sampling (tis), rejection, or the published section",
     )

@@ -92,8 +92,8 @@ class TrainerInput(StrictModel):
     experience_buffer: ExperienceBufferConfig | None = core(
         None, "the buffer between explorer and trainer; default: a queue"
     )
-    auxiliary_buffers: dict[str, ExperienceBufferConfig] = not_yet(
-        {}, "further buffers by name, for strategies that mix"
+    auxiliary_buffers: dict[str, ExperienceBufferConfig] = core(
+        {}, "further files of rows by name, for strategies that mix; read round and round"
     )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.check_names import named_parts
+from trinity.common.config.check_names import NamedPart, named_parts
 from trinity.common.config.problem import Problem
 from trinity.errors import ConfigError
+from trinity.extend.hookspecs import KINDS
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.parts import Parts
+    from trinity.extend import Component
 
 __all__ = ["algorithm_problems"]
 
@@ -18,6 +20,19 @@ __all__ = ["algorithm_problems"]
 _PROVIDED = frozenset(
     {"logprobs", "old_logprob", "rewards", "group", "history", "action_mask", "advantages"}
 )
+#: words that no built-in part provides -> what they stand for
+_MEANINGS = {
+    "values": "a critic's values",
+    "teacher_logprobs": "a teacher model's log-probabilities",
+    "reward_baselines": "the reward of the greedy answer to each prompt",
+    "entropys": "the entropy of each token before the advantages",
+    "necs": "the change of the next token's entropy",
+    "preference_pairs": "rows of a chosen and a rejected answer",
+    "plain_text_rows": "rows of plain text",
+    "auxiliary_buffer": "buffer.trainer_input.auxiliary_buffers",
+    "expert_mask": "whose rows are an expert's, as sample_strategy mix says",
+    "task_feedback": "how the tasks of a step went, back to their selector",
+}
 _LOSSES = {"policy_loss_fn", "kl_fn", "entropy_loss_fn"}
 _OPTIMIZERS = ("adam", "adamw")
 
@@ -29,6 +44,7 @@ def algorithm_problems(config: Config, parts: Parts) -> list[Problem]:
     problems = _own_check(config, parts)
     problems += _group_of_one(config, parts)
     problems += _unmet_needs(config, parts)
+    problems += _penalty_of_groups(config, parts)
     if config.algorithm.optimizer.optimizer_type not in _OPTIMIZERS:
         path = "algorithm.optimizer.optimizer_type"
         message = f"{config.algorithm.optimizer.optimizer_type!r} is not supported yet."
@@ -76,19 +92,57 @@ def _unmet_needs(config: Config, parts: Parts) -> list[Problem]:
     provided = set(_PROVIDED)
     for _, component in found:
         provided |= component.spec.provides if component else set()
+    if config.buffer.trainer_input.auxiliary_buffers:
+        provided.add("auxiliary_buffer")
     if not _has_reference(config, parts):
         provided.discard("ref_logprob")  # the trainer could, but is not asked to
+    missing: dict[str, tuple[NamedPart, Component]] = {}  # the first part that needs a word
+    for part, component in found:
+        if component is None:
+            continue
+        for word in sorted(component.spec.needs - provided):
+            missing.setdefault(word, (part, component))
     return [
         _problem(
             config,
             part.path,
-            f"{component.kind} {component.name} needs {word!r}, which no part of the run provides.",
-            f"Choose a part that provides {word!r}, or another {component.kind}.",
+            f"{component.kind} {component.name} needs {_described(word)}, which no part of the run "
+            "provides.",
+            f"{_remedy(word, parts)} another {component.kind}.",
         )
-        for part, component in found
-        if component is not None
-        for word in sorted(component.spec.needs - provided)
+        for word, (part, component) in missing.items()
     ]
+
+
+def _remedy(word: str, parts: Parts) -> str:
+    if word == "auxiliary_buffer":
+        return "Give the file of an expert's rows there, by name, or choose"
+    components = (c for kind in KINDS for c in parts.manager.components(kind))
+    if any(word in component.spec.provides for component in components):
+        return f"Choose a part that provides {word!r}, or"
+    return "Install a plugin that provides it, or choose"
+
+
+def _described(word: str) -> str:
+    return f"{word!r} ({_MEANINGS[word]})" if word in _MEANINGS else repr(word)
+
+
+def _penalty_of_groups(config: Config, parts: Parts) -> list[Problem]:
+    """Refuse a KL penalty on rewards that were compared before the reference saw them."""
+    algorithm = config.algorithm
+    name = algorithm.advantage_fn
+    loaded, penalty = parts.load("advantage_fn", name), algorithm.kl_penalty_fn
+    in_groups = getattr(loaded, "computed_on", "batch") == "group"
+    has_penalty = penalty not in {None, "none"} and (algorithm.kl_penalty_fn_args or {}).get(
+        "kl_coef", 1.0
+    )
+    if not in_groups or not has_penalty:
+        return []
+    twin = f"{name}_verl"
+    known = parts.manager.names("advantage_fn")
+    remedy = f"Set advantage_fn: {twin}." if twin in known else "Set kl_penalty_fn: none."
+    message = f"{penalty} lowers rewards that advantage_fn {name} has compared before."
+    return [_problem(config, "algorithm.kl_penalty_fn", message, remedy)]
 
 
 def _has_reference(config: Config, parts: Parts) -> bool:

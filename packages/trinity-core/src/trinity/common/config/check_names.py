@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
     from trinity.common.config.config import Config
     from trinity.common.config.parts import Parts
+    from trinity.common.config.taskset import TasksetConfig
 
 __all__ = ["NamedPart", "name_problems", "named_parts"]
 
 _INPUT = "buffer.explorer_input"
-_RUNNER_SETS = frozenset({"num_rows", "seed", "feature_keys", "kwargs"})  # given by the buffer
+#: kinds whose parts are made of their arguments alone: the check makes one and throws it away
+_PURE = frozenset({"advantage_fn", "policy_loss_fn", "kl_fn", "entropy_loss_fn", "sample_strategy"})
+_RUNNER_SETS = frozenset({"num_rows", "seed", "features"})  # given by the buffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +58,28 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
             continue
         if not part.args_path:
             continue
-        for path, message in argument_problems(loaded, target, part.args, part.given_by_room):
-            problems.append(_problem(config, f"{part.args_path}.{path}", message))
+        found = list(argument_problems(loaded, target, part.args, part.given_by_room))
+        if not found and part.kind in _PURE:
+            found = _refusal(target, part.args)
+        for path, message in found:
+            problems.append(_problem(config, f"{part.args_path}.{path}".rstrip("."), message))
     problems += _missing_rewards(config, parts)
+    problems += _missing_history(config, parts)
     problems += _repeated_evaluations(config)
     problems += [
         _problem(config, "plugins.require", line.removeprefix("plugins.require: "))
         for line in parts.manager.missing_requirements(config.plugins.require)
     ]
     return [*problems, *_switches_of_nothing(config, parts)]
+
+
+def _refusal(target: Any, args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what the constructor itself says against its arguments, at no path below them."""
+    try:
+        target(**args)
+    except ValueError as error:
+        return [("", f"{str(error).rstrip('.')}.")]
+    return []
 
 
 def _switches_of_nothing(config: Config, parts: Parts) -> list[Problem]:
@@ -101,22 +117,46 @@ def _repeated_evaluations(config: Config) -> list[Problem]:
 
 def _missing_rewards(config: Config, parts: Parts) -> list[Problem]:
     """Return a problem for each set whose workflow needs a reward function and gets none."""
-    inputs = config.buffer.explorer_input
-    sets = [("eval_tasksets", t) for t in inputs.eval_tasksets if config.mode != "train"]
-    if config.mode in {"both", "explore"}:
-        sets = [*(("tasksets", taskset) for taskset in inputs.tasksets), *sets]
     problems = []
-    for name, taskset in sets:
+    for path, taskset in _sets_in_use(config):
         loaded = parts.load("workflow", taskset.default_workflow_type)
         if taskset.default_reward_fn_type or taskset.format.reward_fn_key:
             continue
         if getattr(loaded, "needs_reward_fn", False):
-            index = next(i for i, t in enumerate(getattr(inputs, name)) if t is taskset)
             what = f"is missing: {taskset.default_workflow_type} has no reward function of its own."
-            path = f"{_INPUT}.{name}.{index}.default_reward_fn_type"
             remedy = "Name one, such as math_reward."
-            problems.append(_problem(config, path, f"{what} {remedy}"))
+            problems.append(_problem(config, f"{path}.default_reward_fn_type", f"{what} {remedy}"))
     return problems
+
+
+def _missing_history(config: Config, parts: Parts) -> list[Problem]:
+    """Return a problem if a workflow needs the calls of its model and they are not recorded."""
+    if config.explorer.rollout_model.enable_history:
+        return []
+    names = [
+        taskset.default_workflow_type
+        for _, taskset in _sets_in_use(config)
+        if getattr(parts.load("workflow", taskset.default_workflow_type), "needs_history", False)
+    ]
+    if not names:
+        return []
+    message = (
+        f"is false, but workflow {names[0]} makes its experiences of the recorded calls of its "
+        f"model. Set true."
+    )
+    return [_problem(config, "explorer.rollout_model.enable_history", message)]
+
+
+def _sets_in_use(config: Config) -> list[tuple[str, TasksetConfig]]:
+    """Return the tasksets that the mode runs, with their paths."""
+    uses = {"tasksets": config.mode in {"both", "explore"}, "eval_tasksets": config.mode != "train"}
+    inputs = config.buffer.explorer_input
+    return [
+        (f"{_INPUT}.{name}.{index}", taskset)
+        for name, is_used in uses.items()
+        if is_used
+        for index, taskset in enumerate(getattr(inputs, name))
+    ]
 
 
 def _is_guess(config: Config, part: NamedPart, parts: Parts) -> bool:
@@ -135,6 +175,9 @@ def named_parts(config: Config) -> Iterator[NamedPart]:
         if buffer is not None and buffer.storage_type != "sql":  # said by support_problems
             path = "buffer.trainer_input.experience_buffer.storage_type"
             yield NamedPart(path=path, kind="storage", name=buffer.storage_type)
+        for name, auxiliary in config.buffer.trainer_input.auxiliary_buffers.items():
+            path = f"buffer.trainer_input.auxiliary_buffers.{name}.storage_type"
+            yield NamedPart(path=path, kind="storage", name=auxiliary.storage_type)
     if mode in {"both", "train"}:
         trainer = config.trainer.trainer_type
         yield NamedPart(path="trainer.trainer_type", kind="trainer", name=trainer)

@@ -31,6 +31,8 @@ def path_problems(config: Config) -> list[Problem]:
     problems += [] if config.model.external_model.enable else _model_problems(config)
     if config.mode == "train":
         problems += _train_input_problems(config)
+    if config.mode in {"both", "train"}:
+        problems += _auxiliary_problems(config)
     if config.mode in {"both", "explore"}:
         problems += _taskset_problems(config, "tasksets", config.buffer.explorer_input.tasksets)
     if config.mode != "train":
@@ -79,6 +81,29 @@ def _train_input_problems(config: Config) -> Iterator[Problem]:
         yield _problem(config, f"{_EXPERIENCES}.path", what)
     else:
         yield from _dataset_problems(config, f"{_EXPERIENCES}.path", buffer)
+
+
+def _auxiliary_problems(config: Config) -> Iterator[Problem]:
+    for name, buffer in config.buffer.trainer_input.auxiliary_buffers.items():
+        path = f"buffer.trainer_input.auxiliary_buffers.{name}"
+        if buffer.storage_type == "queue":
+            what = "is queue, but nothing writes to an auxiliary buffer."
+            yield _problem(config, f"{path}.storage_type", what, "Use file, and give its path.")
+        elif not buffer.path:
+            yield _problem(config, f"{path}.path", "is missing: its rows are read from there.")
+        else:
+            yield from _dataset_problems(config, f"{path}.path", buffer)
+    yield from _unknown_buffer(config)
+
+
+def _unknown_buffer(config: Config) -> Iterator[Problem]:
+    """Yield the expert's buffer that a strategy names and nobody gives."""
+    known = config.buffer.trainer_input.auxiliary_buffers
+    wanted = (config.algorithm.sample_strategy_args or {}).get("sft_dataset_name")
+    if known and wanted is not None and wanted not in known:
+        path = "algorithm.sample_strategy_args.sft_dataset_name"
+        what = f"is {wanted!r}, which buffer.trainer_input.auxiliary_buffers does not have."
+        yield _problem(config, path, what, f"It has: {', '.join(known)}.")
 
 
 def _taskset_problems(

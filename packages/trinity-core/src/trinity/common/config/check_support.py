@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.base import StrictModel
@@ -17,7 +18,20 @@ __all__ = ["support_problems"]
 
 def support_problems(config: Config) -> list[Problem]:
     """Return a problem for each setting of a feature that is still to come."""
-    return [*_below(config, "", config), *_templates_of_tasks(config)]
+    return [*_below(config, "", config), *_templates_of_tasks(config), *_missing_peft(config)]
+
+
+def _missing_peft(config: Config) -> Iterator[Problem]:
+    """Yield the adapters that need a package which is not installed."""
+    path = "model.lora_configs"
+    if config.model.lora_configs and find_spec("peft") is None and config.mode in {"both", "train"}:
+        yield Problem(
+            path=config.source.written(path),
+            message="needs the package peft, which is not installed.",
+            remedy="Install it: pip install 'trinity-core[lora]'.",
+            where=config.source.where(path),
+            severity="error",
+        )
 
 
 def _templates_of_tasks(config: Config) -> Iterator[Problem]:

@@ -49,13 +49,13 @@ class ExplorerConfig(StrictModel):
     env_vars: dict[str, str] = core({}, "environment variables of the runners")
     concurrent_mode: Annotated[
         Literal["sequential", "asynchronous", "multi-threading"], Lowercase
-    ] = not_yet(
+    ] = core(
         "sequential",
-        "how one runner runs the runs of one task",
-        values=("asynchronous", "multi-threading"),
+        "how one runner makes the runs of one task: one after the other; at once, where the "
+        "workflow awaits; at once, each in a thread",
     )
     max_repeat_times_per_runner: int | None = core(
-        None, "most runs of one task that one call makes; None: the whole group", ge=1
+        None, "most runs of one task that one runner makes; None: the whole group", ge=1
     )
     runner_num: int | None = other(None, "older form of runner_per_model", used_by="older versions")
     rollout_model: InferenceModelConfig = section(

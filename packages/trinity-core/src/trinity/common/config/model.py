@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from trinity.common.config.base import StrictModel, core, not_yet, other, section
+from trinity.common.config.critic import CRITIC
 
 __all__ = ["ExternalModelConfig", "LoRAConfig", "ModelConfig", "TinkerConfig"]
 
@@ -15,14 +16,18 @@ _GPU_ENGINE = "GPU engines"
 class LoRAConfig(StrictModel):
     """One entry of ``model.lora_configs``: a low-rank adapter."""
 
-    name: str | None = not_yet(None, "name of the adapter")
-    path: str | None = not_yet(None, "folder of an existing adapter")
-    base_model_name: str | None = not_yet(None, "model that the adapter belongs to")
-    lora_rank: int = not_yet(32, "rank of the adapter", ge=1)
-    lora_alpha: int = not_yet(32, "scale of the adapter")
-    lora_dtype: str = not_yet("auto", "number format of the adapter")
-    target_modules: str = not_yet("all-linear", "modules that get an adapter")
-    exclude_modules: str | None = not_yet(None, "modules that get none")
+    name: str | None = core(None, "name of the adapter")
+    path: str | None = core(None, "folder of an existing adapter, to go on with")
+    base_model_name: str | None = other(
+        None, "model that the adapter belongs to; ours: model_path", used_by=_GPU_ENGINE
+    )
+    lora_rank: int = core(32, "rank of the adapter", ge=1)
+    lora_alpha: int = core(32, "scale of the adapter, by its rank")
+    lora_dtype: str = other(
+        "auto", "number format of the adapter; the trainer's is float32", used_by=_GPU_ENGINE
+    )
+    target_modules: str = core("all-linear", "layers that get one: names with commas, or a pattern")
+    exclude_modules: str | None = core(None, "layers that get none")
 
 
 class TinkerConfig(StrictModel):
@@ -55,7 +60,11 @@ class ModelConfig(StrictModel):
 
     model_path: str = core("", "folder or Hugging Face id of the model")
     trust_remote_code: bool = core(False, "run code that comes with the model")
-    critic_model_path: str = not_yet("", "folder or id of the critic; default: model_path")
+    critic_model_path: str = other(
+        "",
+        "folder or id of the model that the critic starts from; default: model_path",
+        used_by=CRITIC,
+    )
     custom_chat_template: str | None = core(None, "chat template (Jinja) in place of the model's")
     chat_template_path: str | None = core(
         None, "file that holds a chat template; wins over custom_chat_template"
@@ -81,8 +90,10 @@ class ModelConfig(StrictModel):
     )
     repetition_penalty: float = core(1.0, "above 1: tokens already there become less likely", gt=0)
     enable_thinking: bool | None = core(None, "switch of chat templates that know a thinking mode")
-    lora_configs: list[LoRAConfig] | None = not_yet(
-        None, "low-rank adapters, one at most", accepted=([],)
+    lora_configs: list[LoRAConfig] | None = core(
+        None,
+        "train a low-rank adapter in place of the weights (package peft); one at most",
+        max_length=1,
     )
     fully_sharded_loras: bool = other(False, "shard the adapters", used_by=_GPU_ENGINE)
     max_cpu_loras: int | None = other(None, "adapters held in CPU memory", used_by=_GPU_ENGINE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from trinity.common.config.algorithm import LossAggMode
+from trinity.common.config.critic import CriticOptimizerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +55,7 @@ def resolve_algorithm(work: Resolution) -> None:
         _resolve_part(work, part, kind, defaults, origin)
     _resolve_loss_agg_mode(work, defaults, origin)
     _resolve_optimizer(work)
+    _resolve_critic(work)
     if hasattr(loaded, "setting"):
         schema = loaded.setting("schema")
         word = schema if isinstance(schema, str) else getattr(schema, "name", schema.__name__)
@@ -109,12 +113,31 @@ def _resolve_loss_agg_mode(work: Resolution, defaults: Mapping[str, Any], origin
         work.default("algorithm.loss_agg_mode", defaults["loss_agg_mode"], origin=origin)
         return
     of_loss = (work.value("algorithm.policy_loss_fn_args") or {}).get("loss_agg_mode")
+    if of_loss not in get_args(LossAggMode):  # said by the check of the loss's arguments
+        of_loss = None
     name = work.value("algorithm.policy_loss_fn")
     work.default(
         "algorithm.loss_agg_mode",
         of_loss or _LOSS_AGG_MODE,
         origin=f"policy_loss_fn {name}" if of_loss else "default",
     )
+
+
+def _resolve_critic(work: Resolution) -> None:
+    """Take the critic's settings from where published files have them."""
+    published = "trainer.trainer_config.critic"
+    raw = work.value("trainer.trainer_config")
+    given = raw.get("critic") if isinstance(raw, dict) else None
+    if not isinstance(given, dict):
+        return
+    for name in ("cliprange_value", "grad_clip", "loss_agg_mode"):
+        if given.get(name) is not None:
+            work.default(f"trainer.critic.{name}", given[name], origin=f"{published}.{name}")
+    optim = given.get("optim")
+    for name, value in optim.items() if isinstance(optim, dict) else ():
+        if name in CriticOptimizerConfig.model_fields and value is not None:
+            path = f"trainer.critic.optimizer.{name}"
+            work.default(path, value, origin=f"{published}.optim.{name}")
 
 
 def _resolve_optimizer(work: Resolution) -> None:

@@ -117,5 +117,14 @@ def _resolve_experience_buffer(work: Resolution) -> None:
     work.default(f"{_EXPERIENCES}.schema_type", word, origin=origin)
     work.default(f"{_EXPERIENCES}.data_selector.seed", work.config.seed, origin="seed")
     for name in work.config.buffer.trainer_input.auxiliary_buffers:
-        path = f"buffer.trainer_input.auxiliary_buffers.{name}"
-        work.default(f"{path}.data_selector.seed", work.config.seed, origin="seed")
+        _resolve_auxiliary_buffer(work, name)
+
+
+def _resolve_auxiliary_buffer(work: Resolution, name: str) -> None:
+    path = f"buffer.trainer_input.auxiliary_buffers.{name}"
+    if not work.value(f"{path}.name"):
+        work.fill(f"{path}.name", name, origin="default")
+    thinking = work.config.model.enable_thinking
+    work.default(f"{path}.format.enable_thinking", thinking, origin="model.enable_thinking")
+    work.default(f"{path}.schema_type", "sft", origin="default")
+    work.default(f"{path}.data_selector.seed", work.config.seed, origin="seed")

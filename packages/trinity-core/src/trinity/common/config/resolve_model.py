@@ -45,6 +45,9 @@ def resolve_model(work: Resolution) -> None:
         work.default(
             f"explorer.rollout_model.{name}", work.value(f"model.{name}"), origin=f"model.{name}"
         )
+    work.default(
+        "model.critic_model_path", work.value("model.model_path"), origin="model.model_path"
+    )
     ranks = work.config.trainer.ulysses_sequence_parallel_size
     work.default(
         "trainer.max_token_len_per_gpu",

@@ -60,7 +60,7 @@ class DataSelectorConfig(StrictModel):
 
     selector_type: str | None = core("sequential", "the selector, a name of a task_selector")
     seed: int | None = core(None, "seed of the order; default: the run's seed")
-    feature_keys: list[str] = not_yet([], "columns that the selector looks at")
+    feature_keys: list[str] = core([], "columns of numbers that the selector looks at")
     kwargs: dict[str, Any] = core({}, "arguments of the selector")
 
 

@@ -16,6 +16,7 @@ from trinity.common.config.base import (
     other,
     section,
 )
+from trinity.common.config.critic import CRITIC, CriticConfig
 
 __all__ = ["MegatronParallelConfig", "TrainerConfig"]
 
@@ -74,7 +75,10 @@ class TrainerConfig(StrictModel):
         True, "leave padding out; the own trainer always does", used_by=_OTHER
     )
     balance_batch: bool = other(True, "give each GPU as many tokens", used_by=_MANY)
-    critic_warmup: int = other(0, "steps of the critic alone", used_by="algorithms with a critic")
+    critic: CriticConfig = section(CriticConfig, "the critic, of algorithms that have one")
+    critic_warmup: int = other(
+        0, "first steps, in which the critic alone learns", used_by=CRITIC, ge=0
+    )
     max_token_len_per_gpu: int | None = core(
         None, "most tokens of a micro-batch; default: 2 x max_model_len, at least 4096", ge=1
     )
@@ -96,8 +100,9 @@ class TrainerConfig(StrictModel):
     precision: Annotated[Literal["float32", "bfloat16"], Lowercase] = machine(
         "float32", "number format of the trained weights"
     )
-    prefix_sharing: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = not_yet(
-        "auto", "compute prompts that several responses share once", values=("on",)
+    prefix_sharing: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = core(
+        "auto",
+        "compute equal beginnings once, where a quarter is saved; on refuses a model that cannot",
     )
     gradient_checkpointing: bool = core(
         False, "compute activations again instead of keeping them: less memory, more time"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.critic import CRITIC
 from trinity.common.config.paths import fields
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def _missing_reader(
     work: Resolution, path: str, section: object, extra: Mapping[str, Any]
 ) -> str | None:
     """Return who would read a setting, None where somebody in this run does."""
+    if path == "trainer.trainer_config" and set(work.value(path)) == {"critic"}:
+        return None if _is_read(work, CRITIC) else CRITIC
     if extra["status"] == "other":
         return None if _is_read(work, extra["used_by"]) else str(extra["used_by"])
     if _is_for_supervised_rows(path):
@@ -65,6 +68,9 @@ def _is_for_supervised_rows(path: str) -> bool:
 
 
 def _is_read(work: Resolution, used_by: str) -> bool:
+    if used_by == CRITIC:
+        algorithm: Any = work.parts.load("algorithm", work.config.algorithm.algorithm_type)
+        return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
     if used_by != _GPU_ENGINE:
         return False
     engine = work.parts.find("rollout_engine", work.config.explorer.rollout_model.engine_type)

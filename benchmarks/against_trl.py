@@ -1,0 +1,237 @@
+"""Learn one small task with TRL's GRPOTrainer and with ``trinity run``: the CPU seconds it takes.
+
+    python benchmarks/against_trl.py [--trl-python PATH] [--sides trl,local,ray] [--seeds 3]
+
+The task: told "say 3", say 3. The reward is the share of an answer's first 8 characters that are
+the digit. All sides start from one model folder (a Qwen3 of a million random weights, whose tokens
+are characters) and read the same rows: 64 samples a step in groups of 8, at most 8 new tokens,
+learning rate 3e-4 without a schedule, temperature 1, AdamW without weight decay, gradients clipped
+at 1, no KL term, one thread; all else as each comes. They take turns, seed by seed. Counted are the
+CPU seconds of all processes of a side, from its first rewards until the mean reward of ten steps is
+0.8.
+
+    trl         GRPOTrainer's defaults, but in float32 as the others
+    trl-plain   the same without gradient checkpointing, which is its default
+    hand        a plain torch loop (say_digit/by_hand.py)
+    local, ray  trinity run with and without --local
+    *-bf16      computing in bfloat16 (for TRL the default)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from statistics import median
+
+from say_digit.cpu_clock import Curve, watch
+from say_digit.task import ANSWER_TOKENS, GROUP, LR, PROMPTS, make_model, make_rows
+
+HERE = Path(__file__).resolve().parent / "say_digit"
+SIDES = ("trl", "trl-plain", "hand", "local", "ray", "trl-bf16", "hand-bf16", "local-bf16")
+GOAL, WINDOW = 0.8, 10
+
+
+def main() -> None:
+    """Run the sides and print the table; curves.json and curves.png lie in the output folder."""
+    options = parse()
+    folder: Path = options.out.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    sides = options.sides.split(",")
+    python = sys.executable
+    if any(side.startswith("trl") for side in sides):
+        python = str(options.trl_python or make_trl_python(folder.parent / "trl-venv"))
+    rows = make_rows(folder / "rows.jsonl", digits=options.digits)
+    curves: dict[str, list[Curve]] = {side: [] for side in sides}
+    for seed in range(options.seeds):
+        model = make_model(folder / f"model-{seed}", seed=seed)
+        for side in sides:
+            place = folder / f"{side}-{seed}"
+            curve = run_side(
+                side, model, rows, place=place, seed=seed, steps=options.steps, trl_python=python
+            )
+            curves[side].append(curve)
+            print(f"seed {seed}  {side:11} {described(curve)}", flush=True)
+    print(table(curves))
+    write_curves(folder, curves)
+
+
+def parse() -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trl-python", type=Path, help="an interpreter that has TRL")
+    parser.add_argument("--sides", default="trl,trl-plain,hand,local,ray")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=400, help="the most that a side may take")
+    parser.add_argument("--digits", default="3", help="the digits that are asked for")
+    parser.add_argument("--out", type=Path, default=Path("against_trl"))
+    options = parser.parse_args()
+    if unknown := set(options.sides.split(",")) - set(SIDES):
+        parser.error(f"no such side: {', '.join(sorted(unknown))}; there are {', '.join(SIDES)}")
+    return options
+
+
+def make_trl_python(folder: Path) -> Path:
+    """Return the interpreter of a new environment with the newest TRL."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "trl"], check=True)
+    return python
+
+
+def run_side(  # noqa: PLR0913 -- what a run consists of
+    side: str, model: Path, rows: Path, *, place: Path, seed: int, steps: int, trl_python: str
+) -> Curve:
+    """Return the curve of one side and seed."""
+    place.mkdir(parents=True)
+    name, is_half = side.removesuffix("-bf16"), side.endswith("-bf16")
+    progress = place / "progress.jsonl"
+    common = [f"--model={model}", f"--rows={rows}", f"--progress={progress}"]
+    common += [f"--seed={seed}", f"--steps={steps}", *(["--bf16"] if is_half else [])]
+    inherited = dict(os.environ)  # noqa: TID251 -- what the sides inherit
+    environment = inherited | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    if name in {"trl", "trl-plain"}:
+        command = [trl_python, str(HERE / "trl_side.py"), *common]
+        command += ["--keep-activations"] if name == "trl-plain" else []
+    elif name == "hand":
+        command = [sys.executable, str(HERE / "by_hand.py"), *common]
+    else:
+        config = place / "run.json"
+        dtype = "bfloat16" if is_half else "float32"
+        settings = trinity_config(model, rows, place=place, seed=seed, steps=steps, dtype=dtype)
+        config.write_text(json.dumps(settings))
+        program = "from trinity.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "run", f"--config={config}"]
+        command += [f"--plugin-dir={HERE / 'parts'}", *(["--local"] if name == "local" else [])]
+        progress = place / "say_digit/run/monitor/metrics.jsonl"
+    return watch(
+        command,
+        rewards_of=lambda: read_rewards(progress),
+        goal=GOAL,
+        window=WINDOW,
+        log=place / "log.txt",
+        environment=environment,
+    )
+
+
+def trinity_config(
+    model: Path, rows: Path, *, place: Path, seed: int, steps: int, dtype: str
+) -> dict:
+    """Return the configuration of ``trinity run``."""
+    return {
+        "project": "say_digit",
+        "name": "run",
+        "checkpoint_root_dir": str(place),
+        "seed": seed,
+        "algorithm": {
+            "algorithm_type": "grpo",
+            "repeat_times": GROUP,
+            "kl_loss_fn": "none",
+            "entropy_loss_fn": "none",
+            "optimizer": {"lr": LR, "weight_decay": 0.0},
+        },
+        "model": {
+            "model_path": str(model),
+            "max_model_len": 64,
+            "max_response_tokens": ANSWER_TOKENS,
+        },
+        "buffer": {
+            "batch_size": PROMPTS,
+            "total_steps": steps,
+            "explorer_input": {
+                "taskset": {
+                    "name": "rows",
+                    "path": str(rows),
+                    "format": {"prompt_key": "question", "response_key": "answer"},
+                    "default_workflow_type": "simple_workflow",
+                    "default_reward_fn_type": "digit_share",
+                },
+            },
+        },
+        "explorer": {"rollout_model": {"dtype": dtype}},
+        "trainer": {"precision": dtype},
+        "synchronizer": {"sync_method": "memory"},
+        "monitor": {"monitor_type": "jsonl"},
+    }
+
+
+def read_rewards(progress: Path) -> list[float]:
+    """Return the reward of each step so far."""
+    if not progress.exists():
+        return []
+    lines = progress.read_text().splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    rewards = [row.get("reward", row.get("rollout/reward/mean")) for row in rows]
+    return [reward for reward in rewards if reward is not None]
+
+
+def described(curve: Curve) -> str:
+    """Return a line about one run."""
+    seconds = curve.seconds_until(GOAL, window=WINDOW)
+    if seconds is None:
+        last = curve.means(WINDOW)[-1:] or [0.0]
+        return f"not learned in {len(curve.rewards)} steps; reward {last[0]:.2f}"
+    steps = curve.steps_until(GOAL, window=WINDOW) or 1
+    return (
+        f"{seconds:6.1f} CPU s  {steps:4d} steps  {seconds / (steps - 1) * 1000:6.1f} ms a step  "
+        f"start-up {curve.startup_s:.1f} s"
+    )
+
+
+def table(curves: dict[str, list[Curve]]) -> str:
+    """Return the medians over the seeds, and each side's part of TRL's."""
+    lines = [
+        "",
+        f"{'side':11} {'CPU s':>7} {'of TRL':>7} {'steps':>6} {'ms/step':>8} {'of TRL':>7}",
+    ]
+    base: tuple[float, float] | None = None
+    for side, runs in curves.items():
+        seconds = [run.seconds_until(GOAL, window=WINDOW) for run in runs]
+        steps = [run.steps_until(GOAL, window=WINDOW) for run in runs]
+        if None in seconds:
+            lines.append(f"{side:11} not learned by {seconds.count(None)} of {len(runs)} seeds")
+            continue
+        each = [a / (b - 1) * 1000 for a, b in zip(seconds, steps, strict=True)]
+        middle = (median(seconds), median(each))
+        base = base or middle
+        lines.append(
+            f"{side:11} {middle[0]:7.1f} {middle[0] / base[0]:7.2f} {median(steps):6.0f} "
+            f"{middle[1]:8.1f} {middle[1] / base[1]:7.2f}"
+        )
+    return "\n".join(lines)
+
+
+def write_curves(folder: Path, curves: dict[str, list[Curve]]) -> None:
+    """Write the numbers, and where matplotlib is there the plot: reward over CPU seconds."""
+    numbers = {side: [vars(run) for run in runs] for side, runs in curves.items()}
+    (folder / "curves.json").write_text(json.dumps(numbers))
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        print("no plot: matplotlib is not installed")
+        return
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for number, (side, runs) in enumerate(curves.items()):
+        for place, run in enumerate(runs):
+            seconds = [second - run.startup_s for second in run.cpu_s[WINDOW - 1 :]]
+            label = side if place == 0 else None
+            axes.plot(seconds, run.means(WINDOW), color=f"C{number}", label=label, linewidth=1)
+    axes.axhline(GOAL, color="grey", linestyle=":")
+    axes.set_xlabel("CPU seconds of all processes, start-up apart")
+    axes.set_ylabel(f"mean reward of {WINDOW} steps")
+    axes.legend()
+    figure.savefig(folder / "curves.png", dpi=120)
+
+
+if __name__ == "__main__":
+    main()

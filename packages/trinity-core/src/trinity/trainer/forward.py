@@ -1,0 +1,98 @@
+"""Compute the hidden states of packs, each token once.
+
+    chain   the model's own causal attention
+    tree    a mask says which slot sees which: its own beginnings, and, in layers with a window,
+            no further back than the window reaches
+    star    the stem's keys and values are kept, and expanded over the branches; autograd sums
+            what the branches send back
+
+P packs   L tokens of a pack   G branches   K tokens of a branch   D width
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.trainer.microbatch import ModelInputs
+
+__all__ = ["hidden_states", "known_layers", "tree_mask"]
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def hidden_states(body: nn.Module, inputs: ModelInputs) -> Tensor:
+    """Return ``[slots, D]``, the last state of each slot, padding among them.
+
+    Args:
+        body: a transformers decoder without its output layer.
+        inputs: packs, on the body's device.
+    """
+    if inputs.branches_GK is not None:
+        return _cached_states(body, inputs.tokens_PL, inputs.branches_GK)
+    tree: dict[str, Any] = {}  # Any: tensors, and a mask for each kind of layer
+    if inputs.ends_PL is not None and inputs.positions_PL is not None:
+        mask_PLL = tree_mask(inputs.ends_PL)
+        tree["attention_mask"] = _masks(body, mask_PLL, inputs.positions_PL)
+        tree["position_ids"] = inputs.positions_PL
+    outputs = body(input_ids=inputs.tokens_PL, use_cache=False, **tree)
+    states: Tensor = outputs.last_hidden_state.flatten(0, 1)
+    return states
+
+
+def known_layers(body: nn.Module) -> bool:
+    """Return whether each layer sees all tokens before it, or those in a window."""
+    config = _config(body)
+    kinds = set(getattr(config, "layer_types", None) or [FULL])
+    return kinds <= {FULL, SLIDING}
+
+
+def tree_mask(ends_PL: Tensor) -> Tensor:
+    """Return ``[P, 1, L, L]``: slot i sees slot j where j <= i < ends[j].
+
+    >>> tree_mask(torch.tensor([[3, 2, 3]]))[0, 0].int().tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
+    """
+    slots_L = torch.arange(ends_PL.shape[1], device=ends_PL.device)
+    sees_PLL = (slots_L[:, None] >= slots_L) & (slots_L[:, None] < ends_PL[:, None, :])
+    return sees_PLL[:, None]
+
+
+def _masks(
+    body: nn.Module, mask_P1LL: Tensor, positions_PL: Tensor
+) -> Tensor | Mapping[str, Tensor]:
+    """Return the mask of all layers, or of each kind of them.
+
+    A window counts tokens of the row, not slots.
+    """
+    config = _config(body)
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or [SLIDING if window else FULL])
+    if window is None or SLIDING not in kinds:
+        return mask_P1LL
+    is_near_PLL = positions_PL[:, :, None] - positions_PL[:, None, :] < window
+    windowed_P1LL = mask_P1LL & is_near_PLL[:, None]
+    return windowed_P1LL if kinds == {SLIDING} else {FULL: mask_P1LL, SLIDING: windowed_P1LL}
+
+
+def _cached_states(body: nn.Module, stem: Tensor, branches_GK: Tensor) -> Tensor:
+    outputs = body(input_ids=stem, use_cache=True)
+    cache = outputs.past_key_values
+    for layer in cache.layers:
+        layer.keys = layer.keys.expand(len(branches_GK), -1, -1, -1)
+        layer.values = layer.values.expand(len(branches_GK), -1, -1, -1)
+    of_stem = outputs.last_hidden_state
+    branches_GKD = body(
+        input_ids=branches_GK, past_key_values=cache, use_cache=True
+    ).last_hidden_state
+    return torch.cat((of_stem.flatten(0, 1), branches_GKD.flatten(0, 1)))
+
+
+def _config(body: nn.Module) -> Any:  # Any: of transformers
+    config: Any = body.config
+    return config.get_text_config(decoder=True)

@@ -1,0 +1,158 @@
+"""Train small matrices beside frozen weights (LoRA, arXiv 2106.09685), through the package peft.
+
+y = W x + s B A x          W frozen, A and B trained; whoever asks for weights gets W + s B A
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from trinity.common.config.model import LoRAConfig
+
+__all__ = ["Adapters"]
+
+FOLDER = "adapter"
+WEIGHTS_FILE = "adapter_model.safetensors"
+_NAME = "default"
+
+
+class Adapters:
+    """The adapters of a model, which are put into it here.
+
+    Args:
+        module: the transformers model; all its weights are frozen.
+        config: one entry of ``model.lora_configs``; with a path, the adapters of that folder go on.
+
+    Raises:
+        ConfigError: peft is not installed, or the folder holds no adapters.
+        NotSupportedYetError: the output layer would get one.
+    """
+
+    def __init__(self, module: PreTrainedModel, config: LoRAConfig) -> None:
+        peft = _peft()
+        self._module = module
+        self._config = _read_config(config.path) if config.path else _made_config(config)
+        head = module.get_output_embeddings()
+        try:
+            peft.inject_adapter_in_model(self._config, module, adapter_name=_NAME)
+        except ValueError as error:
+            raise ConfigError(
+                f"model.lora_configs.0.target_modules fits no layer: {error}. "
+                "Use all-linear, or names such as q_proj,v_proj."
+            ) from error
+        if module.get_output_embeddings() is not head:
+            raise NotSupportedYetError(
+                "model.lora_configs.0.target_modules names the output layer, which the trainer "
+                "computes apart. Leave it out: all-linear does."
+            )
+        module.eval()
+        if config.path:
+            self._load_tensors(config.path)
+
+    @torch.no_grad()
+    def merged(self) -> dict[str, Tensor]:
+        """Return the weights by their names in the plain model, adapters added in."""
+        deltas = {
+            f"{name}.base_layer.weight": part.get_delta_weight(_NAME)
+            for name, part in self._module.named_modules()
+            if hasattr(part, "get_delta_weight")
+        }
+        tensors = {}
+        for name, parameter in self._module.named_parameters():
+            if ".lora_" in name:
+                continue
+            value = parameter.detach()
+            delta = deltas.get(name)
+            plain = name.replace(".base_layer.", ".")
+            tensors[plain] = value if delta is None else value + delta.to(value.dtype)
+        return tensors
+
+    def save(self, directory: Path) -> None:
+        """Write the adapters as peft reads them, into a folder of their own."""
+        from safetensors.torch import save_file
+
+        folder = directory / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config.save_pretrained(str(folder))
+        tensors = _peft().get_peft_model_state_dict(self._module, adapter_name=_NAME)
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(plain, folder / WEIGHTS_FILE)
+
+    def load(self, directory: Path) -> None:
+        """Go on from what :meth:`save` wrote.
+
+        Raises:
+            CheckpointError: there are none, or they are of other layers.
+        """
+        try:
+            self._load_tensors(directory / FOLDER)
+        except ConfigError as error:
+            raise CheckpointError(
+                f"{error} Set model.lora_configs as the run began with."
+            ) from error
+
+    def _load_tensors(self, folder: Path | str) -> None:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            tensors = load_file(f"{folder}/{WEIGHTS_FILE}")
+            known = _peft().get_peft_model_state_dict(self._module, adapter_name=_NAME)
+            shapes = {name: tensor.shape for name, tensor in tensors.items()}
+            if shapes != {name: tensor.shape for name, tensor in known.items()}:
+                raise ValueError("they are of other layers or of another rank")
+            _peft().set_peft_model_state_dict(self._module, tensors, adapter_name=_NAME)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise ConfigError(
+                f"the adapters of {str(folder)!r} cannot be used: {error}."
+            ) from error
+
+
+def _made_config(config: LoRAConfig) -> Any:  # Any: a LoraConfig of peft
+    return _peft().LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        target_modules=_names(config.target_modules),
+        exclude_modules=_names(config.exclude_modules),
+        lora_dropout=0.0,  # a log-probability is one number
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _read_config(path: str) -> Any:  # Any: a LoraConfig of peft
+    try:
+        config = _peft().PeftConfig.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model.lora_configs.0.path {path!r} holds no adapters: {error}. "
+            "Give a folder that peft wrote, or leave it out."
+        ) from error
+    config.inference_mode, config.lora_dropout = False, 0.0
+    return config
+
+
+def _names(words: str | None) -> str | list[str] | None:
+    """Return several names as a list; one word, or a pattern, as it is."""
+    return words.split(",") if words and "," in words else words
+
+
+def _peft() -> Any:  # Any: a package that may be missing
+    try:
+        import peft  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise ConfigError(
+            "model.lora_configs needs the package peft, which is not installed. "
+            "Install it: pip install 'trinity-core[lora]'."
+        ) from error
+    return peft

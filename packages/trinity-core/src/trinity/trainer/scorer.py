@@ -1,0 +1,111 @@
+"""Ask models about all tokens of a batch, a micro-batch at a time.
+
+B rows of a batch   R response
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from trinity.trainer.layout import rows_of
+from trinity.trainer.microbatch import model_inputs, plan_packs
+from trinity.trainer.preference import ROWS_OF_PAIR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from trinity.common.batch import ExperienceBatch
+    from trinity.common.config import Config
+    from trinity.trainer.layout import Pack
+    from trinity.trainer.microbatch import ModelInputs
+    from trinity.trainer.parts import AlgorithmParts
+    from trinity.trainer.policy import Policy
+    from trinity.trainer.ranks import Ranks
+
+__all__ = ["Scorer"]
+
+MAX_PADDING = {"cuda": 4096}  # tokens that cost less than one more micro-batch; elsewhere 128
+
+
+class Scorer:
+    """Cuts batches and scores them with the policy or with the frozen reference.
+
+    Args:
+        config: a resolved configuration.
+        parts: of the algorithm.
+        policy: the model that is trained.
+        load_reference: returns the model that it started as; called when it is first asked.
+        ranks: the processes that share each batch.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        parts: AlgorithmParts,
+        policy: Policy,
+        load_reference: Callable[[], Policy],
+        ranks: Ranks,
+    ) -> None:
+        self._config = config
+        self._parts = parts
+        self._policy = policy
+        self._load_reference = load_reference
+        self._ranks = ranks
+        self.reference: Policy | None = None  # None: not needed so far
+
+    def plan(self, batch: ExperienceBatch, *, policy: Policy | None = None) -> list[list[Pack]]:
+        """Return the packs of each micro-batch, as a model (None: the policy) can take them."""
+        policy = policy or self._policy
+        keep_order = not self._parts.algorithm.setting("can_balance_batch")
+        has_pairs = self._parts.wants_pairs
+        may_share = self._config.trainer.prefix_sharing != "off"
+        rows = [exp.tokens.numpy() for exp in batch.experiences]
+        budget = self._config.trainer.max_token_len_per_gpu or 4096
+        return plan_packs(
+            rows,
+            max_tokens=self._ranks.max_tokens(budget, num_tokens=sum(map(len, rows))),
+            max_padding=MAX_PADDING.get(policy.device.type, 128),
+            keep_order=keep_order,
+            sharing=policy.sharing if may_share else None,
+            together=ROWS_OF_PAIR if has_pairs else 1,
+        )
+
+    def logprobs(self, batch: ExperienceBatch) -> Tensor:
+        """Return the policy's log-probabilities ``[B, R]``, without a gradient, on the CPU."""
+        return self._logprobs(self._policy, batch)
+
+    def reference_logprobs(self, batch: ExperienceBatch) -> Tensor:
+        """Return those of the reference."""
+        if self.reference is None:
+            self.reference = self._load_reference()
+        return self._logprobs(self.reference, batch)
+
+    @torch.no_grad()
+    def entropies(self, batch: ExperienceBatch) -> Tensor:
+        """Return the entropy ``[B, R]`` of the policy at each token, in nats, on the CPU."""
+        entropy_BR = torch.zeros(batch["action_mask"].shape)
+        for rows, inputs in self._inputs(self._policy, batch):
+            of_part_BR = self._policy.score(inputs, entropy=False).entropy_BR
+            assert of_part_BR is not None
+            entropy_BR[rows] = of_part_BR.float().cpu()
+        return self._ranks.sum(entropy_BR)
+
+    @torch.no_grad()
+    def _logprobs(self, policy: Policy, batch: ExperienceBatch) -> Tensor:
+        logprob_BR = torch.zeros(batch["action_mask"].shape)
+        for rows, inputs in self._inputs(policy, batch):
+            logprob_BR[rows] = policy.score(inputs).logprob_BR.float().cpu()
+        return self._ranks.sum(logprob_BR)
+
+    def _inputs(
+        self, policy: Policy, batch: ExperienceBatch
+    ) -> Iterator[tuple[list[int], ModelInputs]]:
+        mask_BR = batch["action_mask"]
+        for packs in self._ranks.own(self.plan(batch, policy=policy)):
+            rows = rows_of(packs)
+            yield rows, model_inputs([batch.experiences[row] for row in rows], mask_BR[rows], packs)

@@ -1,0 +1,108 @@
+"""Adapters in place of the weights; skipped where peft is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+from trinity.common.config.model import LoRAConfig
+from trinity.errors import CheckpointError, ConfigError
+
+needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="no peft here")
+SMALL = [LoRAConfig(lora_rank=4, lora_alpha=8)]
+
+
+def score(trainer, rows):
+    from trinity.common.batch import ExperienceBatch
+
+    return trainer._scorer.logprobs(ExperienceBatch.from_experiences(rows))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("peft") is not None, reason="peft is here")
+def test_without_peft_the_extra_is_named(a_trainer) -> None:
+    with pytest.raises(ConfigError, match=r"pip install 'trinity-core\[lora\]'"):
+        a_trainer(lora=SMALL)
+
+
+@needs_peft
+def test_only_the_adapters_are_trained_and_snapshots_hold_the_sum(a_trainer, ragged) -> None:
+    plain, trainer = a_trainer(), a_trainer(lora=SMALL, lr=1e-2)
+    base = {name: p.clone() for name, p in trainer.model.named_parameters() if "lora_" not in name}
+    before = score(trainer, ragged())
+
+    trainer.train_step(ragged(), step=1)
+
+    for name, parameter in trainer.model.named_parameters():
+        assert "lora_" in name or torch.equal(parameter, base[name])
+    after = score(trainer, ragged())
+    assert (after - before).abs().max() > 1e-3
+    snapshot = trainer.snapshot(copy=False).tensors
+    assert snapshot.keys() == plain.snapshot(copy=False).tensors.keys()
+    with torch.no_grad():
+        for name, parameter in plain.model.named_parameters():
+            parameter.copy_(snapshot[name])
+    assert torch.allclose(score(plain, ragged()), after, atol=1e-5)
+
+
+@needs_peft
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [({}, 1e-4), ({"gradient_checkpointing": True, "precision": "bfloat16"}, 0.2)],
+)
+def test_a_run_goes_on_from_a_checkpoint_which_holds_adapters_and_a_merged_model(
+    a_trainer, ragged, tmp_path, options, tolerance
+) -> None:
+    whole = a_trainer(lora=SMALL, trainer=options)
+    whole.train_step(ragged(), step=1)
+    whole.save(tmp_path)
+    resumed = a_trainer(lora=SMALL, trainer=options)
+    resumed.load(tmp_path)
+    merged = a_trainer(model_path=tmp_path / "huggingface", trainer=options)
+
+    assert torch.allclose(score(merged, ragged()), score(whole, ragged()), atol=tolerance)
+    expected, got = whole.train_step(ragged(), step=2), resumed.train_step(ragged(), step=2)
+    assert got["actor/loss"] == expected["actor/loss"]
+    ours, theirs = resumed.snapshot(copy=True).tensors, whole.snapshot(copy=True).tensors
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@needs_peft
+def test_adapters_of_a_folder_are_gone_on_with(a_trainer, ragged, tmp_path) -> None:
+    first = a_trainer(lora=SMALL)
+    first.train_step(ragged(), step=1)
+    first.save(tmp_path)
+
+    second = a_trainer(lora=[LoRAConfig(path=str(tmp_path / "adapter"))])
+
+    assert torch.equal(score(second, ragged()), score(first, ragged()))
+
+
+@needs_peft
+def test_adapters_of_another_rank_are_refused(a_trainer, tmp_path) -> None:
+    a_trainer(lora=SMALL).save(tmp_path)
+
+    with pytest.raises(CheckpointError, match="of another rank"):
+        a_trainer(lora=[LoRAConfig(lora_rank=2)]).load(tmp_path)
+
+
+@needs_peft
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [("q_proj,v_proj", {"q_proj", "v_proj"}), ("all-linear", {"q_proj", "o_proj", "down_proj"})],
+)
+def test_the_layers_are_chosen(a_trainer, words, names) -> None:
+    trainer = a_trainer(lora=[LoRAConfig(target_modules=words)])
+
+    adapted = {
+        name.split(".")[-4] for name, _ in trainer.model.named_parameters() if "lora_" in name
+    }
+
+    assert names <= adapted
+    assert "lm_head" not in adapted
+
+
+@needs_peft
+def test_names_that_fit_no_layer_are_refused(a_trainer) -> None:
+    with pytest.raises(ConfigError, match="target_modules fits no layer"):
+        a_trainer(lora=[LoRAConfig(target_modules="nothing")])

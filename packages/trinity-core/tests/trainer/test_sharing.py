@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from trinity.common.experience import Experience
+from trinity.errors import NotSupportedYetError
+from trinity.trainer import sharing
+from trinity.trainer.forward import hidden_states
+from trinity.trainer.layout import Sharing, pack_rows, rows_apart, rows_of
+from trinity.trainer.microbatch import model_inputs
+from trinity.trainer.policy import Policy
+from trinity.trainer.recomputing import enable_checkpointing, recomputing
+from trinity.trainer.sharing import find_sharing
+
+WINDOW = 6
+MIXED = {
+    "sliding_window": WINDOW,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
+MODELS = {
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
+    "qwen3 with windows": ("qwen3", MIXED | {"use_sliding_window": True}),
+    "llama": ("llama", {}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    "mistral with a window": ("mistral", {"sliding_window": WINDOW}),
+    "gemma3 with windows": ("gemma3_text", MIXED),
+}
+
+
+def a_policy(name, *, precision="float32", **settings):
+    architecture, own = MODELS[name]
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        architecture,
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        initializer_range=0.2,
+        pad_token_id=0,
+        **own,
+    )
+    module = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **settings)
+    return Policy(module.eval(), precision=precision)
+
+
+def answers(*, stem=12, num=4, seed=0):
+    """Return rows that share a stem longer than the window, one of them in two steps."""
+    draw = np.random.default_rng(seed)
+    prompt = draw.integers(1, 64, stem)
+    rows = [np.concatenate((prompt, draw.integers(1, 64, 5 + n))) for n in range(num)]
+    return [*rows, np.concatenate((rows[0], draw.integers(1, 64, 9)))]
+
+
+def a_tree():
+    """Return rows that part at several places, and one with nothing in common."""
+    rows = answers()
+    other = np.concatenate((rows[1][:15], [60, 61, 62]))
+    return [*rows, other, np.array([63, 1, 2, 3])]
+
+
+def gradient(policy, rows, packs):
+    """Return the gradient of a weighed sum of all rows' log-probabilities and entropies."""
+    policy.module.zero_grad()
+    for pack in packs:
+        part = [
+            Experience(tokens=torch.from_numpy(rows[row]), prompt_length=1) for row in pack.rows
+        ]
+        mask = torch.zeros((len(part), max(map(len, rows)) - 1), dtype=torch.bool)
+        for place, exp in enumerate(part):
+            mask[place, : exp.response_length] = True
+        with recomputing(policy.module):
+            scores = policy.score(model_inputs(part, mask, [pack]), entropy=True)
+            draw = torch.Generator().manual_seed(7)
+            weights = torch.randn((2, len(rows), mask.shape[1]), generator=draw)[:, list(pack.rows)]
+            loss = (weights[0] * scores.logprob_BR).sum() + (weights[1] * scores.entropy_BR).sum()
+            loss.backward()
+    return torch.cat([p.grad.flatten() for p in policy.module.parameters() if p.grad is not None])
+
+
+def relative(found, expected):
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("way", "rows"), [("cache", answers()), ("mask", a_tree())])
+def test_the_gradient_is_that_of_the_rows_apart(name, way, rows):
+    policy = a_policy(name)
+    packs = pack_rows(rows, sharing=Sharing(ways={way}, token_cost=1e9), max_tokens=999)
+    assert len(packs) < len(rows)
+    assert bool(packs[0].stem or packs[-1].stem) == (way == "cache")
+
+    expected = gradient(policy, rows, rows_apart(rows))
+
+    assert relative(gradient(policy, rows, packs), expected) <= 5e-6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_that_extend_each_other_are_one_sequence(name):
+    whole = np.random.default_rng(1).integers(1, 64, 40)
+    rows = [whole[: 10 * n] for n in (3, 1, 4, 2)]
+    policy = a_policy(name)
+    (pack,) = pack_rows(rows, sharing=Sharing(ways={"chain"}, token_cost=1.0), max_tokens=40)
+
+    assert pack.is_chain
+    assert len(pack) == 40
+    expected = gradient(policy, rows, rows_apart(rows))
+    assert relative(gradient(policy, rows, [pack]), expected) <= 5e-6
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_model_is_right_in_all_ways(name):
+    sharing._found.clear()
+
+    assert find_sharing(a_policy(name)).ways == {"chain", "cache", "mask"}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_model_that_recomputes_keeps_no_cache(precision):
+    policy = a_policy("gemma3 with windows", precision=precision)
+    enable_checkpointing(policy.module)
+
+    assert find_sharing(policy).ways == {"chain", "mask"}
+
+
+def test_attention_that_adds_its_mask_takes_a_cache_and_no_tree():
+    assert find_sharing(a_policy("qwen3", attn_implementation="eager")).ways == {"chain", "cache"}
+
+
+def test_a_way_that_gives_another_gradient_is_not_taken(monkeypatch):
+    sharing._found.clear()
+    monkeypatch.setattr(
+        "trinity.trainer.forward._masks", lambda body, mask_P1LL, positions_PL: mask_P1LL
+    )  # a tree whose windows are forgotten
+
+    ways = find_sharing(a_policy("gemma3 with windows")).ways
+    sharing._found.clear()
+
+    assert ways == {"chain", "cache"}
+
+
+def test_a_model_that_computes_no_tree_is_named(monkeypatch, caplog):
+    sharing._found.clear()
+    policy = a_policy("llama")
+
+    def slightly_off(body, inputs):
+        states = hidden_states(body, inputs)
+        return states if inputs.ends_PL is None and inputs.branches_GK is None else states * 1.001
+
+    monkeypatch.setattr("trinity.trainer.policy.hidden_states", slightly_off)
+    with caplog.at_level("INFO"):
+        ways = find_sharing(policy).ways
+
+    assert ways == {"chain"}
+    assert "model type 'llama' does not compute a tree of tokens as its rows" in caplog.text
+    with pytest.raises(NotSupportedYetError, match="'on', but model type 'llama' keeps a state"):
+        find_sharing(policy, is_required=True)
+    sharing._found.clear()
+
+
+def test_a_frozen_model_is_tried_too():
+    sharing._found.clear()
+    policy = a_policy("gemma3 with windows")
+    policy.module.requires_grad_(False)
+
+    with torch.no_grad():
+        assert policy.sharing.ways == {"chain", "cache", "mask"}
+
+
+def test_all_rows_are_there_once_and_a_window_stays_as_it_was():
+    policy = a_policy("mistral with a window")
+    rows = a_tree()
+
+    packs = pack_rows(rows, sharing=policy.sharing, max_tokens=999)
+
+    assert sorted(rows_of(packs)) == list(range(len(rows)))
+    assert policy.module.config.sliding_window == WINDOW
