@@ -12,6 +12,8 @@ from trinity.common.models.history import Conversation, Prompt, Turn, recorded
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from torch import Tensor
+
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
@@ -19,7 +21,13 @@ __all__ = ["Call", "RunRequests"]
 
 
 class RunRequests:
-    """Which run a model wrapper and its clones belong to; counts their requests."""
+    """Which run a model wrapper and its clones belong to; counts their requests.
+
+    Attributes:
+        key: of the run.
+        broken: the tokens of each conversation that a template broke, with its earlier chains.
+        has_cut_prompts: whether a prompt was too long.
+    """
 
     def __init__(self, key: RunKey) -> None:
         self.begin(key)
@@ -27,6 +35,8 @@ class RunRequests:
     def begin(self, key: RunKey) -> None:
         """Belong to another run from now on."""
         self.key = key
+        self.broken: list[tuple[Tensor, list[Experience]]] = []
+        self.has_cut_prompts = False
         self._count = itertools.count(key.request)
 
     def next_key(self) -> RunKey:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["ChatFormat", "Message", "reply_prefix"]
 
 Message = Mapping[str, Any]  # Any: role and content are text, tool calls are nested
+
+_NUM_KEPT = 256  # texts and their tokens: the runs of a group begin with the same prompt
 
 
 class ChatFormat:
@@ -34,6 +38,8 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self._chat_template = chat_template
         self._lock = threading.Lock()  # a fast tokenizer fails when two threads use it at once
+        self._rendered = lru_cache(_NUM_KEPT)(self._render)
+        self._encoded = lru_cache(_NUM_KEPT)(self._encode)
 
     @classmethod
     def load(
@@ -101,22 +107,37 @@ class ChatFormat:
         Raises:
             ModelError: there is no template, or it refuses the messages.
         """
-        from jinja2 import TemplateError
-
         if not (self._chat_template or self.tokenizer.chat_template):
             raise ModelError(
                 f"the tokenizer of {self.tokenizer.name_or_path!r} has no chat template. "
                 f"Set model.custom_chat_template or model.chat_template_path."
             )
+        asked = [
+            [dict(message) for message in messages],
+            [dict(tool) for tool in tools or ()],
+            add_generation_prompt,
+            enable_thinking,
+        ]
+        try:
+            return self._rendered(json.dumps(asked))
+        except (TypeError, ValueError):  # messages may hold what JSON does not
+            return self._render(asked)
+
+    def _render(self, asked: str | list[Any]) -> str:
+        from jinja2 import TemplateError
+
+        messages, tools, add_generation_prompt, enable_thinking = (
+            json.loads(asked) if isinstance(asked, str) else asked
+        )
         options: dict[str, Any] = (
             {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         )
         goes_on = add_generation_prompt and reply_prefix(messages) != ""
         try:
             text = self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
+                messages,
                 chat_template=self._chat_template,
-                tools=None if not tools else [dict(tool) for tool in tools],
+                tools=tools or None,
                 add_generation_prompt=add_generation_prompt and not goes_on,
                 continue_final_message=goes_on,
                 tokenize=False,
@@ -133,7 +154,10 @@ class ChatFormat:
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the token ids of the text; a rendered one brings its special tokens along."""
         with self._lock:
-            return list(self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
+            return list(self._encoded(text, add_special_tokens))
+
+    def _encode(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:  # noqa: FBT001 -- cached
+        return tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of the ids."""

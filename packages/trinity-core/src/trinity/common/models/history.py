@@ -64,6 +64,15 @@ class Conversation:
     end_text: str  # of the token that ended the reply; empty: it was cut
     temperature: float
     weight_version: int  # the oldest of its replies
+    before: Conversation | None = None  # what it holds the replies of, too
+
+    @property
+    def first(self) -> Conversation:
+        """Return the conversation that the chain began with."""
+        first = self
+        while first.before is not None:
+            first = first.before
+        return first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,26 +88,47 @@ class History:
     """The conversations of one run, in the order of their replies."""
 
     def __init__(self) -> None:
-        self._conversations: list[Conversation] = []
+        self._conversations: list[tuple[Conversation, list[dict[str, Any]]]] = []
 
     def add(self, conversation: Conversation) -> None:
         """Record a conversation."""
-        self._conversations.append(conversation)
+        said = [_identity(message) for message in conversation.turn.messages]
+        self._conversations.append((conversation, said))
 
     def clear(self) -> None:
         """Forget all."""
         self._conversations.clear()
 
-    def longest(self, turn: Turn) -> Conversation | None:
-        """Return the longest conversation that the messages begin with, the latest of equals."""
+    def longest(self, turn: Turn, *, has_any_options: bool = False) -> Conversation | None:
+        """Return the longest conversation that the messages begin with, the latest of equals.
+
+        Args:
+            turn: the messages, and the template's options.
+            has_any_options: take one that was rendered with other options, too.
+        """
         wanted = [_identity(message) for message in turn.messages]
         found: Conversation | None = None
-        for conversation in list(self._conversations):
-            said = conversation.turn
-            is_longer = found is None or len(said.messages) >= len(found.turn.messages)
-            if is_longer and _options(said) == _options(turn) and _begins(wanted, said):
-                found = conversation
+        length = 0
+        for conversation, said in list(self._conversations):
+            is_longer = length <= len(said) <= len(wanted)
+            has_options = has_any_options or _options(conversation.turn) == _options(turn)
+            if is_longer and has_options and wanted[: len(said)] == said:
+                found, length = conversation, len(said)
         return found
+
+    def chains(self, turn: Turn) -> list[Conversation]:
+        """Return the unbroken chains of the conversation, in their order; together all replies.
+
+        A chain is broken where the template writes earlier messages differently once others
+        follow, and where a reply was sampled at another temperature.
+        """
+        chains: list[Conversation] = []
+        found = self.longest(turn, has_any_options=True)
+        while found is not None:
+            chains.insert(0, found)
+            asked = turn.with_messages(found.first.turn.messages[:-1])
+            found = self.longest(asked, has_any_options=True)
+        return chains
 
 
 def make_prompt(turn: Turn, *, history: History, chat_format: ChatFormat) -> Prompt:
@@ -157,7 +187,9 @@ def recorded(
     logprobs, mask = completion.logprobs, (True,) * len(completion.token_ids)
     start, version = len(prompt.token_ids), int(completion.weight_version)
     before = prompt.continues
-    if before is not None and before.temperature == temperature:  # an experience has but one
+    if before is not None and before.temperature != temperature:  # an experience has but one
+        before = None
+    if before is not None:
         between = len(prompt.token_ids) - len(before.token_ids)
         logprobs = (*before.logprobs, *(0.0,) * between, *logprobs)
         mask = (*before.action_mask, *(False,) * between, *mask)
@@ -174,14 +206,8 @@ def recorded(
         end_text=end_text,
         temperature=temperature,
         weight_version=version,
+        before=before,
     )
-
-
-def _begins(wanted: Sequence[object], said: Turn) -> bool:
-    count = len(said.messages)
-    if count > len(wanted):
-        return False
-    return all(_identity(m) == wanted[i] for i, m in enumerate(said.messages))
 
 
 def _options(turn: Turn) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat, Message
+    from trinity.common.workflows.task import Task
 
 __all__ = ["ModelWrapper"]
 
@@ -55,10 +56,10 @@ class ModelWrapper:
         settings = config if isinstance(config, ModelSettings) else ModelSettings.of(config, model)
         if enable_history is not None:
             settings = replace(settings, enable_history=enable_history)
-        self._settings = settings
+        self._base = self._settings = settings
         self._run = RunRequests(key or RunKey())
         self._history = History()
-        self._calls: list[Experience] = []
+        self._calls: list[tuple[RunKey, Experience]] = []
 
     @property
     def model_path(self) -> str:
@@ -123,7 +124,8 @@ class ModelWrapper:
         """Return a whole conversation as one experience.
 
         The replies that this run's engine made come with their token ids and log-probabilities;
-        all other tokens are masked.
+        all other tokens are masked. Where the chat template rewrites earlier messages, it is the
+        last unbroken chain of replies; :meth:`earlier_chains` has the others.
 
         Args:
             messages: the conversation.
@@ -131,10 +133,18 @@ class ModelWrapper:
             temperature: stands in the experience where no reply was recorded.
         """
         turn = self._turn(messages, {"tools": tools})
-        default = self._settings.temperature if temperature is None else temperature
-        return transcript(
-            turn, history=self._history, chat_format=self._chat_format, temperature=default
+        *earlier, whole = transcript(
+            turn,
+            history=self._history,
+            chat_format=self._chat_format,
+            temperature=self._settings.temperature if temperature is None else temperature,
+            max_len=self._settings.max_model_len,
         )
+        if earlier:
+            self._run.broken.append((whole.tokens, earlier))
+        if self._run.has_cut_prompts:
+            whole.truncate_status = "prompt_truncated"
+        return whole
 
     async def convert_messages_to_experience_async(
         self,
@@ -144,6 +154,11 @@ class ModelWrapper:
     ) -> Experience:
         """Return a whole conversation as one experience; see the other method."""
         return self.convert_messages_to_experience(messages, tools, temperature)
+
+    def earlier_chains(self, experience: Experience) -> list[Experience]:
+        """Return the chains that :meth:`convert_messages_to_experience` left out of its result."""
+        found = (chains for tokens, chains in self._run.broken if tokens is experience.tokens)
+        return next(found, [])
 
     def extract_experience_from_history(self, clear_history: bool = True) -> list[Experience]:  # noqa: FBT001, FBT002 -- published
         """Return an experience for each reply so far, in their order.
@@ -156,10 +171,10 @@ class ModelWrapper:
                 "the calls of this model are not recorded. "
                 "Set explorer.rollout_model.enable_history: true."
             )
-        calls = list(self._calls)
+        calls = sorted(self._calls, key=lambda call: call[0])  # those that were asked at once, too
         if clear_history:
             self._calls.clear()
-        return calls
+        return [experience for _, experience in calls]
 
     def get_openai_client(self) -> NoReturn:
         """Refuse: there is no server yet.
@@ -176,24 +191,36 @@ class ModelWrapper:
         """Refuse: see :meth:`get_openai_client`."""
         self.get_openai_client()
 
-    def for_run(self, key: RunKey, *, engine: RolloutEngine | None = None) -> ModelWrapper:
+    def for_run(
+        self, key: RunKey, *, engine: RolloutEngine | None = None, task: Task | None = None
+    ) -> ModelWrapper:
         """Return a wrapper for another run, with nothing said yet.
 
         Args:
             key: of the run; its requests are counted from ``key.request`` on.
             engine: another copy of the model; None: the same.
+            task: as for :meth:`begin_run`.
         """
-        return ModelWrapper(engine or self._engine, self._chat_format, self._settings, key=key)
+        wrapper = ModelWrapper(engine or self._engine, self._chat_format, self._base, key=key)
+        wrapper.begin_run(key, task=task)
+        return wrapper
 
-    def begin_run(self, key: RunKey) -> None:
-        """Become the wrapper of another run: nothing is said yet, requests are counted anew."""
+    def begin_run(self, key: RunKey, *, task: Task | None = None) -> None:
+        """Become the wrapper of another run: nothing is said yet, requests are counted anew.
+
+        Args:
+            key: of the run.
+            task: how its ``rollout_args`` say is generated where a call does not say it.
+        """
         self._run.begin(key)
+        self._settings = self._base if task is None else self._base.for_task(task)
         self._history.clear()
         self._calls.clear()
 
     def clone_with_isolated_history(self) -> ModelWrapper:
         """Return a wrapper of the same run that records apart."""
         clone = self.for_run(self._run.key)
+        clone._settings = self._settings
         clone._run = self._run  # the requests of both are counted together
         return clone
 
@@ -223,6 +250,7 @@ class ModelWrapper:
         is_cut = len(prompt.token_ids) > limit
         if is_cut:
             self._check_may_cut(len(prompt.token_ids))
+            self._run.has_cut_prompts = True
             prompt = Prompt(token_ids=prompt.token_ids[-limit:], text=prompt.text)
         request = sampling.request(
             prompt.token_ids, key=self._run.next_key(), settings=self._settings
@@ -267,7 +295,8 @@ class ModelWrapper:
         replies = [(call, completion) for call, answer in pairs for completion in answer]
         experiences = [self._experience(call, completion) for call, completion in replies]
         if self.enable_history:
-            self._calls += experiences
+            keys = [call.request.key for call, _ in replies]
+            self._calls += zip(keys, experiences, strict=True)
         return experiences
 
     def _experience(self, call: Call, completion: Completion) -> Experience:

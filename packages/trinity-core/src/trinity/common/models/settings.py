@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import GenerationRequest, RunKey
@@ -10,6 +10,8 @@ from trinity.errors import ModelError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from trinity.common.workflows.task import Task
 
 __all__ = ["ModelSettings", "Sampling"]
 
@@ -49,6 +51,17 @@ class ModelSettings:
             if value is not None:
                 values[field.name] = value
         return cls(**values)
+
+    def for_task(self, task: Task) -> ModelSettings:
+        """Return the settings with what the task says about generating."""
+        own: dict[str, Any] = {  # Any: a setting of any type
+            "temperature": task.rollout_args.temperature,
+            "top_p": task.rollout_args.top_p,
+            "top_k": task.rollout_args.top_k,
+            "max_response_tokens": task.rollout_args.max_tokens,
+            "enable_thinking": task.format_args.enable_thinking,
+        }
+        return replace(self, **{name: value for name, value in own.items() if value is not None})
 
     @property
     def prompt_limit(self) -> int:

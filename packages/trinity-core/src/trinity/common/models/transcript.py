@@ -1,4 +1,4 @@
-"""Makes one experience of a whole conversation."""
+"""Makes one experience of a whole conversation, or of each of its unbroken chains."""
 
 from __future__ import annotations
 
@@ -16,20 +16,35 @@ __all__ = ["transcript"]
 
 
 def transcript(
-    turn: Turn, *, history: History, chat_format: ChatFormat, temperature: float
-) -> Experience:
-    """Return the experience: recorded replies as sampled, every other token masked.
+    turn: Turn, *, history: History, chat_format: ChatFormat, temperature: float, max_len: int
+) -> list[Experience]:
+    """Return an experience for each unbroken chain; the last is that of the conversation.
+
+    Recorded replies are as sampled, every other token is masked.
 
     Args:
         turn: the conversation.
         history: of the run that it took place in.
         chat_format: tokenizer and chat template.
         temperature: of the experience where nothing was recorded.
+        max_len: where what follows the last reply would be longer, it is left out.
     """
-    conversation = history.longest(turn)
-    if conversation is None:
-        return _unrecorded(turn, chat_format, temperature)
-    rest = _rest_ids(conversation, turn, chat_format)
+    chains = history.chains(turn)
+    if not chains:
+        return [_unrecorded(turn, chat_format, temperature)]
+    earlier = [_experience(chain, chain.turn, (), chat_format) for chain in chains[:-1]]
+    last = chains[-1]
+    whole = last.turn.with_messages(turn.messages)
+    rest = _rest_ids(last, whole, chat_format)
+    is_cut = len(last.token_ids) + len(rest) > max_len
+    experience = _experience(last, whole, () if is_cut else rest, chat_format)
+    experience.truncate_status = "prompt_truncated" if is_cut else None
+    return [*earlier, experience]
+
+
+def _experience(
+    conversation: Conversation, turn: Turn, rest: Sequence[int], chat_format: ChatFormat
+) -> Experience:
     return Experience(
         tokens=[*conversation.token_ids, *rest],  # type: ignore[arg-type]  # becomes a tensor
         prompt_length=conversation.prompt_length,

@@ -60,6 +60,7 @@ def is_equivalent(response: str, truth: str) -> bool:
     return response.strip() == truth.strip() != "" if verdict is None else verdict
 
 
+@lru_cache(maxsize=4096)  # the answers of a group repeat each other
 def _verdict(response: str, truth: str) -> bool | None:
     """Return whether they are equal; None: one of them holds no expression."""
     from math_verify import verify  # type: ignore[import-untyped]
@@ -104,7 +105,9 @@ def _expressions(text: str) -> list[Any]:  # Any: sympy has no types
 
     if _LARGE_BINOMIAL.match(text):
         return []
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it sets no signal
+    log = logging.getLogger("math_verify")
+    if log.level != logging.ERROR:  # it warns that it sets no signal; to set a level takes 2 ms
+        log.setLevel(logging.ERROR)
     found: list[Any] = parse(text, parsing_timeout=None)
     return found
 

@@ -1,29 +1,59 @@
 """Workflows: the contract, the registry and the built-in ones.
 
+Each class is imported when it is asked for: the process of an environment needs none of them.
 Classes of installed plugins that the tutorials import from here are found too.
 """
 
-from typing import Any
+from __future__ import annotations
 
-from trinity.common.workflows.math import AsyncMathWorkflow, MathWorkflow
-from trinity.common.workflows.simple import AsyncSimpleWorkflow, SimpleWorkflow
-from trinity.common.workflows.task import Task
-from trinity.common.workflows.workflow import WORKFLOWS, Workflow
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trinity.common.workflows.math import AsyncMathWorkflow, MathWorkflow
+    from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
+    from trinity.common.workflows.simple import AsyncSimpleWorkflow, SimpleWorkflow
+    from trinity.common.workflows.step_wise_workflow import (
+        RewardPropagationWorkflow,
+        StepWiseRewardWorkflow,
+    )
+    from trinity.common.workflows.task import Task
+    from trinity.common.workflows.workflow import WORKFLOWS, Workflow
 
 __all__ = [
     "WORKFLOWS",
     "AsyncMathWorkflow",
     "AsyncSimpleWorkflow",
     "MathWorkflow",
+    "MultiTurnWorkflow",
+    "RewardPropagationWorkflow",
     "SimpleWorkflow",
+    "StepWiseRewardWorkflow",
     "Task",
     "Workflow",
 ]
 
+_MODULES = {
+    "WORKFLOWS": "workflow",
+    "AsyncMathWorkflow": "math",
+    "AsyncSimpleWorkflow": "simple",
+    "MathWorkflow": "math",
+    "MultiTurnWorkflow": "multi_turn_workflow",
+    "RewardPropagationWorkflow": "step_wise_workflow",
+    "SimpleWorkflow": "simple",
+    "StepWiseRewardWorkflow": "step_wise_workflow",
+    "Task": "task",
+    "Workflow": "workflow",
+}
 
-def __getattr__(name: str) -> Any:  # Any: a class of a plugin
-    from trinity.extend.aliases import published_class
 
+def __getattr__(name: str) -> Any:  # Any: a class, or the registry
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from trinity.extend.aliases import published_class
+
     return published_class("workflow", name)

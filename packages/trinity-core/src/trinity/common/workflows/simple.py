@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.rewards import REWARD_FUNCTIONS
@@ -132,9 +133,17 @@ class AsyncSimpleWorkflow(BaseSimpleWorkflow):
 
 def _split_args(cls: type[RewardFn], args: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments of the constructor, and those of each call."""
-    parameters = inspect.signature(cls).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    names = _parameters_of(cls)
+    if names is None:
         return dict(args), {}
-    names = {parameter.name for parameter in parameters}
     at_build = {name: value for name, value in args.items() if name in names}
     return at_build, {name: value for name, value in args.items() if name not in names}
+
+
+@cache
+def _parameters_of(cls: type[RewardFn]) -> frozenset[str] | None:
+    """Return the names that the constructor takes; None: any."""
+    parameters = inspect.signature(cls).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)

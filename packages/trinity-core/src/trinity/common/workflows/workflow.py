@@ -14,10 +14,18 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.models.model import ModelWrapper
     from trinity.common.workflows.math import MathWorkflow
+    from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
     from trinity.common.workflows.simple import SimpleWorkflow
     from trinity.common.workflows.task import Task
 
-__all__ = ["WORKFLOWS", "MathWorkflow", "SimpleWorkflow", "Task", "Workflow"]
+__all__ = [
+    "WORKFLOWS",
+    "MathWorkflow",
+    "MultiTurnWorkflow",
+    "SimpleWorkflow",
+    "Task",
+    "Workflow",
+]
 
 WORKFLOWS: Registry = Registry("workflows", kind="workflow")
 
@@ -35,6 +43,7 @@ class Workflow(ABC):
         can_repeat: one call makes all runs of the group by asking the model for ``repeat_times``
             samples. Any other workflow is called once a run and sees ``repeat_times`` 1.
         needs_reward_fn: a task must name a reward function; the workflow has none of its own.
+        needs_history: ``explorer.rollout_model.enable_history`` must be on.
         is_async: the explorer awaits ``run_async``; follows from which of the two is defined.
 
     Attributes:
@@ -47,6 +56,7 @@ class Workflow(ABC):
     can_reset: ClassVar[bool] = False
     can_repeat: ClassVar[bool] = False
     needs_reward_fn: ClassVar[bool] = False
+    needs_history: ClassVar[bool] = False
     is_async: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -104,7 +114,11 @@ class Workflow(ABC):
         self.run_id_base = run_id_base
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Free what the instance holds; it is not used again."""
+        """Free what the instance holds; it is not used again.
+
+        Called once, also where the run failed. Where it did not end in time, it is called while the
+        run still hangs, from another thread: closing what it waits for ends it.
+        """
 
 
 def _from_older_order(
@@ -152,4 +166,8 @@ def __getattr__(name: str) -> Any:  # Any: a module attribute
         from trinity.common.workflows.math import MathWorkflow
 
         return MathWorkflow
+    if name == "MultiTurnWorkflow":
+        from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
+
+        return MultiTurnWorkflow
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
