@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from trinity_testing.fixtures import no_discovery, throwaway_plugin
 __all__ = ["no_discovery", "throwaway_plugin"]
 
 WRONG = Path(__file__).parent / "wrong_plugin"
+sys.path.append(str(WRONG))  # so that tests can import the catalogue of mistakes
 
 
 @pytest.fixture
@@ -20,10 +22,24 @@ def wrong_results(throwaway_plugin: Callable) -> Callable[..., list[Result]]:
     names = ["wrong_plugin.py", *sorted(f.name for f in WRONG.glob("wrong_*_parts.py"))]
     manager = throwaway_plugin("wrong", {name: (WRONG / name).read_text() for name in names})
 
-    def results(key: str, *, args: dict | None = None) -> list[Result]:
+    def results(key: str, *, args: dict | None = None, ids: tuple = ()) -> list[Result]:
         group = key.partition("/")[0]
         given = {key: args} if args is not None else None
-        cases = plan("wrong", manager, ids=[group, "component"], args=given)
+        cases = plan("wrong", manager, ids=ids or [group, "component"], args=given)
         return [case.run() for case in cases if case.component == key]
+
+    return results
+
+
+@pytest.fixture
+def plugin_results(throwaway_plugin: Callable) -> Callable[..., list[Result]]:
+    """Return a function that runs checks over one plugin of the catalogue that is wrong itself."""
+    from wrong_catalogue import PLUGINS
+
+    def results(name: str, *, ids: tuple) -> list[Result]:
+        wrong = PLUGINS[name]
+        files = {f"{name}_wrong_plugin.py": wrong.source}
+        manager = throwaway_plugin(name, files, **dict(wrong.metadata))
+        return [case.run() for case in plan(name, manager, ids=ids)]
 
     return results

@@ -1,5 +1,6 @@
 """The core's own parts and this kit's hold what every plugin's must, with their options too."""
 
+import pytest
 from trinity_testing import conformance
 
 AGGREGATION = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
@@ -19,3 +20,7 @@ test_builtin = conformance.suite(
 )
 
 test_testing = conformance.suite("testing")
+
+test_builtin_in_a_worker = pytest.mark.usefixtures("ray_cluster")(
+    conformance.suite("builtin", ids=["ray"])
+)

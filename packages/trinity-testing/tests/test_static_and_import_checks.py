@@ -1,5 +1,9 @@
 """What the core's own checks find in a plugin's metadata and in its import."""
 
+import logging
+import signal
+import sys
+
 import pytest
 from trinity.extend.checks import collect_checks, run_checks
 
@@ -54,6 +58,8 @@ def test_a_plugin_that_does_not_import_fails_by_its_entry_point(throwaway_plugin
 
 BUSY = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.2: pass"
 THREAD = "import threading as t; t.Thread(target=t.Event().wait, args=(9,), daemon=True).start()"
+SIGNAL = "import signal; signal.signal(signal.SIGTERM, lambda *_: None)"
+LOGGING = "import logging; logging.getLogger().setLevel(logging.CRITICAL)"
 CONNECT = """
 import socket
 try:
@@ -66,19 +72,28 @@ except OSError:
 @pytest.mark.parametrize(
     ("line", "check", "words"),
     [
-        ("import torch", "import.no_heavy", "torch"),
+        ("import numpy", "import.no_heavy", "numpy"),
         (BUSY, "import.budget", "more than 50 ms"),
         ("import os; os.environ['KIT'] = '1'", "import.no_side_effects", "variable KIT"),
         (THREAD, "import.no_side_effects", "starts a thread"),
         (CONNECT, "import.no_side_effects", "opens a network connection"),
         ("import os; os.system('true')", "import.no_side_effects", "starts a process"),
+        ("import os; os.chdir('.')", "import.no_side_effects", "changes the working directory"),
+        ("import random; random.seed(1)", "import.no_side_effects", "the random numbers of others"),
+        ("import sys; sys.path.append('x')", "import.no_side_effects", "changes sys.path"),
+        (SIGNAL, "import.no_side_effects", "changes a signal handler"),
+        (LOGGING, "import.no_side_effects", "changes the root logger"),
         ("open('/dev/null', 'w').close()", "import.no_side_effects", "writes the file /dev/null"),
     ],
 )
 def test_what_a_plugin_module_must_not_do_is_found(
-    throwaway_plugin, monkeypatch, line, check, words
+    throwaway_plugin, monkeypatch, request, line, check, words
 ):
-    monkeypatch.setenv("KIT", "0")  # the import in this process changes it too
+    monkeypatch.setenv("KIT", "0")  # the import in this process changes it too, and these
+    monkeypatch.setattr("sys.path", list(sys.path))
+    handler, level = signal.getsignal(signal.SIGTERM), logging.getLogger().level
+    request.addfinalizer(lambda: signal.signal(signal.SIGTERM, handler))
+    request.addfinalizer(lambda: logging.getLogger().setLevel(level))
     manager = throwaway_plugin("busy", {"busy_plugin.py": GOOD + line + "\n"})
 
     assert words in bad(manager, "busy", ids=["import"])[check]

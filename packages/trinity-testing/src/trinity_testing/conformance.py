@@ -12,6 +12,8 @@ from trinity.extend.checks import run_checks as run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import pytest
+
 __all__ = ["ConformanceWarning", "run", "suite"]
 
 
@@ -25,6 +27,7 @@ def suite(
     expected_failures: Mapping[str, str] | None = None,
     args: Mapping[str, Arguments | Sequence[Arguments]] | None = None,
     ids: Iterable[str] | None = None,
+    also: Iterable[str] = (),
 ) -> Callable[..., None]:
     """Return a pytest test, parametrised with every check of an installed plugin.
 
@@ -36,7 +39,9 @@ def suite(
         args: ``{"advantage_fn/opmd": {"tau": 0.5}}``, constructor arguments of a component, or a
             list of several sets of them, each tested. For a workflow: fields of the ``Task``, and
             what ``trinity_testing.checks.workflow`` lists.
-        ids: only these checks or groups; all if None.
+        ids: only these checks or groups; None: all but those that are opt-in.
+        also: groups or checks beside these. ``also=["ray"]`` runs what a Ray worker must find; the
+            tests have the mark ``ray``, which your pytest configuration must know.
 
     Raises:
         UnknownComponentError: no such plugin, component or check.
@@ -44,15 +49,27 @@ def suite(
     import pytest
 
     cases = plan(
-        plugin_name, get_manager(), ids=ids, args=args, expected_failures=expected_failures
+        plugin_name,
+        get_manager(),
+        ids=ids,
+        also=also,
+        args=args,
+        expected_failures=expected_failures,
     )
+    rows = [pytest.param(case, id=case.label, marks=_marks(case)) for case in cases]
 
-    @pytest.mark.parametrize("case", cases, ids=[case.label for case in cases])
+    @pytest.mark.parametrize("case", rows)
     def test_conformance(case: Case) -> None:
         report(case.run())
 
     test_conformance.__doc__ = f"The plugin {plugin_name} holds what its parts promise."
     return test_conformance
+
+
+def _marks(case: Case) -> tuple[pytest.MarkDecorator, ...]:
+    import pytest
+
+    return (pytest.mark.ray,) if case.check.group == "ray" else ()
 
 
 def report(result: Result) -> None:

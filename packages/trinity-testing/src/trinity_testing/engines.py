@@ -127,7 +127,9 @@ class AnsweringEngine(ABC):
 
     def _sample(self, request: GenerationRequest) -> Completion:
         text = self.answer(request)
-        token_ids = (*self.token_ids(text), self.tokenizer.convert_tokens_to_ids(TURN_END))
+        turn_end = self.tokenizer.convert_tokens_to_ids(TURN_END)
+        assert isinstance(turn_end, int), "one token, one id"
+        token_ids = (*self.token_ids(text), turn_end)
         is_cut = len(token_ids) > request.max_new_tokens
         token_ids = token_ids[: request.max_new_tokens]
         start = self.num_samples  # so that no two samples have the same log-probabilities
@@ -175,7 +177,7 @@ class EchoEngine(AnsweringEngine):
 
     def answer(self, request: GenerationRequest) -> str:
         """Return the text of the last message before the generation prompt."""
-        text = self.tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False)
+        text = str(self.tokenizer.decode([*request.prompt_token_ids], skip_special_tokens=False))
         turns = [turn for turn in text.split(TURN_START) if TURN_END in turn]
         if not turns:
             return text.splitlines()[-1] if text else ""

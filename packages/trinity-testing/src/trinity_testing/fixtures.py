@@ -6,18 +6,19 @@ from trinity_testing.fixtures import no_discovery, throwaway_plugin  # noqa: F40
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from trinity.extend import PluginManager, get_manager, set_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["no_discovery", "throwaway_plugin", "write_distribution"]
 
@@ -25,13 +26,26 @@ PluginInstaller = Callable[..., PluginManager]
 
 
 @pytest.fixture
-def no_discovery() -> Iterator[PluginManager]:
-    """Give a manager that looks for no plugin: the core's own parts are all it has."""
+def no_discovery(monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginManager]:
+    """Refuse discovery: the core's own parts are there, and whoever looks for more fails the test.
+
+    Gives the manager that holds them, which is the process's during the test.
+    """
     own = metadata.distribution("trinity-core").entry_points.select(group="trinity.plugins")
     manager = PluginManager.discover(env={}, autoload=False, entry_points=own)
+    places: list[str] = []
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        frame = sys._getframe(1)
+        places.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        pytest.fail(_refusal(places), pytrace=False)
+
     before = set_manager(manager)
+    monkeypatch.setattr(PluginManager, "discover", refuse)
     yield manager
     set_manager(before)
+    if places:  # where the failure was caught, the test fails all the same
+        pytest.fail(_refusal(places), pytrace=False)
 
 
 @pytest.fixture
@@ -39,8 +53,9 @@ def throwaway_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """Give a function that installs a plugin for this test only.
 
     ``throwaway_plugin("dull", {"dull_plugin.py": source})`` writes the modules and the metadata of
-    the distribution ``trinity-dull`` into a temporary folder, puts it on the path, discovers
-    anew, and returns the manager. The first module is the plugin module.
+    the distribution ``trinity-dull`` into a temporary folder, puts it on the path of this process
+    and of those that it starts, discovers anew, and returns the manager. The first module is the
+    plugin module.
     """
     before = get_manager()
     modules: list[str] = []
@@ -50,6 +65,7 @@ def throwaway_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         write_distribution(folder, name=name, files=files, **metadata)
         modules.extend(Path(file).parts[0].removesuffix(".py") for file in files)
         monkeypatch.syspath_prepend(folder)
+        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         importlib.invalidate_caches()
         manager = PluginManager.discover(env={})
         set_manager(manager)
@@ -61,7 +77,14 @@ def throwaway_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         del sys.modules[module]
 
 
-def write_distribution(
+def _refusal(places: Sequence[str]) -> str:
+    return (
+        f"plugins were looked for at {' and '.join(dict.fromkeys(places))}, and this test refuses "
+        "it (fixture no_discovery). Use get_manager(), or hand the manager in."
+    )
+
+
+def write_distribution(  # noqa: PLR0913 -- the options of a builder
     folder: Path,
     *,
     name: str,
@@ -69,6 +92,7 @@ def write_distribution(
     version: str = "1.0",
     requires: str = "trinity-core>=0.1,<0.2",
     license_expression: str = "Apache-2.0",
+    summary: str = "A throw-away plugin",
 ) -> Path:
     """Write modules with the metadata of ``trinity-<name>`` into a folder, as pip would.
 
@@ -79,6 +103,7 @@ def write_distribution(
         version: of the distribution.
         requires: its requirement; empty: none.
         license_expression: its licence; empty: none.
+        summary: one line; empty: none.
     """
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +114,7 @@ def write_distribution(
         "Metadata-Version": "2.4",
         "Name": f"trinity-{name}",
         "Version": version,
-        "Summary": f"The throw-away plugin {name}",
+        "Summary": summary,
         "Requires-Python": ">=3.11",
         "License-Expression": license_expression,
         "Requires-Dist": requires,

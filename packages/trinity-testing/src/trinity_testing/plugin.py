@@ -1,4 +1,4 @@
-"""Brings the conformance checks to ``trinity plugins check``."""
+"""Brings the conformance checks to ``trinity plugins check``, and the text world to runs."""
 
 from trinity.extend.hookspecs import hookimpl
 
@@ -8,5 +8,23 @@ TRINITY_PLUGIN_API = 1
 @hookimpl
 def trinity_conformance_checks() -> dict[str, str]:
     """Return the groups of checks that this kit adds to the core's."""
-    kinds = ("workflow", "reward_fn", "advantage_fn", "policy_loss_fn")
-    return {kind: f"trinity_testing.checks.{kind}:checks" for kind in kinds}
+    checks = "trinity_testing.checks"
+    return {
+        "workflow": f"{checks}.workflow:checks",
+        "reward_fn": f"{checks}.reward_fn:checks",
+        "advantage_fn": f"{checks}.advantage_fn:checks",
+        "policy_loss_fn": f"{checks}.policy_loss_fn:checks",
+        "sample_strategy": f"{checks}.sample_strategy:checks",
+        "algorithm": f"{checks}.algorithm:checks",
+        "ray": f"{checks}.ray_worker:checks",
+    }
+
+
+@hookimpl
+def trinity_workflows() -> dict[str, str]:
+    """Return the walk through a text world: by turns, by steps, and planned in one answer."""
+    return {
+        "text_world": "trinity_testing.text_world:TextWorldWorkflow",
+        "text_world_steps": "trinity_testing.text_world:TextWorldStepsWorkflow",
+        "text_world_plan": "trinity_testing.text_world:TextWorldPlanWorkflow",
+    }

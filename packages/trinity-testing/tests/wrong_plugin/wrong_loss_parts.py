@@ -84,3 +84,15 @@ class MetricsAreTensors(PolicyLossFn):
     def __call__(self, logprob, action_mask, advantages, **kwargs):
         loss = _mean(_weighted(logprob, advantages, action_mask), action_mask)
         return loss, {"loss": loss.detach()}
+
+
+class ForgetsSlowly(PolicyLossFn):
+    """Weighs each call less than the one before, so that the second micro-batch counts half."""
+
+    def __init__(self):
+        self.num_calls = 0
+
+    def __call__(self, logprob, action_mask, advantages, **kwargs):
+        self.num_calls += 1
+        loss = _mean(_weighted(logprob, advantages, action_mask), action_mask)
+        return loss / self.num_calls, {}

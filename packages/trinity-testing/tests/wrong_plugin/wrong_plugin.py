@@ -21,6 +21,7 @@ def trinity_workflows():
         leaves_a_thread="LeavesAThread",
         leaves_a_file="LeavesAFile",
         draws_at_random="DrawsAtRandom",
+        changes_its_task="ChangesItsTask",
         returns_nothing="ReturnsNothing",
         rewards_nan="RewardsNaN",
         changes_lengths="ChangesLengths",
@@ -39,11 +40,15 @@ def trinity_reward_fns():
         "wrong_reward_parts",
         nan_for_empty="NaNForEmpty",
         chokes_on_braces="ChokesOnBraces",
+        raises_on_odd_text="RaisesOnOddText",
         counts_calls="CountsCalls",
         grades_on_a_curve="GradesOnACurve",
         returns_a_number="ReturnsANumber",
         takes_lists="TakesLists",
-    )
+    ) | {
+        "stays_at_home": "wrong_ray_parts:StaysAtHome",
+        "ends_the_worker": "wrong_fatal_parts:EndsTheWorker",
+    }
 
 
 @hookimpl
@@ -67,6 +72,7 @@ def trinity_advantage_fns():
             missing="Missing",
             needs_argument="NeedsArgument",
         ),
+        "backwards": "wrong_algorithm_parts:Backwards",
     }
 
 
@@ -86,6 +92,48 @@ def trinity_policy_loss_fns():
             overflows="Overflows",
             wrong_normalizer="WrongNormalizer",
             metrics_are_tensors="MetricsAreTensors",
+            forgets_slowly="ForgetsSlowly",
             right="Right",
+        ),
+    }
+
+
+@hookimpl
+def trinity_sample_strategies():
+    return _parts(
+        "wrong_strategy_parts",
+        right="RightStrategy",
+        drops_one="DropsOne",
+        repeats_one="RepeatsOne",
+        forgets_what_it_holds="ForgetsWhatItHolds",
+        halves_batches="HalvesBatches",
+        goes_on_after_the_end="GoesOnAfterTheEnd",
+        makes_a_batch_of_nothing="MakesABatchOfNothing",
+        loses_by_a_timeout="LosesByATimeout",
+        waits_an_hour="WaitsAnHour",
+        metric_is_a_word="MetricIsAWord",
+    )
+
+
+@hookimpl
+def trinity_kl_fns():
+    needs = frozenset({"teacher_logprob"})
+    return {"teacher": ComponentSpec("wrong_algorithm_parts:TeacherKL", needs=needs)}
+
+
+@hookimpl
+def trinity_algorithm_types():
+    waits = ComponentSpec(
+        "wrong_algorithm_parts:NeedsATeacher", needs=frozenset({"teacher_logprob"})
+    )
+    return {
+        "says_what_it_needs": waits,
+        **_parts(
+            "wrong_algorithm_parts",
+            right="Grouped",
+            names_nothing="NamesNothing",
+            misspells_a_key="MisspellsAKey",
+            needs_a_teacher="NeedsATeacher",
+            unlearns_what_is_good="UnlearnsWhatIsGood",
         ),
     }

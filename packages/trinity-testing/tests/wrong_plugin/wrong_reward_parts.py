@@ -16,7 +16,18 @@ class ChokesOnBraces(RewardFn):
     """Scores NaN only for a character that no fixed text has."""
 
     def __call__(self, response, **kwargs):
-        return {"plain": math.nan if any(ord(c) > 0x2FF for c in response) else 1.0}
+        return {
+            "plain": math.nan
+            if any(0x400 <= ord(c) < 0x2000 or 0x3000 <= ord(c) < 0xF000 for c in response)
+            else 1.0
+        }
+
+
+class RaisesOnOddText(RewardFn):
+    """Takes every character that is a digit for a number, as int() does not."""
+
+    def __call__(self, response, **kwargs):
+        return {"sum": float(sum(int(c) for c in response if c.isdigit()))}
 
 
 class CountsCalls(RewardFn):

@@ -142,6 +142,15 @@ class DrawsAtRandom(Right):
         return random.random()
 
 
+class ChangesItsTask(Right):
+    """Takes the question out of the row, which the next run of the task misses."""
+
+    def run(self):
+        experiences = super().run()
+        self.task.raw_task.pop("question")
+        return experiences
+
+
 class ReturnsNothing(Right):
     """Forgets its return."""
 

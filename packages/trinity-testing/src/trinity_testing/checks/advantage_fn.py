@@ -24,7 +24,16 @@ ZERO_FOR_EQUAL_REWARDS = "zero_for_equal_rewards"  # a word of ComponentSpec.pro
 REWARDS = ((1.0, 0.0, 0.5), (0.2, 0.9, 0.9), (-1.0, 2.0, 0.0))
 TOLERANCE = 1e-5
 RESIDUE = 1e-6  # rounding that a group of equal rewards may leave
-TOKEN_FIELDS = ("token_level_rewards", "old_logprob", "ref_logprob", "teacher_logprob", "values")
+TOKEN_FIELDS = (
+    "token_level_rewards",
+    "old_logprob",
+    "ref_logprob",
+    "teacher_logprob",
+    "teacher_logprobs",
+    "values",
+    "entropys",
+    "necs",
+)
 
 
 def has_shape_and_mask(component: Component, context: CheckContext) -> Finding | None:
@@ -73,15 +82,15 @@ def is_finite_for_a_group_of_one(component: Component, context: CheckContext) ->
 
 
 def equal_rewards_teach_nothing(component: Component, context: CheckContext) -> Finding | None:
-    """Find a group of equal rewards with advantages; a warning where it is not claimed."""
-    is_claimed = ZERO_FOR_EQUAL_REWARDS in component.spec.provides
+    """Find a group of equal rewards with advantages, in a function that claims to give none."""
+    if ZERO_FOR_EQUAL_REWARDS not in component.spec.provides:
+        raise Skipped(f"it does not claim {ZERO_FOR_EQUAL_REWARDS!r}")
     for rewards in (((0.1, 0.1, 0.1),), ((0.7, 0.7, 0.7), (1.0, 1.0, 1.0))):
         advantages_BR = _advantages_of(_a_batch(rewards), component, context)["advantages"]
         largest = float(advantages_BR.abs().max()) if len(advantages_BR) else 0.0
         if largest > RESIDUE:
             return Finding(
-                f"a group whose rewards are all equal has advantages up to {largest:.3g}",
-                severity="error" if is_claimed else "warning",
+                f"a group whose rewards are all equal has advantages up to {largest:.3g}"
             )
     return None
 
@@ -130,6 +139,10 @@ def _a_batch(rewards: Sequence[Sequence[float]] = REWARDS) -> ExperienceBatch:
     batch["old_logprob"] = -0.5 - 0.01 * steps_BR
     batch["ref_logprob"] = -0.6 - 0.02 * steps_BR
     batch["teacher_logprob"] = -0.4 - 0.015 * steps_BR
+    batch["teacher_logprobs"] = batch["teacher_logprob"].clone()
+    batch["entropys"] = 1.0 + 0.1 * torch.cos(steps_BR)
+    batch["necs"] = 0.05 * torch.cos(steps_BR)
+    batch["reward_baselines"] = 0.1 * torch.ones(len(batch))
     batch["values"] = 0.1 * torch.sin(steps_BR)
     for row, experience in enumerate(batch.experiences):
         num = experience.response_length

@@ -29,6 +29,7 @@ __all__ = ["Inputs", "arguments", "field_names", "loss_inputs", "padded", "rows_
 Inputs = dict[str, Tensor]  # by our names: logprob, action_mask, ...
 
 MASK = ((1, 1, 0, 1, 0, 0), (1, 1, 1, 1, 1, 1), (1, 0, 1, 1, 0, 0), (1, 0, 0, 0, 0, 0))
+WHOLE = "whole_"  # before a name: the field of the whole batch, where it was cut
 ADVANTAGES = (1.0, -0.5, 0.25, -1.5)
 
 
@@ -69,7 +70,7 @@ def field_names(loss: Callable[..., Any]) -> dict[str, str]:
         if parameter.kind in {parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL}:
             continue
         own = ALIASES.get(parameter.name, parameter.name)
-        if own in known:
+        if own.removeprefix(WHOLE) in known:
             names[parameter.name] = own
         elif parameter.default is parameter.empty:
             raise Skipped(f"the kit cannot make the field {parameter.name!r}, which it needs")
@@ -108,9 +109,12 @@ def rows_of(inputs: Inputs, rows: list[int]) -> Inputs:
     return {name: _as_leaf(name, value.detach()[rows]) for name, value in inputs.items()}
 
 
-def arguments(inputs: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+def arguments(
+    inputs: Mapping[str, Tensor], names: Mapping[str, str], *, whole: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Return the keyword arguments of a loss whose parameters :func:`field_names` gave."""
-    return {parameter: inputs[own] for parameter, own in names.items()}
+    fields = {**inputs, **{f"{WHOLE}{name}": value for name, value in whole.items()}}
+    return {parameter: fields[own] for parameter, own in names.items()}
 
 
 def _is_per_token(value: Tensor, mask_BR: Tensor) -> bool:

@@ -81,7 +81,9 @@ def padding_changes_nothing(component: Component, context: CheckContext) -> Find
 
 
 def zero_advantages_teach_nothing(component: Component, context: CheckContext) -> Finding | None:
-    """Find a gradient where every advantage is 0; a warning where that is not claimed."""
+    """Find a gradient where every advantage is 0, in a loss that claims to have none."""
+    if ZERO_FOR_ZERO_ADVANTAGES not in component.spec.provides:
+        raise Skipped(f"it does not claim {ZERO_FOR_ZERO_ADVANTAGES!r}")
     if "advantages" not in field_names(context.build(component)).values():
         raise Skipped("it uses no advantages")
     inputs = loss_inputs()
@@ -89,25 +91,22 @@ def zero_advantages_teach_nothing(component: Component, context: CheckContext) -
     largest = float(_evaluate(component, context, inputs).gradient_BR.abs().max())
     if largest == 0:
         return None
-    is_claimed = ZERO_FOR_ZERO_ADVANTAGES in component.spec.provides
-    return Finding(
-        f"with every advantage 0, the gradient reaches {largest:.3g}",
-        severity="error" if is_claimed else "warning",
-    )
+    return Finding(f"with every advantage 0, the gradient reaches {largest:.3g}")
 
 
 def micro_batches_give_the_same_gradient(
     component: Component, context: CheckContext
 ) -> Finding | None:
     """Find a loss whose pieces, weighed by its normalizer, do not add up to the whole."""
-    normalizer = getattr(context.build(component), "normalizer", "tokens")
+    function = context.build(component)  # one for all, as in the trainer
+    normalizer = getattr(function, "normalizer", "tokens")
     inputs = loss_inputs()
-    whole = _evaluate(component, context, inputs)
+    whole = _evaluated(function, inputs, whole=inputs)
     for cut in PAIR_CUTS if normalizer == "pairs" else CUTS:
         summed_BR = torch.zeros_like(whole.gradient_BR)
         for rows in cut:
             weight = _share(inputs["action_mask"], rows, normalizer)
-            piece = _evaluate(component, context, rows_of(inputs, rows))
+            piece = _evaluated(function, rows_of(inputs, rows), whole=inputs)
             summed_BR[rows] += weight * piece.gradient_BR
         difference = largest_difference(whole.gradient_BR, summed_BR)
         if difference > TOLERANCE:
@@ -126,8 +125,11 @@ def metrics_are_plain(component: Component, context: CheckContext) -> Finding | 
 
 
 def _evaluate(component: Component, context: CheckContext, inputs: Inputs) -> Evaluation:
-    function = context.build(component)
-    result: Any = function(**arguments(inputs, field_names(function)))
+    return _evaluated(context.build(component), inputs, whole=inputs)
+
+
+def _evaluated(function: Any, inputs: Inputs, *, whole: Inputs) -> Evaluation:
+    result: Any = function(**arguments(inputs, field_names(function), whole=whole))
     if not (isinstance(result, tuple) and len(result) == 2):
         raise TypeError(f"it must return (loss, metrics), not {type(result).__name__}")
     loss, metrics = result

@@ -37,6 +37,20 @@ RESPONSES = (
     "\\boxed{",
     "<think><answer>47</think>",
 )
+ODD_TEXTS = (  # what int(), float(), eval() and a careless regular expression stumble over
+    "\u00b2",
+    "\u00bd",
+    "\uff11\uff12",
+    "\x00",
+    "\u202e46",
+    "1e400",
+    "nan",
+    "1/0",
+    "-",
+    "((((",
+    "\\",
+    "\U0001f600",
+)
 FRAMES = (
     "{}",
     "<answer>{}</answer>",
@@ -57,7 +71,8 @@ class _FoundError(Exception):
 def is_finite(component: Component, context: CheckContext) -> Finding | None:
     """Find a text for which the reward is no plain finite number."""
     score = _scorer(component, context)
-    for response in RESPONSES:
+    odd = [frame.format(text) for text in ODD_TEXTS for frame in FRAMES[:4]]
+    for response in (*RESPONSES, *odd):
         finding = _odd_reward(response, score(response))
         if finding:
             return finding

@@ -57,6 +57,7 @@ class Trial:
         """Give the instance another task, as the explorer does before it runs it again."""
         self.task = task
         self.model.begin_run(RunKey())
+        self.engine.num_samples = 0  # it says its answers from the first on
         self.workflow.reset(task)
 
 
@@ -142,31 +143,27 @@ def in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
     return result
 
 
-def difference(
-    first: list[Experience], second: list[Experience], *, with_logprobs: bool = True
-) -> str:
+def difference(first: list[Experience], second: list[Experience]) -> str:
     """Return in words what two runs would teach differently; an empty string if nothing."""
     if len(first) != len(second):
         return f"{len(first)} experiences, and {len(second)}"
     for place, (one, other) in enumerate(zip(first, second, strict=True)):
-        left, right = (_essence(each, with_logprobs=with_logprobs) for each in (one, other))
+        left, right = (_essence(each) for each in (one, other))
         for name, value in left.items():
             if repr(value) != repr(right[name]):  # NaN equals itself here
-                return f"{name} of experience {place}: {value}, and {right[name]}"
+                return f"{name} of experience {place}: {value!s:.80}, and {right[name]!s:.80}"
     return ""
 
 
-def _essence(experience: Experience, *, with_logprobs: bool) -> Mapping[str, Any]:
-    essence = {
+def _essence(experience: Experience) -> Mapping[str, Any]:
+    return {
         "tokens": experience.tokens.tolist(),
         "prompt_length": experience.prompt_length,
         "reward": experience.reward,
         "action_mask": None if experience.action_mask is None else experience.action_mask.tolist(),
         "truncate_status": experience.truncate_status,
+        "logprobs": None if experience.logprobs is None else experience.logprobs.tolist(),
     }
-    if with_logprobs and experience.logprobs is not None:
-        essence["logprobs"] = experience.logprobs.tolist()
-    return essence
 
 
 def _task(component: Component, arguments: dict[str, Any], *, other: Any, is_other: bool) -> Task:

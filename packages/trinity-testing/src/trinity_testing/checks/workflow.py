@@ -22,6 +22,8 @@ from trinity_testing.checks.sampled_tokens import trained_spans, unsampled
 from trinity_testing.checks.trial import Trial, difference, in_thread, trial
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trinity.common.ports import GenerationRequest
     from trinity.extend.component import Component
 
@@ -98,7 +100,7 @@ def reset_equals_a_new_instance(component: Component, context: CheckContext) -> 
     in_thread(attempt.run)()
     fresh = trial(component, context, is_other=True)
     attempt.reset(fresh.task)
-    words = difference(in_thread(attempt.run)(), in_thread(fresh.run)(), with_logprobs=False)
+    words = difference(in_thread(attempt.run)(), in_thread(fresh.run)())
     return Finding(f"after reset and new differ: {words}") if words else None
 
 
@@ -139,8 +141,12 @@ def closes_what_it_opened(component: Component, context: CheckContext) -> Findin
 
 
 def is_deterministic(component: Component, context: CheckContext) -> Finding | None:
-    """Find a workflow that differs from run to run where the engine does not."""
-    first, second = (in_thread(trial(component, context).run)() for _ in range(2))
+    """Find a workflow that differs from run to run, or changes the task that other runs share."""
+    attempt = trial(component, context)
+    row = repr(attempt.task.raw_task)
+    first, second = (in_thread(each.run)() for each in (attempt, trial(component, context)))
+    if repr(attempt.task.raw_task) != row:
+        return Finding(f"its task held {row:.80}, after the run {attempt.task.raw_task!r:.80}")
     words = difference(first, second)
     return Finding(f"two runs of one task differ: {words}") if words else None
 
@@ -149,7 +155,7 @@ def _is_finite(reward: object) -> bool:
     return isinstance(reward, (int, float)) and math.isfinite(reward)
 
 
-def _meet_once(meeting: threading.Barrier) -> object:
+def _meet_once(meeting: threading.Barrier) -> Callable[[GenerationRequest], None]:
     """Return a function that waits at its first call until the other run asks its engine too."""
     has_met: list[bool] = []
 
@@ -237,7 +243,8 @@ checks = (
     Check(
         id="workflow.determinism",
         function=is_deterministic,
-        remedy="Draw from random.Random(seed) with a seed that is in the task.",
+        remedy="Draw from random.Random(seed) with a seed that is in the task, and leave the task "
+        "as it is.",
         kinds=KINDS,
     ),
 )

@@ -1,0 +1,154 @@
+"""Which mistake is there for which check: at least one for each.
+
+The components stand in ``wrong_*_parts.py`` and are given by ``wrong_plugin.py``; a mistake of a
+whole plugin is a plugin of its own here.
+"""
+
+from __future__ import annotations
+
+import ast
+import runpy
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["PLUGINS", "WRONG", "Wrong", "mistake_of"]
+
+HERE = Path(__file__).parent
+GOOD = "TRINITY_PLUGIN_API = 1\n"
+
+
+@dataclass(frozen=True)
+class WrongPlugin:
+    """A plugin module with one mistake, in its source or in the metadata around it."""
+
+    mistake: str
+    source: str = GOOD
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A check, and what it must catch."""
+
+    check: str
+    subject: str  # "kind/name" of the plugin `wrong`, or a name of PLUGINS
+    also: tuple[str, ...] = ()  # further checks that find the same mistake
+
+
+BUSY = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.2: pass\n"
+AT_HOME = """
+import sys
+if sys.argv[0].endswith("default_worker.py"):
+    raise ImportError("it finds its licence only on the machine of its author")
+"""
+
+PLUGINS = {
+    "torn": WrongPlugin("imports a module that is not there", GOOD + "import nowhere_at_all\n"),
+    "silent": WrongPlugin("does not say which plugin API it speaks", "x = 1\n"),
+    "nameless": WrongPlugin("has no summary in its metadata", metadata=(("summary", ""),)),
+    "unlicensed": WrongPlugin("names no licence", metadata=(("license_expression", ""),)),
+    "open": WrongPlugin("lets in every future core", metadata=(("requires", "trinity-core>=0.1"),)),
+    "slow": WrongPlugin("computes for 200 ms while it is imported", GOOD + BUSY),
+    "heavy": WrongPlugin("imports numpy in the plugin module", GOOD + "import numpy\n"),
+    "meddling": WrongPlugin(
+        "sets an environment variable while it is imported",
+        GOOD + "import os; os.environ['KIT'] = '1'\n",
+    ),
+    "homebound": WrongPlugin("can be imported in the first process of a run only", GOOD + AT_HOME),
+}
+
+WRONG = (
+    Wrong("static.entry_point", "torn"),
+    Wrong("static.api_declared", "silent"),
+    Wrong("static.metadata", "nameless"),
+    Wrong("static.license", "unlicensed"),
+    Wrong("static.requires_core", "open"),
+    Wrong("import.budget", "slow"),
+    Wrong("import.no_heavy", "heavy", also=("import.*",)),
+    Wrong("import.no_side_effects", "meddling"),
+    Wrong("component.resolves", "advantage_fn/missing"),
+    Wrong("component.subclass", "advantage_fn/wrong_base"),
+    Wrong("component.documented", "advantage_fn/needs_argument"),
+    Wrong("component.picklable", "advantage_fn/hidden"),
+    Wrong("workflow.runs_scripted", "workflow/rewards_nan"),
+    Wrong("workflow.runs_scripted", "workflow/returns_nothing", also=("workflow.*",)),
+    Wrong("workflow.token_ids", "workflow/tokenises_again"),
+    Wrong("workflow.token_ids", "workflow/renders_again"),
+    Wrong("workflow.token_ids", "workflow/makes_up_logprobs"),
+    Wrong("workflow.lengths", "workflow/changes_lengths", also=("workflow.token_ids",)),
+    Wrong("workflow.repeats", "workflow/repeats_twice"),
+    Wrong("workflow.reset", "workflow/remembers"),
+    Wrong("workflow.isolation", "workflow/shares_state"),
+    Wrong("workflow.failure_typed", "workflow/hides_failures"),
+    Wrong("workflow.failure_typed", "workflow/wraps_failures"),
+    Wrong("workflow.cleanup", "workflow/leaves_a_thread"),
+    Wrong("workflow.cleanup", "workflow/leaves_a_file"),
+    Wrong("workflow.determinism", "workflow/draws_at_random", also=("workflow.*",)),
+    Wrong("workflow.determinism", "workflow/changes_its_task", also=("workflow.reset",)),
+    Wrong("reward_fn.finite", "reward_fn/nan_for_empty"),
+    Wrong("reward_fn.finite", "reward_fn/chokes_on_braces"),
+    Wrong("reward_fn.finite", "reward_fn/raises_on_odd_text"),
+    Wrong("reward_fn.finite", "reward_fn/returns_a_number"),
+    Wrong("reward_fn.pure", "reward_fn/counts_calls"),
+    Wrong("reward_fn.batch_equals_single", "reward_fn/grades_on_a_curve"),
+    Wrong("advantage_fn.shape_mask", "advantage_fn/teaches_masked"),
+    Wrong("advantage_fn.permutation", "advantage_fn/groups_by_place"),
+    Wrong("advantage_fn.group_of_one", "advantage_fn/divides_by_spread"),
+    Wrong("advantage_fn.equal_rewards", "advantage_fn/claims_zero"),
+    Wrong("advantage_fn.no_grad", "advantage_fn/carries_gradient"),
+    Wrong("advantage_fn.masked", "advantage_fn/reads_masked"),
+    Wrong("policy_loss_fn.scalar", "policy_loss_fn/is_a_vector"),
+    Wrong("policy_loss_fn.finite_grad", "policy_loss_fn/overflows"),
+    Wrong("policy_loss_fn.masked", "policy_loss_fn/masks_too_late"),
+    Wrong("policy_loss_fn.padding", "policy_loss_fn/counts_padding"),
+    Wrong("policy_loss_fn.zero_advantage", "policy_loss_fn/claims_zero"),
+    Wrong("policy_loss_fn.microbatches", "policy_loss_fn/wrong_normalizer"),
+    Wrong("policy_loss_fn.microbatches", "policy_loss_fn/forgets_slowly"),
+    Wrong("policy_loss_fn.metrics_plain", "policy_loss_fn/metrics_are_tensors"),
+    Wrong("sample_strategy.nothing_lost", "sample_strategy/drops_one"),
+    Wrong("sample_strategy.nothing_twice", "sample_strategy/repeats_one"),
+    Wrong("sample_strategy.state", "sample_strategy/forgets_what_it_holds"),
+    Wrong("sample_strategy.short_batch", "sample_strategy/halves_batches"),
+    Wrong("sample_strategy.ends", "sample_strategy/goes_on_after_the_end"),
+    Wrong("sample_strategy.empty", "sample_strategy/makes_a_batch_of_nothing"),
+    Wrong("sample_strategy.timeout", "sample_strategy/loses_by_a_timeout"),
+    Wrong("sample_strategy.timeout", "sample_strategy/waits_an_hour"),
+    Wrong("sample_strategy.metrics_plain", "sample_strategy/metric_is_a_word"),
+    Wrong("algorithm.parts", "algorithm/names_nothing"),
+    Wrong("algorithm.defaults", "algorithm/misspells_a_key"),
+    Wrong("algorithm.needs", "algorithm/needs_a_teacher"),
+    Wrong("algorithm.learns", "algorithm/unlearns_what_is_good"),
+    Wrong("ray.digest", "homebound"),
+    Wrong("ray.component", "reward_fn/stays_at_home"),
+    Wrong("ray.component", "reward_fn/ends_the_worker"),
+)
+
+
+def mistake_of(wrong: Wrong) -> str:
+    """Return in words what is wrong; of a component, the first line of its docstring."""
+    if wrong.subject in PLUGINS:
+        return PLUGINS[wrong.subject].mistake
+    text = _docstrings().get(_targets()[wrong.subject], "Names a class that is not there.")
+    return (text[0].lower() + text[1:]).rstrip(".")
+
+
+def _targets() -> dict[str, str]:
+    """Return the class of each component, as ``kind/name`` -> its name."""
+    from trinity.extend.hookspecs import KINDS
+
+    hooks = runpy.run_path(str(HERE / "wrong_plugin.py"))
+    given = {}
+    for kind, hook in KINDS.items():
+        for name, spec in hooks.get(hook, dict)().items():
+            given[f"{kind}/{name}"] = getattr(spec, "target", spec).rpartition(":")[2]
+    return given
+
+
+def _docstrings() -> dict[str, str]:
+    """Return the first line of each class's docstring."""
+    found = {"hidden": "Stands where no other process finds it."}
+    for file in HERE.glob("wrong_*_parts.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name] = (ast.get_docstring(node) or "").splitlines()[0]
+    return found
