@@ -12,6 +12,8 @@ from trinity.extend.held import HELD
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from trinity.runtime.ray.cluster import Cluster
+
 MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
 
 
@@ -23,6 +25,19 @@ def _classes_in_hand(request: pytest.FixtureRequest) -> Iterator[None]:
     HELD.restore({k: e for k, e in before.items() if e.owner or e.value.__module__ == own})
     yield
     HELD.restore(before)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Cluster]:
+    """Return the one Ray of all tests: a run in this process joins it, one in another may.
+
+    A process that is to join gets ``RAY_ADDRESS=ray_cluster.address``; the token it inherits.
+    """
+    from trinity.common.config import Config
+    from trinity.runtime.ray.cluster import cluster
+
+    with cluster(Config(), say=lambda _: None) as started:
+        yield started
 
 
 @pytest.fixture

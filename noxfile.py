@@ -26,7 +26,10 @@ SHARED = ROOT / ".nox" / "shared"
 CONSTRAINTS = ROOT / "constraints.txt"
 MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
 DISTRIBUTIONS = ("packages/trinity-core", "packages/trinity-testing", "plugins/trinity-algo-opmd")
-EDITABLE = [part for folder in DISTRIBUTIONS for part in ("-e", folder)]
+EXTRAS = {"packages/trinity-core": "[lora]"}  # what tests cover and users choose
+EDITABLE = [
+    part for folder in DISTRIBUTIONS for part in ("-e", f"{folder}{EXTRAS.get(folder, '')}")
+]
 GROUPS = {"run": EDITABLE, "dev": ["-e", ".[dev]"], "docs": ["-e", ".[docs]"]}
 QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 

@@ -7,10 +7,13 @@ and reviewed without a build. A test compares them. Each starts with what stands
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import sys
 import types
 import typing
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
+MISTAKES = REFERENCE.parents[1] / "packages/trinity-testing/tests/wrong_plugin"
+sys.path.append(str(REFERENCE.parent))  # a test loads this file from elsewhere
+algorithm_pages = importlib.import_module("algorithm_pages")
 HEADER = (
     "<!-- Written by docs/generate.py from the code. Change the code, then run: nox -s docs -->\n\n"
 )
@@ -231,6 +237,41 @@ def paragraph(module: types.ModuleType, number: int) -> str:
     return inspect.cleandoc(module.__doc__ or "").split("\n\n")[number]
 
 
+def checks_page() -> str:
+    """Return the page of the conformance checks, each with the mistakes that it catches."""
+    from trinity.extend import PluginManager
+    from trinity.extend.checks import collect_checks
+
+    catalogue = catalogue_of_mistakes()
+    parts = [introduction("checks.in.md")]
+    group = ""
+    for check in collect_checks(PluginManager.discover(env={})):
+        if check.group != group:
+            group = check.group
+            parts.append(
+                f"\n## {group}\n\n| check | what it finds | what it catches |\n|---|---|---|\n"
+            )
+        caught = [
+            f"{catalogue.mistake_of(wrong)} (`{wrong.subject}`)"
+            for wrong in catalogue.WRONG
+            if wrong.check == check.id
+        ]
+        finds = (inspect.getdoc(check.function) or "").splitlines()[0].removeprefix("Find ")
+        finds = finds.replace("``", "`").rstrip(".")
+        note = " *(a warning)*" if check.severity == "warning" else ""
+        parts.append(f"| `{check.id}`{note} | {finds} | {'; '.join(caught)} |\n")
+    return "".join(parts)
+
+
+def catalogue_of_mistakes() -> types.ModuleType:
+    """Return the list of wrong components that the kit's own tests use."""
+    sys.path.append(str(MISTAKES))
+    try:
+        return importlib.import_module("wrong_catalogue")
+    finally:
+        sys.path.remove(str(MISTAKES))
+
+
 def introduction(name: str) -> str:
     """Return how a page starts: what no code can tell."""
     return HEADER + (REFERENCE / name).read_text(encoding="utf-8")
@@ -241,6 +282,19 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
     "commands.md": commands_page,
     "run-directory.md": run_directory_page,
+    "checks.md": checks_page,
+    "algorithms/index.md": lambda: HEADER + algorithm_pages.index_page(),
+    "algorithms/parts.md": lambda: HEADER + algorithm_pages.parts_page(),
+}
+
+
+def algorithm_page(name: str) -> str:
+    """Return the page of one algorithm."""
+    return HEADER + str(algorithm_pages.algorithm_page(name))
+
+
+PAGES |= {
+    f"algorithms/{name}.md": partial(algorithm_page, name) for name in algorithm_pages.algorithms()
 }
 
 if __name__ == "__main__":

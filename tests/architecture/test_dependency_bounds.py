@@ -70,7 +70,10 @@ def test_every_package_that_is_imported_is_required(folder: str) -> None:
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    required = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    extras = [text for extra in project.get("optional-dependencies", {}).values() for text in extra]
+    required = {
+        canonicalize_name(Requirement(text).name) for text in [*project["dependencies"], *extras]
+    }
     owners = packages_distributions() | {"trinity": ["trinity-core"], "pydantic_core": ["pydantic"]}
     missing = {
         package

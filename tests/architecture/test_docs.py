@@ -20,6 +20,12 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
     *sorted(ROOT.glob("examples/*/README.md")),
 ]
+REFERENCE = ROOT / "docs/reference"
+GENERATED = sorted(
+    str(path.relative_to(REFERENCE))
+    for path in REFERENCE.rglob("*.md")
+    if not path.name.endswith(".in.md")
+)
 HOW_TOS = sorted((ROOT / "docs/how-to").glob("*.md"))
 FENCE = re.compile(r"^(<!-- sketch.*?-->\n+)?```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
@@ -32,11 +38,9 @@ def _own_manager() -> Iterator[None]:
     set_manager(before)
 
 
-@pytest.mark.parametrize(
-    "name", ["hooks.md", "configuration.md", "commands.md", "run-directory.md"]
-)
+@pytest.mark.parametrize("name", GENERATED)
 def test_a_generated_page_says_what_the_code_says(name: str) -> None:
-    page = (ROOT / "docs/reference" / name).read_text(encoding="utf-8")
+    page = (REFERENCE / name).read_text(encoding="utf-8")
 
     assert page == generator().PAGES[name](), "run: nox -s docs"
 

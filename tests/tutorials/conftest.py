@@ -12,6 +12,7 @@ import trinity as trinity_package
 from trinity.common.config import Config, load_config
 from trinity.common.experience import Experience
 from trinity.explorer.explorer import Explorer, ExploreResult
+from trinity.explorer.local import build_scheduler
 from trinity.runtime.result import RunResult
 from trinity_testing.engines import AnsweringEngine, ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -99,8 +100,7 @@ def explored() -> Callable[..., Explored]:
         explorer = Explorer(
             config,
             tasks=Tasks(tasks),
-            engines=[engine],
-            model=model_over(engine),
+            scheduler=build_scheduler(config, engines=[engine], model=model_over(engine)),
             pipeline=arrived,
         )
         made.append(explorer)

@@ -22,6 +22,7 @@ __all__ = [
     "ModelError",
     "NotSupportedYetError",
     "PluginError",
+    "RoomLostError",
     "RunFailedError",
     "TrinityError",
     "UnknownComponentError",
@@ -75,12 +76,29 @@ class RunFailedError(TrinityError, RuntimeError):
     """A run stopped because too many of its rollouts failed."""
 
 
+class RoomLostError(TrinityError, RuntimeError):
+    """The process of a room ended without being asked to."""
+
+    def __init__(self, room: str, *, cause: str, is_final: bool = False) -> None:
+        super().__init__(f"the process of {room} was lost: {cause}")
+        self.room = room
+        self.cause = cause
+        self.is_final = is_final  # no other process takes its place
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _room_lost, (self.room, self.cause, self.is_final)
+
+
 class BufferClosedError(TrinityError, RuntimeError):
     """A buffer was closed; what it held has been handed out."""
 
 
 class CheckpointError(TrinityError, RuntimeError):
     """A checkpoint cannot be read, or does not belong to this run."""
+
+
+def _room_lost(room: str, cause: str, is_final: bool) -> RoomLostError:  # noqa: FBT001 -- unpickled
+    return RoomLostError(room, cause=cause, is_final=is_final)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

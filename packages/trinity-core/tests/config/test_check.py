@@ -53,6 +53,10 @@ def test_a_configuration_that_can_be_run_has_no_problems(checked) -> None:
         ),
         ("config_engine_not_installed", ["explorer.rollout_model.engine_type=vllm"]),
         ("config_sft_in_mode_both", ["algorithm.algorithm_type=sft"]),
+        ("config_kl_penalty_of_groups", ["algorithm.kl_penalty_fn=k1"]),
+        ("config_no_teacher", ["algorithm.algorithm_type=on_policy_distill"]),
+        ("config_no_greedy_baseline", ["algorithm.advantage_fn=remax"]),
+        ("config_no_expert", ["algorithm.algorithm_type=mix"]),
     ],
 )
 def test_bad_input_gets_one_clear_message(
@@ -61,6 +65,42 @@ def test_bad_input_gets_one_clear_message(
     monkeypatch.chdir(tmp_path)
 
     golden(checked(*settings), name, TMP=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            "policy_loss_fn_args={clip_ratio_c: 0.5}",
+            "algorithm.policy_loss_fn_args: clip_ratio_c is 0.5; it must be above 1.",
+        ),
+        (
+            "kl_loss_fn_args={adaptive: true}",
+            "algorithm.kl_loss_fn_args: adaptive needs target_kl and horizon.",
+        ),
+        (
+            "policy_loss_fn_args={loss_agg_mode: token-men}",
+            "algorithm.policy_loss_fn_args.loss_agg_mode: should be 'token-mean'",
+        ),
+    ],
+)
+def test_what_a_part_says_against_its_arguments_is_said_before_the_run(
+    checked, setting, message
+) -> None:
+    assert message in checked(f"algorithm.{setting}")
+
+
+@pytest.mark.parametrize("name", ["grpo_verl", "rloo"])
+def test_a_group_of_one_is_refused_in_the_trainer_too(checked, name) -> None:
+    settings = (f"algorithm.advantage_fn={name}", "algorithm.repeat_times=1")
+
+    assert f"advantage_fn {name} compares the runs of a task" in checked(*settings)
+
+
+def test_a_plain_reward_needs_no_group(checked) -> None:
+    settings = ("algorithm.advantage_fn=reinforce", "algorithm.repeat_times=1")
+
+    assert "compares the runs" not in checked(*settings)
 
 
 def test_a_folder_that_is_no_model_is_named(checked, golden, tmp_path) -> None:
@@ -107,7 +147,6 @@ def test_a_model_and_a_dataset_may_be_ids_of_the_hub(cpu, builtin_only, a_run) -
         (["data_processor.experience_pipeline.operators=[{name: nothing}]"], "'nothing'"),
         (["plugins.require=['no-such-plugin>=1']"], "no-such-plugin"),
         (["model.tinker.enable=true"], "model.tinker.enable: True is not supported yet."),
-        (["algorithm.rollout_correction={a: 1}"], "this setting is not supported yet."),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_starts(checked, settings, expected) -> None:
@@ -118,6 +157,7 @@ def test_what_cannot_work_is_said_before_anything_starts(checked, settings, expe
     "setting",
     [
         "algorithm.rollout_correction=off",
+        "algorithm.algorithm_type=ppo",
         "trainer.prefix_sharing=off",
         "buffer.explorer_input.taskset.rollout_args.logprobs=0",
         "model.lora_configs=[]",
@@ -242,3 +282,74 @@ def test_a_name_that_leads_out_of_the_run_directories_is_refused(a_run, key, val
 
     with pytest.raises(ConfigError, match=rf"{key}: '{value}' leads out of checkpoint_root_dir"):
         config.check_and_update()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "row", "expected"),
+    [
+        ("dpo", '{"prompt": "p", "chosen": "a"}', "row 2, has no key 'rejected', which format.rej"),
+        ("dpo", '{"prompt": "p", "chosen": "a", "rejected": "b"}', ""),
+        ("sft", '{"messages": []}', "row 2, has no key 'message'"),
+        ("sft", '{"prompt": "p", "response": "r"}', ""),
+        ("sft", '{"tokens": [1, 2], "prompt_length": 1}', ""),
+        ("cpt", '{"text": "t"}', "row 2, has no key 'prompt'"),
+        ("cpt", '{"message": []}', ""),
+    ],
+)
+def test_the_first_row_of_a_file_is_looked_at(checked, tmp_path, algorithm, row, expected) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(f"\n{row}\n")
+    buffer = "buffer.trainer_input.experience_buffer"
+
+    text = checked(
+        "mode=train",
+        f"algorithm.algorithm_type={algorithm}",
+        "buffer.train_batch_size=4",
+        f"{buffer}.storage_type=file",
+        f"{buffer}.path={path}",
+    )
+
+    assert expected in text
+    assert bool(text) is bool(expected)
+
+
+def test_an_experts_buffer_must_be_a_file_and_of_the_name_that_the_strategy_asks_for(
+    checked, tmp_path
+) -> None:
+    path = tmp_path / "expert.jsonl"
+    path.write_text('{"prompt": "p", "response": "r"}\n')
+    buffers = "buffer.trainer_input.auxiliary_buffers"
+    mix, of_file = "algorithm.algorithm_type=mix", f"storage_type: file, path: {path}"
+
+    assert checked(mix, f"{buffers}={{sft_dataset: {{{of_file}}}}}") == ""
+    assert "auxiliary_buffers does not have. It has: other." in checked(
+        mix, f"{buffers}={{other: {{{of_file}}}}}"
+    )
+    assert "sft_dataset.storage_type: is queue, but nothing writes" in checked(
+        mix, f"{buffers}={{sft_dataset: {{}}}}"
+    )
+    assert "sft_dataset.path: is missing" in checked(
+        mix, f"{buffers}={{sft_dataset: {{storage_type: file}}}}"
+    )
+
+
+def test_the_critic_is_set_where_published_files_set_it(cpu, builtin_only, a_run) -> None:
+    published = "trainer.trainer_config.critic={optim: {lr: 3e-5, x: 1}, cliprange_value: 0.2}"
+    settings = ["algorithm.algorithm_type=ppo", published, "trainer.critic.grad_clip=2"]
+
+    critic = resolve(load_config(a_run(), overrides=settings), cpu).trainer.critic
+
+    assert (critic.optimizer.lr, critic.cliprange_value, critic.grad_clip) == (3e-5, 0.2, 2)
+
+
+@pytest.mark.parametrize(("algorithm", "is_noted"), [("ppo", False), ("grpo", True)])
+def test_what_only_a_critic_reads_is_noted_where_there_is_none(
+    cpu, builtin_only, a_run, algorithm, is_noted
+) -> None:
+    settings = [f"algorithm.algorithm_type={algorithm}", "trainer.critic_warmup=3"]
+
+    notes = resolve(load_config(a_run(), overrides=settings), cpu).notes
+
+    assert (
+        any("algorithms with a critic: trainer.critic_warmup" in note for note in notes) is is_noted
+    )

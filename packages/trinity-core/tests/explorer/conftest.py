@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from trinity.common.config import Config
 from trinity.explorer.explorer import Explorer
+from trinity.explorer.local import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -65,8 +66,7 @@ class World:
             config,
             tasks=self.tasks,
             evaluation_sets=evaluation_sets,
-            engines=[engine],
-            model=model_over(engine),
+            scheduler=build_scheduler(config, engines=[engine], model=model_over(engine)),
             pipeline=self.sink,
         )
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 import pytest
+from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
+from trinity.explorer.local import build_scheduler
+from trinity.explorer.order import orders_of
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import model_over
 
 
 class GatedEngine(ScriptedEngine):
@@ -96,3 +100,41 @@ def test_a_run_that_is_tried_again_stays_open(world):
 
     assert engine.batches == [[(0, 0), (0, 1), (0, 2)]]
     assert engine._open == 0
+
+
+def test_each_engine_has_slots_of_its_own() -> None:
+    engines = [GatedEngine(), GatedEngine()]
+    config = Config()
+    config.explorer.runner_per_model = 2
+    scheduler = build_scheduler(config, engines=engines, model=model_over(engines[0]))
+    tasks = [a_task(workflow=Turns, raw_task={"turns": 1}, repeat_times=2) for _ in range(4)]
+    orders = [
+        order
+        for number, task in enumerate(tasks)
+        for order in orders_of(task, batch="1", number=number, max_repeat_times=None)
+    ]
+
+    results = scheduler.run(orders)
+    scheduler.close()
+
+    assert [result.order for result in results] == orders
+    assert engines[0].batches == [[(0, 0), (0, 1)], [(2, 0), (2, 1)]]
+    assert engines[1].batches == [[(1, 0), (1, 1)], [(3, 0), (3, 1)]]
+
+
+def test_a_scheduler_that_is_stopped_leaves_its_runs_behind() -> None:
+    engine = GatedEngine()
+    asked = threading.Event()
+    engine.submit = lambda request: asked.set() or Future()
+    config = Config()
+    scheduler = build_scheduler(config, engines=[engine], model=model_over(engine))
+    (order,) = orders_of(
+        a_task(workflow=Turns, raw_task={"turns": 1}), batch="1", number=0, max_repeat_times=None
+    )
+    threading.Thread(target=lambda: asked.wait(10) and scheduler.stop()).start()
+
+    with pytest.raises(CancelledError):
+        scheduler.run([order])
+    assert engine._open == 0
+    assert scheduler.num_hung == 1
+    scheduler.close()

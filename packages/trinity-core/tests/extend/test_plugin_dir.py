@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import shutil
 import sys
 
 import pytest
 from trinity.errors import PluginError
 from trinity.extend import set_manager
+from trinity.extend.plugin_dir import DEFAULT_FOLDER, stand_in
 
 DECORATED = """
 from trinity.extend import Registry
@@ -142,3 +145,30 @@ def test_the_default_folder_is_used_where_none_is_named(site, monkeypatch, tmp_p
     set_manager(manager)
     assert f"mine (plugin-dir {default / 'mine.py'})" in manager.header()
     assert plugin_dir.DEFAULT_FOLDER.name == "plugins"
+
+
+def test_a_folder_that_goes_away_hurts_no_other_plugin(site, folder, dull):
+    write(folder, "mine.py")
+    site.discover(plugin_dirs=[folder]).names("workflow")
+    shutil.rmtree(folder)
+    assert site.discover().names("workflow") == ["dull"]
+
+
+def test_a_folder_stands_in_for_one_of_another_machine(site, folder, tmp_path):
+    write(folder, "mine.py", value="2")
+    elsewhere = tmp_path / "elsewhere" / "my plugins"
+    manager = site.discover(plugin_dirs=[stand_in(elsewhere, folder)])
+    mine = manager.load("workflow", "mine")
+    assert mine.value == 2
+    name = f"trinity_plugin_dir_{hashlib.sha256(str(elsewhere).encode()).hexdigest()[:10]}.mine"
+    assert mine.__module__ == name
+
+
+def test_a_folder_stands_in_for_the_published_one(site, folder, monkeypatch):
+    import trinity.plugins
+
+    monkeypatch.setattr(trinity.plugins, "__path__", list(trinity.plugins.__path__))
+    write(folder, "mine.py", value="3")
+    manager = site.discover(plugin_dirs=[stand_in(DEFAULT_FOLDER, folder)])
+    mine = manager.load("workflow", "mine")
+    assert (mine.__module__, mine.value) == ("trinity.plugins.mine", 3)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import pytest
 from trinity.common.experience import Experience
-from trinity.errors import CheckpointError, ConfigError
+from trinity.errors import CheckpointError, ConfigError, RoomLostError
 from trinity.runtime.checkpoint import CheckpointStore
 from trinity.runtime.rundir import RunDir
 
@@ -64,6 +67,41 @@ def test_steps_are_ordered_as_numbers(tmp_path) -> None:
     assert [checkpoint.step for checkpoint in store.all()] == [9, 10, 100]
 
 
+def test_half_of_a_replaced_checkpoint_is_not_taken_for_one(tmp_path, monkeypatch) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 1)
+    remove = shutil.rmtree
+
+    def is_killed_half_way(path, **options) -> None:
+        if (path / "state.json").exists():
+            (path / "actor" / "model").unlink()
+            raise KeyboardInterrupt
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", is_killed_half_way)
+    with pytest.raises(KeyboardInterrupt):
+        save(store, 1, state={"n": 2})
+    monkeypatch.undo()
+    remove(tmp_path / "global_step_1")  # as a user may, to go on from the one before it
+
+    store.recover()
+
+    assert store.latest() is None
+
+
+def test_what_a_kill_left_is_removed_and_in_nobodys_way(tmp_path) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 1)
+    left = tmp_path / f".global_step_1.{os.getpid()}.old"  # of a process with the same number
+    (left / "actor").mkdir(parents=True)
+
+    store.recover()
+    save(store, 1, state={"n": 2})
+
+    assert store.latest().read_state() == {"n": 2}
+    assert not left.exists()
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path) -> None:
     store = CheckpointStore(tmp_path, num_kept=2)
     for step in (1, 2, 3):
@@ -106,3 +144,44 @@ def test_what_a_kill_left_half_written_is_swept_away(tmp_path) -> None:
     save(CheckpointStore(tmp_path), 8)
 
     assert not (tmp_path / ".global_step_7.4711").exists()
+
+
+def test_a_checkpoint_that_was_complete_when_a_kill_came_is_put_in_place(tmp_path) -> None:
+    store = CheckpointStore(tmp_path)
+    saved = save(store, 4)
+    saved.path.rename(tmp_path / ".global_step_4.123")
+    (tmp_path / ".global_step_5.123" / "actor").mkdir(parents=True)  # broken off: no state
+
+    store.recover()
+
+    assert [checkpoint.step for checkpoint in store.all()] == [4]
+    assert store.latest().read_state() == {"n": 4}
+
+
+def test_of_two_checkpoints_of_one_step_the_newer_is_put_in_place(tmp_path) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 4, state={"n": "old"}).path.rename(tmp_path / ".global_step_4.123.old")
+    save(store, 4, state={"n": "new"}).path.rename(tmp_path / ".global_step_4.123")
+
+    store.recover()
+
+    assert store.latest().read_state() == {"n": "new"}
+    assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "4\n"
+
+
+def test_waiting_experiences_that_cannot_be_read_are_told_with_the_folder(tmp_path) -> None:
+    saved = save(CheckpointStore(tmp_path), 4)
+    (saved.path / "experiences.jsonl").write_text('{"half')
+
+    with pytest.raises(CheckpointError, match="Remove that folder to go on from the one before"):
+        saved.read_experiences()
+
+
+def test_a_lost_trainer_is_told_as_itself(tmp_path) -> None:
+    def trainer_dies(folder) -> None:
+        raise RoomLostError("trainer", cause="killed")
+
+    with pytest.raises(RoomLostError):
+        save(CheckpointStore(tmp_path), 4, write_actor=trainer_dies)
+
+    assert list(tmp_path.iterdir()) == []

@@ -83,7 +83,10 @@ class FakeParts:
     def snapshot(self, *, copy):
         return None
 
-    def state_dict(self):
+    def note_trained(self, step, experiences):
+        pass
+
+    def explorer_state(self):
         return {}
 
     def record(self, role, metrics, *, step):

@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "LazyGroup"]
 
 COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function", what it does
     "run": ("trinity.cli.run:run", "Train, explore or evaluate, as a configuration says."),
+    "log": ("trinity.cli.log:log", "Show what a run and each of its rooms logged."),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
 }

@@ -13,7 +13,7 @@ import typer
 
 from trinity.cli.columns import echo_columns
 from trinity.cli.plugins_show import record_named
-from trinity.errors import NotSupportedYetError, PluginError
+from trinity.errors import PluginError
 from trinity.extend import get_manager
 from trinity.extend.known import distribution_of_tool, install_line
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 CORE_GROUPS = {"static", "import", "component"}
+RAY = "ray"  # the group of checks that need a Ray worker
 
 
 def check(
@@ -32,14 +33,15 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
 ) -> None:
     """Check plugins; leaves with 1 if one is not as it must be."""
-    if has_ray:
-        raise NotSupportedYetError("plugins check --ray is not supported yet. Leave --ray out.")
     manager = get_manager()
     manager.check_import_package()
+    also = _groups_of_ray(manager) if has_ray else []
     records = [record_named(name, manager) for name in names or ()]
     records = records or [r for r in manager.records if r.state != "disabled"]
     with redirect_stdout(sys.stderr):  # what the checked parts print is no part of the answer
-        results = [(record, result) for record in records for result in _results(record, manager)]
+        results = [
+            (record, result) for record in records for result in _results(record, manager, also)
+        ]
     if as_json:
         rows = [{"plugin": record.name, **asdict(result)} for record, result in results]
         typer.echo(json.dumps({"schema": 1, "results": rows}, indent=2))
@@ -49,12 +51,27 @@ def check(
         raise typer.Exit(1)
 
 
-def _results(record: PluginRecord, manager: PluginManager) -> list[Result]:
+def _groups_of_ray(manager: PluginManager) -> list[str]:
+    """Return the group of checks that ``--ray`` adds.
+
+    Raises:
+        PluginError: nothing that is installed has it.
+    """
+    from trinity.extend.checks import collect_checks
+
+    if any(one.group == RAY for one in collect_checks(manager)):
+        return [RAY]
+    kit = distribution_of_tool("conformance kit")
+    remedy = f" {install_line(kit)}." if kit else ""
+    raise PluginError(f"the checks in a Ray worker belong to the conformance kit.{remedy}")
+
+
+def _results(record: PluginRecord, manager: PluginManager, also: list[str]) -> list[Result]:
     from trinity.extend.checks import run_checks
 
     is_shared = sum(other.name == record.name for other in manager.records) > 1
     name = record.distribution if is_shared and record.distribution else record.name
-    return [*run_checks(name, manager), *_asset_results(record, manager)]
+    return [*run_checks(name, manager, also=also), *_asset_results(record, manager)]
 
 
 def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]:

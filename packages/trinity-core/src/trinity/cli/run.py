@@ -18,7 +18,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def run(
     config: Annotated[Path, typer.Option("--config", "-c", help="The YAML file of the run.")],
-    local: Annotated[bool, typer.Option("--local", help="Run every part in this process.")] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Run every part in this process, without Ray.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Set a value, as in --set buffer.batch_size=8. Repeatable."),
@@ -28,7 +30,11 @@ def run(
         typer.Option("--plugin-dir", help="A folder of modules that hold plugins. Repeatable."),
     ] = None,
 ) -> None:
-    """Run a configuration from the first task to the last checkpoint."""
+    """Run a configuration from the first task to the last checkpoint.
+
+    Each part runs in a process of its own: in the Ray cluster that RAY_ADDRESS, cluster.ray_address
+    or `ray start` names, else in a Ray that is started here and stopped at the end.
+    """
     from trinity.runtime.preflight import set_threads
 
     set_threads()

@@ -7,13 +7,13 @@ TaskReader --tasks--> orders --> results --groups--> experiences --pipeline--> b
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.metrics import Metrics, aggregate
-from trinity.common.ports import RunKey
 from trinity.explorer.evaluation import evaluation_metrics, run_metrics
 from trinity.explorer.groups import (
     check_failures,
@@ -22,20 +22,39 @@ from trinity.explorer.groups import (
     tell_failures,
 )
 from trinity.explorer.order import RunResult, by_order, orders_of
-from trinity.explorer.runner import Runner
-from trinity.explorer.scheduler import Limits, Scheduler
-from trinity.explorer.threads import EventLoopThread
+from trinity.explorer.remarks import remarks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.config import Config
-    from trinity.common.models.model import ModelWrapper
+    from trinity.common.experience import Experience
     from trinity.common.outcome import RunFailure
-    from trinity.common.ports import EvaluationSet, ExperienceProcessor, RolloutEngine, TaskReader
+    from trinity.common.ports import EvaluationSet, ExperienceProcessor, TaskReader
     from trinity.common.workflows import Task
+    from trinity.explorer.order import RunOrder
 
-__all__ = ["ExploreResult", "Explorer"]
+__all__ = ["ExploreResult", "Explorer", "OrderRunner"]
+
+logger = logging.getLogger(__name__)
+
+
+class OrderRunner(Protocol):
+    """Runs orders, in this process or in others."""
+
+    @property
+    def num_hung(self) -> int:
+        """Return how many threads were left behind and still run."""
+
+    @property
+    def busy_s(self) -> float:
+        """Return how many seconds the engines have spent on generating."""
+
+    def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+        """Return how each order ended, in the order of the orders."""
+
+    def close(self) -> None:
+        """Free what it holds; safe to call twice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,42 +73,27 @@ class Explorer:
         config: a resolved configuration.
         tasks: the training tasks; None in mode ``bench``, which only evaluates.
         evaluation_sets: the evaluation tasks.
-        engines: the rollout engines, copies of one model.
-        model: a wrapper of the first engine; each run gets one of its own.
+        scheduler: runs the orders; closed with the explorer.
         pipeline: takes the experiences; None with ``tasks``.
-        auxiliary_models: handed to every workflow.
     """
 
-    def __init__(  # noqa: PLR0913 - the runtime introduces the rooms to each other here
+    def __init__(
         self,
         config: Config,
         *,
         tasks: TaskReader | None,
         evaluation_sets: Sequence[EvaluationSet] = (),
-        engines: Sequence[RolloutEngine],
-        model: ModelWrapper,
+        scheduler: OrderRunner,
         pipeline: ExperienceProcessor | None,
-        auxiliary_models: Sequence[Any] = (),
     ) -> None:
         self._config = config.explorer
         self._is_detailed = config.monitor.detailed_stats
         self._batch_size = config.buffer.batch_size
         self._tasks = tasks
         self._evaluation_sets = list(evaluation_sets)
-        self._engines = list(engines)
+        self._scheduler = scheduler
         self._pipeline = pipeline
-        loop = EventLoopThread()
-        self._runners = [
-            Runner(
-                model.for_run(RunKey(), engine=engine),
-                auxiliary_models=auxiliary_models,
-                loop=loop,
-            )
-            for engine in engines
-        ]
-        self._scheduler = Scheduler(
-            self._runners, engines=self._engines, loop=loop, limits=_limits(config)
-        )
+        self._said: set[str] = set()
 
     def explore_step(self, step: int) -> ExploreResult:
         """Run the tasks of a step and hand on what they give.
@@ -101,14 +105,15 @@ class Explorer:
         """
         if self._tasks is None or self._pipeline is None:
             raise ValueError("an explorer without tasks and pipeline can only evaluate")
-        began, busy_s = time.perf_counter(), self._busy_s()
+        began, busy_s = time.perf_counter(), self._scheduler.busy_s
         results = self._results_of_step(self._tasks.read(self._batch_size), batch=str(step))
         tell_failures(results, what=f"step {step}")
         kept = kept_groups(results)
         experiences = experiences_of(kept.results)
+        self._tell_once(experiences)
         run_s = time.perf_counter() - began
         processed = self._pipeline.process(experiences)
-        engine_s = self._busy_s() - busy_s
+        engine_s = self._scheduler.busy_s - busy_s
         metrics = {
             **aggregate([row for r in kept.results for row in run_metrics(r)], prefix="rollout"),
             **_counts(results),
@@ -158,8 +163,6 @@ class Explorer:
         with ExitStack() as stack:  # all of them, whichever fails
             if self._pipeline is not None:
                 stack.callback(self._pipeline.close)
-            for runner in self._runners:
-                stack.callback(runner.close)
             stack.callback(self._scheduler.close)
 
     def _results_of_step(self, tasks: list[Task], *, batch: str) -> list[RunResult]:
@@ -178,6 +181,13 @@ class Explorer:
             num_run += len(further)
             check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
         return by_order(results)
+
+    def _tell_once(self, experiences: Sequence[Experience]) -> None:
+        """Say what happened to conversations, each thing once."""
+        for what, line in remarks(experiences).items():
+            if what not in self._said:
+                self._said.add(what)
+                logger.warning("%s", line)
 
     def _further_tasks(self, count: int) -> list[Task]:
         assert self._tasks is not None
@@ -198,19 +208,6 @@ class Explorer:
             )
         ]
         return self._scheduler.run(orders)
-
-    def _busy_s(self) -> float:
-        return sum(getattr(engine, "busy_s", 0.0) for engine in self._engines)
-
-
-def _limits(config: Config) -> Limits:
-    explorer = config.explorer
-    return Limits(
-        num_slots=explorer.runner_per_model * max(1, explorer.rollout_model.engine_num),
-        timeout_s=explorer.max_timeout,
-        max_attempts=explorer.max_retry_times + 1,
-        can_fail=explorer.on_failed_run == "drop",
-    )
 
 
 def _num_groups(results: Sequence[RunResult]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,21 +12,33 @@ from trinity.common.experience import EID, Experience
 from trinity.errors import WorkflowError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trinity.explorer.order import RunOrder
 
-__all__ = ["finished"]
+__all__ = ["EARLIER_CHAIN", "finished"]
+
+EARLIER_CHAIN = "is_earlier_chain"  # in info
 
 
-def finished(returned: Any, *, order: RunOrder, version: int) -> list[Experience]:
+def finished(
+    returned: Any,
+    *,
+    order: RunOrder,
+    version: int,
+    earlier_chains: Callable[[Experience], list[Experience]] = lambda _: [],
+) -> list[Experience]:
     """Return the experiences with eid and action_mask, in the order of runs and steps.
 
-    An experience without texts was built by the workflow itself: it was sampled at the task's
-    temperature.
+    Where a chat template broke a conversation, its earlier chains are added before it, with the
+    same run, step and reward. An experience without texts was built by the workflow itself: it was
+    sampled at the task's temperature.
 
     Args:
         returned: what the workflow returned; anything at all.
         order: the order that it was called with.
         version: the engine's weight version, for experiences that do not say theirs.
+        earlier_chains: gives what the model left out of an experience.
 
     Raises:
         WorkflowError: it is no list of experiences, lengths disagree, a reward is missing or not
@@ -41,7 +54,22 @@ def finished(returned: Any, *, order: RunOrder, version: int) -> list[Experience
         experience.info.setdefault("model_version", version)
         experience.info.setdefault("task_index", dict(order.task.index))
     _fill_eids(experiences, order=order)
-    return sorted(experiences, key=lambda experience: (experience.eid.run, experience.eid.step))
+    whole: list[Experience] = []
+    for experience in experiences:
+        whole += [*_earlier(experience, earlier_chains(experience)), experience]
+    return sorted(whole, key=lambda experience: (experience.eid.run, experience.eid.step))
+
+
+def _earlier(experience: Experience, chains: list[Experience]) -> list[Experience]:
+    """Return the earlier chains as parts of the same run."""
+    reward = experience.reward
+    if reward is None and experience.token_level_reward is not None:
+        reward = float(experience.token_level_reward.sum())
+    for place, chain in enumerate(chains):
+        chain.reward = reward
+        chain.eid = replace(experience.eid, suffix=f"chain-{place}")
+        chain.info |= {"task_index": experience.info["task_index"], EARLIER_CHAIN: True}
+    return chains
 
 
 def _checked_list(returned: Any) -> list[Experience]:
@@ -90,10 +118,10 @@ def _fill_eids(experiences: list[Experience], *, order: RunOrder) -> None:
     for experience, run in zip(experiences, runs, strict=True):
         by_run.setdefault(run, []).append(experience)
     for run, own in by_run.items():
-        given = [experience.eid.step for experience in own]
-        steps = given if len(set(given)) == len(given) else range(len(own))
-        for experience, step in zip(own, steps, strict=True):
-            experience.eid = EID(batch=batch, task=order.key.task, run=run, step=step)
+        given = [(experience.eid.step, experience.eid.suffix) for experience in own]
+        places = given if len(set(given)) == len(given) else [(n, "") for n in range(len(own))]
+        for experience, (step, suffix) in zip(own, places, strict=True):
+            experience.eid = EID(batch, order.key.task, run, step, suffix)
 
 
 def _runs(experiences: list[Experience], *, order: RunOrder) -> list[int]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Task, Workflow
 
-__all__ = ["RunOrder", "RunResult", "WorkflowInfo", "orders_of"]
+__all__ = ["RunOrder", "RunResult", "WorkflowInfo", "by_order", "orders_of", "restored_order"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +74,16 @@ def orders_of(
         )
         for first in range(0, total, size)
     ]
+
+
+def restored_order(task: Task, *, batch: str, number: int, run: int, num_runs: int) -> RunOrder:
+    """Return an order that was made in another process; ``task`` is that of any of its group."""
+    return RunOrder(
+        task=_sliced(task, batch=batch, number=number, num_runs=num_runs),
+        workflow=_info(task.workflow),
+        key=RunKey(batch=batch, task=number, run=run),
+        num_runs=num_runs,
+    )
 
 
 def by_order(results: Sequence[RunResult]) -> list[RunResult]:

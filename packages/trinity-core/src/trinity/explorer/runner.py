@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import EnvError
 from trinity.explorer.failure import FATAL, failure_of
 from trinity.explorer.finish import finished
 from trinity.explorer.threads import EventLoopThread
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "Runner"]
 
 
+logger = logging.getLogger(__name__)
+
+
 @dataclass(eq=False)
 class Attempt:
     """One try at an order; ``awaited`` is what can be cancelled when time is up."""
@@ -31,13 +36,52 @@ class Attempt:
     order: RunOrder
     number: int = 1  # counts tries at the order, from 1
     awaited: Future[Any] | None = None
+    instance: _Instance | None = None
     is_abandoned: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def let_go(self) -> bool:
+        """Return whether the instance is still the runner's; from now on nobody else closes it."""
+        with self.lock:
+            self.instance = None
+            return not self.is_abandoned
+
+    def abandon(self) -> None:
+        """Leave the run behind: cancel what it awaits, close what it holds.
+
+        Closing takes a thread of its own, as it may hang as the run does.
+        """
+        with self.lock:
+            self.is_abandoned, instance = True, self.instance
+        if self.awaited is not None:
+            self.awaited.cancel()
+        if instance is not None:
+            name = f"trinity-closing-{self.order.workflow.name}"
+            threading.Thread(target=instance.close, name=name, daemon=True).start()
 
 
 @dataclass(eq=False)
 class _Instance:
     workflow: Workflow
     model: ModelWrapper
+    told: set[str]  # what the runner has warned of
+    is_closed: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self) -> None:
+        """Close the workflow, once; an error of it is told and changes no run."""
+        with self.lock:
+            is_closed, self.is_closed = self.is_closed, True
+        if is_closed:
+            return
+        try:
+            self.workflow.close()
+        except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
+            name, kind = type(self.workflow).__name__, type(error).__name__
+            line = f"{name}.close() raised {kind}: {' '.join(str(error).split())}"
+            if line not in self.told:
+                self.told.add(line)
+                logger.warning("%s. No run is lost by it; what it held may stay open.", line)
 
 
 @dataclass
@@ -83,6 +127,7 @@ class Runner:
         self._auxiliary_models = list(auxiliary_models)
         self._loop = loop or EventLoopThread()
         self._pool = _Pool()
+        self._told: set[str] = set()
 
     def run(self, attempt: Attempt) -> list[Experience] | RunFailure:
         """Return the experiences of the order, or how it failed.
@@ -102,24 +147,32 @@ class Runner:
         with ExitStack() as stack:  # all of them, whichever fails
             stack.callback(self._loop.close)
             for instance in self._pool.empty():
-                stack.callback(instance.workflow.close)
+                stack.callback(instance.close)
 
     def _run(self, attempt: Attempt) -> list[Experience]:
         order = attempt.order
-        instance = self._instance(attempt)
+        attempt.instance = instance = self._instance(attempt)
         workflow = instance.workflow
+        if attempt.is_abandoned:  # while it was built
+            instance.close()
+            raise EnvError("its time was up before it began")
         workflow.set_repeat_times(order.num_runs, order.key.run)
         is_whole = False
         try:
             returned = self._called(workflow, attempt)
             version = getattr(self._model, "model_version", 0)
-            experiences = finished(returned, order=order, version=version)
-            is_whole = not attempt.is_abandoned
+            experiences = finished(
+                returned,
+                order=order,
+                version=version,
+                earlier_chains=instance.model.earlier_chains,
+            )
+            is_whole = attempt.let_go()
         finally:
             if is_whole and _is_resettable(workflow):
                 self._pool.put(instance)
             else:
-                workflow.close()
+                instance.close()
         return experiences
 
     def _instance(self, attempt: Attempt) -> _Instance:
@@ -128,13 +181,18 @@ class Runner:
         key = replace(order.key, attempt=attempt.number)
         instance = self._pool.take(order.workflow.cls)
         if instance is not None:
-            instance.model.begin_run(key)
-            instance.workflow.reset(order.task)
+            instance.model.begin_run(key, task=order.task)
+            try:
+                instance.workflow.reset(order.task)
+            except BaseException:
+                instance.close()
+                raise
             return instance
-        model = self._model.for_run(key)
+        model = self._model.for_run(key, task=order.task)
         # The class was looked up when the order was made; a name could mean another one by now.
         task = replace(order.task, workflow=order.workflow.cls)
-        return _Instance(task.to_workflow(model, self._auxiliary_models), model)
+        workflow = task.to_workflow(model, self._auxiliary_models)
+        return _Instance(workflow, model, self._told)
 
     def _called(self, workflow: Workflow, attempt: Attempt) -> Any:  # Any: what it returns
         if not workflow.is_async:

@@ -1,21 +1,26 @@
 """Decide when which order runs, and on which thread.
 
-    orders --first in, first out--> [ slot slot slot ] --> results
-                                       ^ a failed attempt starts again at once
-                                       ^ one that is late leaves its slot behind
+    orders --one lane an engine--> [ slot slot slot ] --> results
+                                      ^ a failed attempt starts again at once
+                                      ^ one that is late leaves its slot behind
 
 An engine waits with a batch until every run that began has asked for something or ended. So a run
 begins, for the engine, before the first run of its wave starts, and a freed place is given to the
 next run before the engine hears that the last one ended: what stands in a batch is then a function
 of the orders, not of how fast threads are.
+
+A thread whose run has ended takes the next order by itself; the thread that called ``run`` only
+waits for the last end, for an error, and for what is late.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
+import threading
 import time
 from collections import deque
+from concurrent.futures import CancelledError
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +28,7 @@ from trinity.common.outcome import RunFailure
 from trinity.errors import RunFailedError
 from trinity.explorer.failure import timed_out
 from trinity.explorer.order import RunResult
+from trinity.explorer.pieces import ConcurrentMode, Piece, pieces_of
 from trinity.explorer.runner import Attempt
 from trinity.explorer.threads import EventLoopThread, Slot
 
@@ -42,10 +48,12 @@ logger = logging.getLogger(__name__)
 class Limits:
     """How much is run at once, how long, and how often."""
 
-    num_slots: int
+    num_slots: int  # of each engine
     timeout_s: float  # of one attempt
     max_attempts: int
     can_fail: bool = True  # False: the first failed run stops everything
+    mode: ConcurrentMode = "sequential"  # how a slot makes the runs of a task
+    max_at_once: int | None = None  # of them, in the other modes
 
 
 @dataclass(eq=False)
@@ -54,16 +62,17 @@ class _Active:
 
     place: int
     attempt: Attempt
+    piece: Piece
     slot: Slot
     began: float
     deadline: float
 
 
 class Scheduler:
-    """Runs orders on a fixed number of slots.
+    """Runs orders on a fixed number of slots an engine; one :meth:`run` at a time.
 
     Args:
-        runners: one for each engine; a task's runs go to one engine.
+        runners: one for each engine; a task's runs go to one engine. Closed with this.
         engines: the engines, in the same order.
         loop: the event loop of workflows that await; looked after when a run is late.
         limits: slots, time and attempts.
@@ -81,13 +90,14 @@ class Scheduler:
         self._engines = engines
         self._loop = loop
         self._limits = limits
-        self._ended: queue.SimpleQueue[tuple[_Active, Attempt, object]] = queue.SimpleQueue()
+        self._changed = threading.Condition()  # guards all below
         self._idle: list[Slot] = []
         self._abandoned: list[Slot] = []
         self._num_slots_made = 0
         self._active: set[_Active] = set()
-        self._waiting: deque[tuple[int, RunOrder]] = deque()
+        self._lanes: list[deque[Piece]] = [deque() for _ in engines]
         self._results: dict[int, RunResult] = {}
+        self._error: BaseException | None = None  # ends the run
 
     @property
     def num_hung(self) -> int:
@@ -95,51 +105,61 @@ class Scheduler:
         self._abandoned = [slot for slot in self._abandoned if slot.is_alive]
         return len(self._abandoned)
 
+    @property
+    def busy_s(self) -> float:
+        """Return how many seconds the engines have spent on generating."""
+        return sum(getattr(engine, "busy_s", 0.0) for engine in self._engines)
+
     def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
         """Return how each order ended, in the order of the orders.
 
         Raises:
             RunFailedError: a run failed and ``limits.can_fail`` is off.
+            CancelledError: :meth:`stop` was called.
             TrinityError: an error that concerns all runs.
         """
-        self._waiting = deque(enumerate(orders))
-        self._results = {}
-        try:
-            self._begin_first_wave()
-            while self._active:
-                self._wait_for_one()
-        finally:
-            self._stop_what_runs()
-        return [self._results[place] for place in range(len(orders))]
+        with self._changed:
+            self._results, self._error = {}, None
+            limits = self._limits
+            for piece in pieces_of(orders, mode=limits.mode, max_at_once=limits.max_at_once):
+                self._lane(piece.orders[0][1]).append(piece)
+            try:
+                self._begin_first_wave()
+                self._wait_for_all()
+            finally:
+                self._stop_what_runs()
+            return [self._results[place] for place in range(len(orders))]
+
+    def stop(self) -> None:
+        """Let the :meth:`run` that another thread is in leave its runs behind."""
+        with self._changed:
+            self._end_with(CancelledError())
 
     def close(self) -> None:
-        """End the idle threads; safe to call twice."""
-        while self._idle:
-            self._idle.pop().close()
+        """End the idle threads, and what the runners hold; safe to call twice."""
+        with ExitStack() as stack:  # all of them, whichever fails
+            for runner in self._runners:
+                stack.callback(runner.close)
+            while self._idle:
+                self._idle.pop().close()
 
     def _begin_first_wave(self) -> None:
-        size = min(len(self._waiting), self._limits.num_slots)
-        wave = [self._waiting.popleft() for _ in range(size)]
-        for _, order in wave:
-            self._engine(order).run_began()
-        for place, order in wave:
-            self._start(place, Attempt(order))
+        sizes = [min(len(lane), self._limits.num_slots) for lane in self._lanes]
+        places = zip(self._lanes, sizes, strict=True)
+        wave = [lane.popleft() for lane, size in places for _ in range(size)]
+        for piece in wave:
+            self._begin(piece)
+        for piece in wave:
+            for active in self._made_actives(piece):
+                self._start(active)
 
-    def _wait_for_one(self) -> None:
-        deadline = min(active.deadline for active in self._active)
-        try:
-            active, attempt, ended = self._ended.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            self._give_up_late_ones()
-            return
-        if attempt.is_abandoned:  # too late; its slot was told to end
-            return
-        self._active.discard(active)
-        self._idle.append(active.slot)
-        if isinstance(ended, BaseException):
-            self._engine(attempt.order).run_ended()
-            raise ended
-        self._handle(active, ended)
+    def _wait_for_all(self) -> None:
+        while self._active and self._error is None:
+            deadline = min(active.deadline for active in self._active)
+            if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                self._give_up_late_ones()
+        if self._error is not None:
+            raise self._error
 
     def _give_up_late_ones(self) -> None:
         now = time.monotonic()
@@ -154,35 +174,68 @@ class Scheduler:
                 stack=active.slot.stack,
             )
             self._abandon(active)
-            self._handle(active, failure)
+            following = self._following(active, failure, slot=self._free_slot())
+            if following is not None:
+                self._start(following)
 
     def _abandon(self, active: _Active) -> None:
         self._active.discard(active)
-        active.attempt.is_abandoned = True
+        active.attempt.abandon()
         order = active.attempt.order
         active.slot.leave(f"{order.workflow.name}-{order.key.task}-{order.key.run}")
         self._abandoned.append(active.slot)
         if active.attempt.awaited is not None:
-            active.attempt.awaited.cancel()
             self._loop.replace_if_stuck()
 
-    def _handle(self, active: _Active, ended: object) -> None:
+    def _start(self, active: _Active) -> None:
+        def work() -> None:
+            current: _Active | None = active
+            while current is not None:
+                try:
+                    ended: object = self._runner(current.attempt.order).run(current.attempt)
+                except BaseException as error:  # noqa: BLE001 - goes on in the thread that waits
+                    ended = error
+                current = self._ended(current, ended)
+
+        active.slot.start(work)
+
+    def _ended(self, active: _Active, ended: object) -> _Active | None:
+        """Note the end of a run; return what its thread does next."""
+        with self._changed:
+            if active.attempt.is_abandoned:  # too late; its slot was told to end
+                return None
+            self._active.discard(active)
+            return self._following(active, ended, slot=active.slot)
+
+    def _following(self, active: _Active, ended: object, *, slot: Slot) -> _Active | None:
+        """Return what the slot does after a run: it again, the next of its lane, or nothing."""
         attempt, order = active.attempt, active.attempt.order
         if isinstance(ended, RunFailure):
             logger.info("%s", ended.line())
             if attempt.number < self._limits.max_attempts and self._limits.can_fail:
-                self._start(active.place, Attempt(order, attempt.number + 1), began=active.began)
-                return
+                again = Attempt(order, attempt.number + 1)
+                return self._made_active(
+                    active.place, again, piece=active.piece, slot=slot, began=active.began
+                )
         self._note(active, ended)
-        if self._waiting:
-            place, following = self._waiting.popleft()
-            self._engine(following).run_began()
-            self._engine(order).run_ended()
-            self._start(place, Attempt(following))
-        else:
-            self._engine(order).run_ended()
+        active.piece.num_open -= 1
+        lane, following = self._lane(order), None
+        if lane and not active.piece.num_open and self._error is None:
+            self._begin(lane[0])
+            following, *others = self._made_actives(lane.popleft(), slot=slot)
+            for other in others:
+                self._start(other)
+        self._engine(order).run_ended()
+        if following is None:
+            self._idle.append(slot)
+            if not self._active:
+                self._changed.notify_all()
+        return following
 
     def _note(self, active: _Active, ended: object) -> None:
+        if isinstance(ended, BaseException):
+            self._end_with(ended)
+            return
         failure = ended if isinstance(ended, RunFailure) else None
         self._results[active.place] = RunResult(
             order=active.attempt.order,
@@ -192,42 +245,65 @@ class Scheduler:
             duration_s=time.monotonic() - active.began,
         )
         if failure and not self._limits.can_fail:
-            self._engine(active.attempt.order).run_ended()
-            raise RunFailedError(
-                f"a run failed, and explorer.on_failed_run is fail. {failure.line()}"
-            )
+            line = f"a run failed, and explorer.on_failed_run is fail. {failure.line()}"
+            self._end_with(RunFailedError(line))
 
-    def _start(self, place: int, attempt: Attempt, *, began: float | None = None) -> None:
-        now = time.monotonic()
-        active = _Active(
-            place=place,
-            attempt=attempt,
-            slot=self._idle.pop() if self._idle else self._new_slot(),
-            began=now if began is None else began,
-            deadline=now + self._limits.timeout_s,
-        )
-        self._active.add(active)
-        runner = self._runners[attempt.order.key.task % len(self._runners)]
-
-        def work() -> None:
-            try:
-                ended: object = runner.run(attempt)
-            except BaseException as error:  # noqa: BLE001 - goes on in the thread that waits
-                ended = error
-            self._ended.put((active, attempt, ended))
-
-        active.slot.start(work)
-
-    def _new_slot(self) -> Slot:
-        self._num_slots_made += 1
-        return Slot(f"trinity-run-{self._num_slots_made}")
+    def _end_with(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._changed.notify_all()
 
     def _stop_what_runs(self) -> None:
         """Leave behind what still runs, after an error or Ctrl-C."""
         for active in list(self._active):
             self._abandon(active)
             self._engine(active.attempt.order).run_ended()
-        self._waiting.clear()
+        for lane in self._lanes:
+            lane.clear()
+
+    def _begin(self, piece: Piece) -> None:
+        for _, order in piece.orders:
+            self._engine(order).run_began()
+
+    def _made_actives(self, piece: Piece, *, slot: Slot | None = None) -> list[_Active]:
+        """Return the runs of a piece, the first on the slot, if one is given."""
+        slots = [slot or self._free_slot(), *(self._free_slot() for _ in piece.orders[1:])]
+        return [
+            self._made_active(place, Attempt(order), piece=piece, slot=taken)
+            for (place, order), taken in zip(piece.orders, slots, strict=True)
+        ]
+
+    def _made_active(
+        self,
+        place: int,
+        attempt: Attempt,
+        *,
+        piece: Piece,
+        slot: Slot,
+        began: float | None = None,
+    ) -> _Active:
+        now = time.monotonic()
+        active = _Active(
+            place=place,
+            attempt=attempt,
+            piece=piece,
+            slot=slot,
+            began=now if began is None else began,
+            deadline=now + self._limits.timeout_s,
+        )
+        self._active.add(active)
+        return active
+
+    def _free_slot(self) -> Slot:
+        if self._idle:
+            return self._idle.pop()
+        self._num_slots_made += 1
+        return Slot(f"trinity-run-{self._num_slots_made}")
+
+    def _lane(self, order: RunOrder) -> deque[Piece]:
+        return self._lanes[order.key.task % len(self._lanes)]
 
     def _engine(self, order: RunOrder) -> RolloutEngine:
         return self._engines[order.key.task % len(self._engines)]
+
+    def _runner(self, order: RunOrder) -> Runner:
+        return self._runners[order.key.task % len(self._runners)]

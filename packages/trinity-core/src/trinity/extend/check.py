@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from trinity.extend.component import Component
     from trinity.extend.manager import PluginManager
 
-__all__ = ["Arguments", "Case", "Check", "CheckContext", "Finding", "Result", "Skipped", "Status"]
+__all__ = [
+    "Arguments",
+    "Case",
+    "Check",
+    "CheckContext",
+    "Evidence",
+    "Finding",
+    "Result",
+    "Skipped",
+    "Status",
+]
 
 Severity = Literal["error", "warning"]
 Arguments = Mapping[str, Any]  # Any: constructor arguments of a component
@@ -46,6 +56,13 @@ class Finding:
     severity: Severity | None = None  # None: the check's
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a check that holds has measured; it becomes the result's message."""
+
+    message: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """One thing that must hold.
@@ -56,21 +73,23 @@ class Check:
         remedy: what the author can do about a finding.
         severity: a warning does not fail.
         kinds: the kinds of component it looks at; empty: it looks at the plugin; ``*``: at each.
+        is_opt_in: it costs much, so that it is run only where its id or group is asked for.
     """
 
     id: str
-    function: Callable[[Any, CheckContext], Finding | None]  # Any: see kinds
+    function: Callable[[Any, CheckContext], Finding | Evidence | None]  # Any: see kinds
     remedy: str
     severity: Severity = "error"
     kinds: frozenset[str] = frozenset()
+    is_opt_in: bool = False
 
     @property
     def group(self) -> str:
         """Return the part of the id before the dot."""
         return self.id.split(".")[0]
 
-    def run(self, subject: Any, context: CheckContext) -> Finding | None:
-        """Return what does not hold, or None."""
+    def run(self, subject: Any, context: CheckContext) -> Finding | Evidence | None:
+        """Return what does not hold; else None, or what was measured."""
         return self.function(subject, context)
 
 
@@ -166,8 +185,8 @@ class Case:
             return replace(result, status=Status.SKIP, message=str(reason))
         except Exception as error:  # noqa: BLE001 - a plugin's own code runs in here
             return self._as_expected(replace(result, status=Status.ERROR, message=_raised(error)))
-        if finding is None:
-            return self._as_expected(result)
+        if finding is None or isinstance(finding, Evidence):
+            return self._as_expected(replace(result, message=finding.message if finding else ""))
         return self._as_expected(
             replace(
                 result,

@@ -18,6 +18,7 @@ from trinity.extend.check import (
     Case,
     Check,
     CheckContext,
+    Evidence,
     Finding,
     Result,
     Skipped,
@@ -34,6 +35,7 @@ __all__ = [
     "Case",
     "Check",
     "CheckContext",
+    "Evidence",
     "Finding",
     "Result",
     "Skipped",
@@ -57,6 +59,7 @@ def run_checks(
     manager: PluginManager,
     *,
     ids: Iterable[str] | None = None,
+    also: Iterable[str] = (),
     args: Mapping[str, Arguments | Sequence[Arguments]] | None = None,
     expected_failures: Mapping[str, str] | None = None,
 ) -> list[Result]:
@@ -65,7 +68,8 @@ def run_checks(
     Args:
         plugin_name: the plugin.
         manager: where it is installed.
-        ids: check ids or groups (``reward_fn``); all if None.
+        ids: check ids or groups (``reward_fn``); None: all but those that are opt-in.
+        also: ids or groups beside these; ``ray`` is opt-in.
         args: ``{"kind/name": {...}}`` constructor arguments, or a list of several sets of them;
             where there are none, ``conformance_args`` of the class is used.
         expected_failures: ``{"id" or "id[kind/name]": reason}``.
@@ -73,7 +77,9 @@ def run_checks(
     Raises:
         UnknownComponentError: no such plugin, check or component.
     """
-    cases = plan(plugin_name, manager, ids=ids, args=args, expected_failures=expected_failures)
+    cases = plan(
+        plugin_name, manager, ids=ids, also=also, args=args, expected_failures=expected_failures
+    )
     return [case.run() for case in cases]
 
 
@@ -82,6 +88,7 @@ def plan(
     manager: PluginManager,
     *,
     ids: Iterable[str] | None = None,
+    also: Iterable[str] = (),
     args: Mapping[str, Arguments | Sequence[Arguments]] | None = None,
     expected_failures: Mapping[str, str] | None = None,
 ) -> list[Case]:
@@ -89,7 +96,7 @@ def plan(
     record = _record(plugin_name, manager)
     components = _components(record, manager)
     variations = _variations(args or {}, components)
-    checks = _chosen(collect_checks(manager), ids)
+    checks = _chosen(collect_checks(manager), ids, set(also))
     cases = [
         case
         for check in checks
@@ -146,11 +153,10 @@ def _variations(
     return rows
 
 
-def _chosen(checks: list[Check], ids: Iterable[str] | None) -> list[Check]:
-    if ids is None:
-        return checks
-    wanted = set(ids)
+def _chosen(checks: list[Check], ids: Iterable[str] | None, also: set[str]) -> list[Check]:
     known = {check.id for check in checks} | {check.group for check in checks}
+    plain = {check.id for check in checks if not check.is_opt_in}
+    wanted = also | (plain if ids is None else set(ids))
     for name in sorted(wanted - known):
         raise UnknownComponentError(unknown_name("check", name, known))
     return [check for check in checks if wanted & {check.id, check.group}]

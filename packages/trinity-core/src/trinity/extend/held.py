@@ -60,6 +60,7 @@ class HeldClasses:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str, str | None], HeldClass] = {}
+        self.num_changes = 0
 
     def add(self, entry: HeldClass, *, force: bool = False) -> None:
         """Hold the class; the same module and qualified name again replaces it.
@@ -75,6 +76,7 @@ class HeldClasses:
                 f"{entry.target}. Give one of them another name, or register with force=True."
             )
         self._entries[key] = entry
+        self.num_changes += 1
 
     def all(self) -> list[HeldClass]:
         """Return the classes, sorted by kind, name and owner."""
@@ -87,6 +89,7 @@ class HeldClasses:
     def restore(self, entries: dict[tuple[str, str, str | None], HeldClass]) -> None:
         """Hold exactly what ``copy`` returned (tests)."""
         self._entries = dict(entries)
+        self.num_changes += 1
 
 
 HELD = HeldClasses()

@@ -102,7 +102,7 @@ def _import_apart(module: str, path: tuple[str, ...], number: int) -> Observatio
 
 
 _OBSERVER = r"""
-import importlib, io, json, os, sys, threading, time
+import importlib, io, json, logging, os, random, signal, sys, threading, time
 order = json.loads(sys.stdin.read())
 sys.path[:] = order["path"]
 import trinity.extend.hookspecs
@@ -115,13 +115,25 @@ def watch(event, args):
         effects.append("opens a network connection")
     elif event in ("subprocess.Popen", "os.system", "os.fork", "os.posix_spawn"):
         effects.append("starts a process")
+    elif event == "os.chdir":
+        effects.append("changes the working directory")
     elif event in ("os.putenv", "os.unsetenv"):
         effects.append(f"sets the environment variable {os.fsdecode(args[0])}")
     elif event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
         if ".pyc" not in str(args[0]):
             effects.append(f"writes the file {args[0]}")
 
+def settings():
+    root = logging.getLogger()
+    return {
+        "a signal handler": [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)],
+        "the root logger": (root.level, list(root.handlers)),
+        "sys.path": list(sys.path),
+        "the random numbers of others": random.getstate(),
+    }
+
 sys.addaudithook(watch)
+before_settings = settings()
 before, threads = set(sys.modules), threading.active_count()
 answer, sys.stdout = sys.stdout, io.StringIO()
 error, watching, began = "", True, time.process_time()
@@ -130,6 +142,8 @@ try:
 except Exception as raised:
     error = f"{type(raised).__name__}: {raised}"
 seconds, watching = time.process_time() - began, False
+after = settings()
+effects += [f"changes {name}" for name in after if after[name] != before_settings[name]]
 if sys.stdout.getvalue():
     effects.append("prints")
 if threading.active_count() > threads:

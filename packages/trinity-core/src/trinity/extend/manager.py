@@ -54,6 +54,7 @@ class PluginManager:
         self._hooks = new_hook_caller()
         self._loaded: list[PluginRecord] | None = None  # None: no plugin module imported yet
         self._said: set[str] = set()
+        self._newest: tuple[tuple[int, int], ComponentTable] | None = None
         self._lock = threading.RLock()  # two threads may ask first; one imports
 
     @classmethod
@@ -250,7 +251,7 @@ class PluginManager:
                     for plugin in self.found:
                         self._loaded.append(self._load(self.admission.decide(plugin)))
                 except PluginError:
-                    self._hooks, self._loaded = new_hook_caller(), None
+                    self._hooks, self._loaded, self._newest = new_hook_caller(), None, None
                     raise
             return self._loaded
 
@@ -269,9 +270,15 @@ class PluginManager:
         return [plugin for plugin in self.found if plugin.record.key in usable]
 
     def _table(self) -> ComponentTable:
-        return ComponentTable(
-            self.components(), records=self._records(), prefer=self.prefer, say=self._say_once
-        )
+        """Return the table of this moment; every run of a workflow asks for it."""
+        records = self._records()
+        moment = (len(records), HELD.num_changes)
+        if self._newest is None or self._newest[0] != moment:
+            table = ComponentTable(
+                self.components(), records=records, prefer=self.prefer, say=self._say_once
+            )
+            self._newest = (moment, table)
+        return self._newest[1]
 
     def _held_component(self, entry: HeldClass) -> Component | None:
         origin = self._origin_of(entry.owner, entry.target)

@@ -8,6 +8,7 @@ plain ``import sibling`` finds the neighbour (``siblings.py``), after all other 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
@@ -16,11 +17,12 @@ from pathlib import Path
 from trinity.errors import PluginError
 from trinity.extend.discovery import FoundPlugin
 from trinity.extend.record import PluginRecord
-from trinity.extend.siblings import SiblingFinder
+from trinity.extend.siblings import SiblingFinder, finder_of
 
-__all__ = ["DEFAULT_FOLDER", "folder_plugins"]
+__all__ = ["DEFAULT_FOLDER", "folder_plugins", "stand_in"]
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "plugins"  # published; an importable package
+_DEFAULT_PACKAGE = "trinity.plugins"
 
 
 def folder_plugins(folder: str | Path) -> list[FoundPlugin]:
@@ -39,7 +41,7 @@ def folder_plugins(folder: str | Path) -> list[FoundPlugin]:
     paths = [path for path in sorted(root.iterdir()) if _is_plugin(path)]
     if not paths and root != DEFAULT_FOLDER.resolve():
         sys.stderr.write(f"trinity: the plugin folder {str(folder)!r} holds no module or package\n")
-    package = "trinity.plugins" if root == DEFAULT_FOLDER.resolve() else _package_for(root)
+    package = _package_for(root)
     return [
         FoundPlugin(
             record=PluginRecord(
@@ -56,6 +58,23 @@ def folder_plugins(folder: str | Path) -> list[FoundPlugin]:
     ]
 
 
+def stand_in(folder: Path, real: Path) -> Path:
+    """Return ``real``, whose modules from now on have the names of those in ``folder``.
+
+    Another machine's folder, unpacked here, has to look like that one: a name that one process
+    sends is the name that the other imports.
+    """
+    root, name = real.resolve(), _package_name(folder)
+    if root == folder:
+        return real
+    if name == _DEFAULT_PACKAGE:
+        importlib.import_module(name).__path__ = [str(root)]
+        sys.meta_path.append(SiblingFinder(root, name))
+    else:
+        _make_package(name, root)
+    return real
+
+
 def _is_plugin(path: Path) -> bool:
     if path.name.startswith(("_", ".")):
         return False
@@ -64,10 +83,23 @@ def _is_plugin(path: Path) -> bool:
 
 def _package_for(root: Path) -> str:
     """Return the name of the package that stands for the folder, making it if need be."""
-    name = f"trinity_plugin_dir_{hashlib.sha256(str(root).encode()).hexdigest()[:10]}"
-    if name not in sys.modules:
-        spec = ModuleSpec(name, loader=None, is_package=True)
-        spec.submodule_search_locations = [str(root)]
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        sys.meta_path.append(SiblingFinder(root, name))
+    finder = finder_of(root)
+    if finder is not None:
+        return finder.package
+    name = _package_name(root)
+    if name != _DEFAULT_PACKAGE:
+        _make_package(name, root)
     return name
+
+
+def _package_name(root: Path) -> str:
+    if root == DEFAULT_FOLDER.resolve():
+        return _DEFAULT_PACKAGE
+    return f"trinity_plugin_dir_{hashlib.sha256(str(root).encode()).hexdigest()[:10]}"
+
+
+def _make_package(name: str, root: Path) -> None:
+    spec = ModuleSpec(name, loader=None, is_package=True)
+    spec.submodule_search_locations = [str(root)]
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.meta_path.append(SiblingFinder(root, name))

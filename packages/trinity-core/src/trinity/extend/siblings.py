@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-__all__ = ["SiblingFinder", "own_siblings"]
+__all__ = ["SiblingFinder", "finder_of", "own_siblings"]
 
 
 class SiblingFinder:
@@ -56,7 +56,7 @@ class SiblingFinder:
 
     def forget(self) -> None:
         """Make Python forget the bare names of the folder's modules, not the modules."""
-        for path in self.root.iterdir():
+        for path in self.root.iterdir() if self.root.is_dir() else ():  # it may be gone by now
             module = sys.modules.get(path.stem)
             if getattr(module, "__name__", "") == f"{self.package}.{path.stem}":
                 del sys.modules[path.stem]
@@ -70,6 +70,11 @@ class SiblingFinder:
         return source.startswith("plugin-dir ") and str(self.root) == os.path.dirname(
             source.removeprefix("plugin-dir ")
         )
+
+
+def finder_of(root: Path) -> SiblingFinder | None:
+    """Return the finder of a folder's modules, if one is installed."""
+    return next((finder for finder in _finders() if finder.root == root), None)
 
 
 @contextmanager

@@ -33,6 +33,10 @@ class TensorboardMonitor:
             Event(wall_time=time.time(), step=step, summary=Summary(value=values))
         )
 
+    def flush(self) -> None:
+        """Hand to the operating system what was logged: a checkpoint notes how much that is."""
+        self._writer.flush()
+
     def close(self) -> None:
         """Flush and close the event file."""
         self._writer.close()

@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
+from trinity.extend import get_manager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["boundary"]
+__all__ = ["boundary", "marked"]
 
 logger = logging.getLogger(__name__)
 
 _LIBRARIES = ("/torch/", "/transformers/", "/numpy/", "/contextlib.py")
+_PLACE, _LOG = "trinity_place", "trinity_log"  # what an error from another process brings along
 
 
 @contextmanager
@@ -33,15 +35,42 @@ def boundary(what: str) -> Iterator[None]:
     except Exception as error:
         logger.info("%s failed", what, exc_info=True)
         text = " ".join(str(error).split())
+        place, log = getattr(error, _PLACE, "") or _place(error), getattr(error, _LOG, "")
         raise TrinityError(
-            f"{what} failed: {type(error).__name__}: {text} at {_where(error)}. Correct that, then "
-            f"run the same command: it goes on from what is saved. trinity.log has the traceback."
+            f"{what} failed: {type(error).__name__}: {text} at {place}. Correct that, then "
+            "run the same command: it goes on from what is saved. "
+            f"{log or 'trinity.log'} has the traceback."
         ) from error
 
 
-def _where(error: Exception) -> str:
-    """Return file and line of the innermost frame that is no library's."""
+def marked(error: BaseException, *, log: str) -> BaseException:
+    """Return the error with its place and the command that shows its traceback.
+
+    A traceback cannot leave its process; what is marked once stays so on the way up.
+    """
+    if not isinstance(error, TrinityError | StopIteration) and not hasattr(error, _LOG):
+        setattr(error, _PLACE, _place(error))
+        setattr(error, _LOG, log)
+    return error
+
+
+def _place(error: BaseException) -> str:
+    """Return file and line of the innermost frame that is no library's, and whose it is."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(name in frame.filename for name in _LIBRARIES)]
     last = (own or list(frames))[-1]
-    return f"{last.filename}:{last.lineno}"
+    plugin = _plugin_of(last.filename)
+    return f"{last.filename}:{last.lineno}{plugin and f' (plugin {plugin})'}"
+
+
+def _plugin_of(filename: str) -> str:
+    """Return the plugin whose file that is, as messages name it; empty: nobody's."""
+    for plugin in get_manager().found:
+        record = plugin.record
+        package = record.module.partition(".")[0]
+        if package == "trinity" and record.distribution:
+            continue  # the core itself
+        is_its = f"/{package}/" in filename or filename.endswith(f"/{package}.py")
+        if (record.distribution and is_its) or filename == record.path:
+            return record.label
+    return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trinity.common.experience import Experience
     from trinity.common.ports import ExperienceSource
 
@@ -41,6 +43,12 @@ class BoundedSource:
         # A source drops what is too stale while it reads; those are not due any more either.
         self.num_due = min(self.num_due - len(experiences), self._source.available())
         return experiences
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Give back what was read last and not used: it is due again."""
+        if hasattr(self._source, "put_back"):
+            self._source.put_back(experiences)
+            self.num_due += len(experiences)
 
     def available(self) -> int:
         """Return how many experiences are due and there."""

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.file import FileStorage
-from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.task_source import TaskSource, build_evaluation_sets
-from trinity.common.config import ExperienceBufferConfig
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.explorer import Explorer
+from trinity.explorer.local import build_scheduler
+from trinity.runtime.assembly import (
+    make_engine,
+    make_experience_pipeline,
+    make_monitors,
+    make_storage,
+    make_strategy,
+    make_sync,
+    make_trainer,
+    steps_of_storage,
+    steps_of_tasks,
+)
 from trinity.runtime.boundary import boundary
 from trinity.runtime.bounded_source import BoundedSource
 from trinity.runtime.parts import Parts, RunInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.common.config import Config
-    from trinity.common.ports import Monitor
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
@@ -68,43 +74,38 @@ class _Builder:
         self._manager = parts.manager
 
     def build(self) -> None:
-        mode = self._config.mode
-        chat_format = ChatFormat.from_config(self._config.model)
-        self._parts.monitors = self._monitors()
+        parts, config, mode = self._parts, self._config, self._config.mode
+        chat_format = ChatFormat.from_config(config.model)
+        parts.monitors = make_monitors(config, self._manager, rundir=parts.rundir)
         if mode in {"both", "train", "explore"}:
-            self._parts.storage = self._storage(chat_format)
-        tasks = self._task_source() if mode in {"both", "explore"} else None
+            parts.storage = make_storage(config, self._manager, chat_format=chat_format)
+        tasks = TaskSource(config) if mode in {"both", "explore"} else None
         if mode in {"both", "train"}:
-            self._add_trainer(tasks)
+            self._add_trainer(tasks, chat_format)
         if mode in {"both", "explore", "bench"}:
             self._add_explorer(tasks, chat_format)
 
-    def _add_trainer(self, tasks: TaskSource | None) -> None:
+    def _add_trainer(self, tasks: TaskSource | None, chat_format: ChatFormat) -> None:
         parts, config = self._parts, self._config
         parts.num_train_steps = config.trainer.total_steps
         if tasks is None and parts.num_train_steps is None:
-            parts.num_train_steps = _steps_of_storage(config, parts.storage)
-        trainer_class = self._manager.load("trainer", config.trainer.trainer_type)
-        parts.trainer = trainer_class(
-            config,
-            model_path=config.model.model_path,
-            total_steps=parts.num_train_steps or _steps_of_tasks(config, tasks),
-            seed=config.seed,
-        )
-        strategy_class = self._manager.load("sample_strategy", config.algorithm.sample_strategy)
-        parts.strategy = strategy_class(**config.algorithm.sample_strategy_args)
+            parts.num_train_steps = steps_of_storage(config, num_experiences=len(parts.storage))
+        num_steps = parts.num_train_steps or steps_of_tasks(config, self._manager, tasks=tasks)
+        parts.trainer = make_trainer(config, self._manager, total_steps=num_steps)
         source: Any = parts.storage
         if tasks is not None:
             parts.source = source = BoundedSource(parts.storage)
-        parts.strategy.bind(
-            {"experience_buffer": source},
-            train_batch_size=config.buffer.train_batch_size,
-            read_timeout_s=config.buffer.trainer_input.experience_buffer.max_read_timeout,
+        parts.strategy = make_strategy(
+            config, self._manager, source=source, chat_format=chat_format
         )
 
     def _add_explorer(self, tasks: TaskSource | None, chat_format: ChatFormat) -> None:
         parts, config = self._parts, self._config
-        parts.engines = self._engines()
+        shared = self._shared_module()
+        parts.engines = [
+            make_engine(config, self._manager, module=shared)
+            for _ in range(config.explorer.rollout_model.engine_num)
+        ]
         model = ModelWrapper(
             parts.engines[0], chat_format, config.explorer.rollout_model, model=config.model
         )
@@ -114,31 +115,19 @@ class _Builder:
             config,
             tasks=tasks,
             evaluation_sets=evaluation_sets,
-            engines=parts.engines,
-            model=model,
+            scheduler=build_scheduler(config, engines=parts.engines, model=model),
             pipeline=self._pipeline() if tasks is not None else None,
         )
         if tasks is not None:
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:
-            sync_class = self._manager.load("sync_method", config.synchronizer.sync_method)
-            parts.sync = sync_class(parts.engines)
+            parts.sync = make_sync(config, self._manager, engines=parts.engines)
 
-    def _engines(self) -> list[Any]:
-        rollout = self._config.explorer.rollout_model
-        engine_class = self._manager.load("rollout_engine", rollout.engine_type)
-        shared = self._shared_module()
-        return [
-            engine_class(
-                model_path=self._config.model.model_path,
-                dtype=rollout.dtype,
-                seed=rollout.seed,
-                max_model_len=self._config.model.max_model_len,
-                trust_remote_code=self._config.model.trust_remote_code,
-                module=shared,
-            )
-            for _ in range(rollout.engine_num)
-        ]
+    def _pipeline(self) -> ExperiencePipeline:
+        parts = self._parts
+        return make_experience_pipeline(
+            parts.config, parts.manager, sink=parts.storage, rundir=parts.rundir
+        )
 
     def _shared_module(self) -> Any:
         """Return the trainer's own module where an engine may use it unseen, else None."""
@@ -146,6 +135,7 @@ class _Builder:
         sync, rollout = self._config.synchronizer, self._config.explorer.rollout_model
         may_share = (
             trainer is not None
+            and not self._config.model.lora_configs  # engines know no adapters
             and sync.sync_interval == 1
             and sync.sync_offset == 0
             and rollout.engine_num == 1
@@ -153,81 +143,3 @@ class _Builder:
             and rollout.dtype == self._config.trainer.precision == "float32"
         )
         return trainer.model if may_share and trainer is not None else None
-
-    def _pipeline(self) -> ExperiencePipeline:
-        config = self._config
-        operators = [
-            self._manager.load("experience_operator", operator.name)(**operator.args)
-            for operator in config.data_processor.experience_pipeline.operators
-        ]
-        advantage_fn = None
-        algorithm = self._manager.load("algorithm", config.algorithm.algorithm_type)
-        if config.algorithm.advantage_fn and algorithm.setting("use_advantage"):
-            advantage_class = self._manager.load("advantage_fn", config.algorithm.advantage_fn)
-            if not advantage_class.compute_in_trainer():
-                advantage_fn = advantage_class(**config.algorithm.advantage_fn_args)
-        return ExperiencePipeline(
-            operators,
-            advantage_fn,
-            self._parts.storage,
-            input_sink=self._raw_experiences(),
-            plugin_digest=self._manager.digest(),
-        )
-
-    def _raw_experiences(self) -> FileStorage | None:
-        """Return where every rollout is kept as the workflow gave it; None: nowhere."""
-        settings = self._config.data_processor.experience_pipeline
-        if not settings.save_input:
-            return None
-        own = self._parts.rundir.buffer / "explorer_output.jsonl"
-        path = Path(settings.input_save_path or own)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        setting = "data_processor.experience_pipeline.input_save_path"
-        return FileStorage(ExperienceBufferConfig(), path=path, setting=setting)
-
-    def _task_source(self) -> TaskSource:
-        return TaskSource(self._config)
-
-    def _storage(self, chat_format: ChatFormat) -> Any:
-        buffer = self._config.buffer.trainer_input.experience_buffer
-        storage_class = self._manager.load("storage", buffer.storage_type)
-        buffer_steps = self._config.buffer.total_steps
-        return storage_class(
-            buffer,
-            path=buffer.path,
-            chat_format=chat_format,
-            total_epochs=None if buffer_steps is not None else self._config.buffer.total_epochs,
-        )
-
-    def _monitors(self) -> Mapping[str, list[Monitor]]:
-        config, directory = self._config, self._parts.rundir.monitor
-        names = dict.fromkeys(["jsonl", config.monitor.monitor_type])
-        classes = [(name, self._manager.load("monitor", name)) for name in names]
-        own = config.monitor.monitor_type
-        arguments = config.monitor.monitor_args or {}
-        return {
-            role: [
-                monitor(directory=directory, role=role, **(arguments if name == own else {}))
-                for name, monitor in classes
-            ]
-            for role in ("explorer", "trainer", "synchronizer")
-        }
-
-
-def _steps_of_tasks(config: Config, tasks: TaskSource | None) -> int:
-    """Return the optimizer steps: before each sync full batches, and a last short one."""
-    assert tasks is not None
-    sync, buffer = config.synchronizer, config.buffer
-    num_syncs = max(0, tasks.num_steps - sync.sync_offset) // sync.sync_interval
-    rest = tasks.num_steps - num_syncs * sync.sync_interval
-    per_step = buffer.batch_size * (config.algorithm.repeat_times or 1)
-    batches = [
-        -(-steps * per_step // buffer.train_batch_size) for steps in (sync.sync_interval, rest)
-    ]
-    return max(1, num_syncs * batches[0] + batches[1])
-
-
-def _steps_of_storage(config: Config, storage: Any) -> int:
-    if config.buffer.total_steps is not None:
-        return config.buffer.total_steps
-    return max(1, -(-len(storage) // config.buffer.train_batch_size))

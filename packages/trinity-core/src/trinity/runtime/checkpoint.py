@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from trinity.common.experience import Experience
-from trinity.errors import CheckpointError
+from trinity.errors import CheckpointError, RoomLostError
 from trinity.runtime.rundir import write_atomically
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ __all__ = ["Checkpoint", "CheckpointStore"]
 
 LATEST = "latest_checkpointed_iteration.txt"
 _NAME = re.compile(r"global_step_(\d+)$")
+_DOOMED = ".doomed_"
+_SCRATCH = re.compile(r"^\.(global_step_\d+)\.\d+(\.old)?$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,18 +62,23 @@ class Checkpoint:
         try:
             state: dict[str, Any] = json.loads((self.path / "state.json").read_text())
         except (OSError, json.JSONDecodeError) as error:
-            raise CheckpointError(
-                f"the checkpoint {self.path} cannot be read: {error}. "
-                f"Remove that folder to go on from the one before it."
-            ) from error
+            raise _unreadable(self.path, error) from error
         return state
 
     def read_experiences(self) -> list[Experience]:
-        """Return the experiences that waited in the buffer."""
+        """Return the experiences that waited in the buffer.
+
+        Raises:
+            CheckpointError: they cannot be read.
+        """
         path = self.path / "experiences.jsonl"
         if not path.exists():
             return []
-        return [Experience.from_dict(json.loads(line)) for line in path.read_text().splitlines()]
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            return [Experience.from_dict(json.loads(line)) for line in lines]
+        except (OSError, ValueError, TypeError) as error:
+            raise _unreadable(self.path, error) from error
 
 
 class CheckpointStore:
@@ -89,6 +96,25 @@ class CheckpointStore:
             if match and (path / "state.json").exists():
                 found.append(Checkpoint(step=int(match.group(1)), path=path))
         return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+    def recover(self) -> None:
+        """Put a checkpoint in place that was complete when a kill came before its renaming.
+
+        What else a kill left is removed.
+
+        Only who holds the run directory may call this.
+        """
+        for path in sorted(self._directory.glob(".global_step_*")):  # "x.old" after "x"
+            match = _SCRATCH.search(path.name)
+            if match is None or not (path / "state.json").exists():
+                continue
+            target = self._directory / match.group(1)
+            if not target.exists():
+                path.rename(target)
+        self._remove_leftovers()
+        latest = self.latest()
+        if latest is not None:
+            write_atomically(self._directory / LATEST, f"{latest.step}\n")
 
     def latest(self) -> Checkpoint | None:
         """Return the newest complete checkpoint; None: there is none."""
@@ -114,6 +140,8 @@ class CheckpointStore:
             self._write(scratch, state=state, experiences=experiences, write_actor=write_actor)
             self._replace(target, scratch)
             write_atomically(self._directory / LATEST, f"{step}\n")
+        except RoomLostError:
+            raise  # a RuntimeError too
         except (OSError, RuntimeError, SafetensorError) as error:  # torch raises RuntimeError
             reason = getattr(error, "strerror", None) or error
             raise CheckpointError(
@@ -146,8 +174,14 @@ class CheckpointStore:
         aside = scratch.with_name(f"{scratch.name}.old")
         if target.exists():
             target.rename(aside)
-        scratch.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            scratch.rename(target)
+        except OSError:
+            if aside.exists():
+                aside.rename(target)
+            raise
+        if aside.exists():
+            _remove(aside)
 
     def _write(
         self,
@@ -166,8 +200,26 @@ class CheckpointStore:
         write_atomically(folder / "state.json", json.dumps(state, indent=2) + "\n")
 
     def _prune(self) -> None:
-        for broken_off in self._directory.glob(".global_step_*"):  # by a kill
-            shutil.rmtree(broken_off, ignore_errors=True)
+        self._remove_leftovers()
         if self._num_kept > 0:
             for old in self.all()[: -self._num_kept]:
-                shutil.rmtree(old.path)
+                _remove(old.path)
+
+    def _remove_leftovers(self) -> None:
+        for pattern in (".global_step_*", f"{_DOOMED}*"):  # broken off by a kill
+            for broken_off in self._directory.glob(pattern):
+                shutil.rmtree(broken_off, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    """Remove a checkpoint; what a kill leaves of it is not taken for one."""
+    doomed = path.with_name(f"{_DOOMED}{path.name}")
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _unreadable(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint {path} cannot be read: {error}. "
+        f"Remove that folder to go on from the one before it."
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,7 +52,13 @@ class Interrupt:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._is_requested:
-            self._say("stopped at once: the same command goes on from the last checkpoint")
+            self._try_to_say("stopped at once: the same command goes on from the last checkpoint")
             raise KeyboardInterrupt
         self.request()
-        self._say("stopping: the step is finished and saved first; Ctrl-C again stops at once")
+        self._try_to_say(
+            "stopping: the step is finished and saved first; Ctrl-C again stops at once"
+        )
+
+    def _try_to_say(self, text: str) -> None:
+        with suppress(RuntimeError):  # the signal came in the middle of another line's writing
+            self._say(text)

@@ -8,24 +8,30 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.checkpoint import CheckpointStore
+from trinity.runtime.history import History
+from trinity.runtime.rewind import GrowingFiles
 from trinity.runtime.rundir import RunDir, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from trinity.algorithm import SampleStrategy
     from trinity.common.config import Config
     from trinity.common.experience import Experience
-    from trinity.common.ports import Monitor, RolloutEngine
-    from trinity.explorer.explorer import Explorer
+    from trinity.common.ports import Monitor
     from trinity.extend import PluginManager
-    from trinity.runtime.bounded_source import BoundedSource
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.progress import Progress
-    from trinity.synchronizer.memory import MemorySync
-    from trinity.trainer.torch_trainer import TorchTrainer
+    from trinity.runtime.roles import (
+        BatchSource,
+        Closable,
+        DueSource,
+        Engine,
+        ExplorerRole,
+        SyncRole,
+        TrainerRole,
+    )
 
 __all__ = ["EXPLORER_STATE", "Parts", "RunInfo"]
 
@@ -53,13 +59,14 @@ class Parts:
     manager: PluginManager
     display: Display
     interrupt: Interrupt
-    explorer: Explorer | None = None
-    engines: Sequence[RolloutEngine] = ()
-    trainer: TorchTrainer | None = None
-    strategy: SampleStrategy | None = None
-    source: BoundedSource | None = None
+    explorer: ExplorerRole | None = None
+    engines: Sequence[Engine] = ()
+    trainer: TrainerRole | None = None
+    strategy: BatchSource | None = None
+    source: DueSource | None = None
     storage: Any = None  # Any: a registered storage, sink and source at once
-    sync: MemorySync | None = None
+    sync: SyncRole | None = None
+    rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[Monitor]] = field(default_factory=dict)  # by role
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
@@ -96,6 +103,24 @@ class Parts:
         if role == "trainer":
             self.manager.call("trinity_step_finished", step=step, metrics=dict(metrics))
 
+    def note_trained(self, step: int, experiences: Any) -> None:  # Any: list, or RemoteBatch
+        """Write down whose experiences an optimizer step used.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        eids = getattr(experiences, "eids", None)
+        if eids is None:
+            eids = [experience.eid.uid for experience in experiences]
+        History(self.rundir.path).trained(step, eids)
+
+    def explorer_state(self) -> dict[str, Any]:
+        """Return where the explorer stands in its tasks and in what it writes."""
+        if self.explorer is None:
+            return {}
+        files = GrowingFiles(self.config, rundir=self.rundir).explorer_sizes()
+        return {**self.explorer.state_dict(), "files": files}
+
     def save(self, progress: Progress, explorer_state: dict[str, Any]) -> None:
         """Write a checkpoint, or where nothing is trained the explorer's place."""
         if self.trainer is None:
@@ -119,28 +144,34 @@ class Parts:
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Give the buffer back what was read last and could not be trained."""
-        if hasattr(self.storage, "put_back"):
-            self.storage.put_back(experiences)
+        put_back = getattr(self.strategy, "put_back", None)
+        if put_back is not None:
+            put_back(experiences)
 
     def close(self) -> None:
         """Close every room, the last opened first; safe to call twice.
 
         One that fails to close is named, and the others are closed all the same.
         """
-        rooms = [self.explorer, *self.engines, self.storage, self.trainer]
+        rooms = [self.explorer, *self.engines, self.storage, self.trainer, self.rooms]
         monitors = [monitor for own in self.monitors.values() for monitor in own]
         for room in [*rooms, *monitors]:
             if room is not None:
-                _close(type(room).__qualname__, room.close)
+                _try(f"{type(room).__qualname__} did not close", room.close)
         self.monitors = {}
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
+        for monitor in [monitor for own in self.monitors.values() for monitor in own]:
+            if hasattr(monitor, "flush"):
+                _try(f"{type(monitor).__qualname__} did not write", monitor.flush)
+        files = GrowingFiles(self.config, rundir=self.rundir).sizes()
         return {
             "mode": self.config.mode,
             "progress": asdict(progress),
             "explorer": explorer_state,
             "strategy": self.strategy.state_dict() if self.strategy else {},
             "storage": self.storage.state_dict() if hasattr(self.storage, "state_dict") else {},
+            "files": files | explorer_state.get("files", {}),
             "plugins": self.manager.describe(),
             "digest": self.manager.digest(),
         }
@@ -149,8 +180,8 @@ class Parts:
         return list(self.storage.waiting()) if hasattr(self.storage, "waiting") else []
 
 
-def _close(name: str, close: Callable[[], None]) -> None:
+def _try(failure: str, call: Callable[[], None]) -> None:
     try:
-        close()
+        call()
     except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
-        logger.warning("%s did not close: %s: %s", name, type(error).__name__, error)
+        logger.warning("%s: %s: %s", failure, type(error).__name__, error)

@@ -17,13 +17,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError
+from trinity.errors import CheckpointError, RoomLostError
 from trinity.runtime.boundary import boundary
 from trinity.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
-    from trinity.common.metrics import Metrics
     from trinity.runtime.parts import Parts
 
 __all__ = ["Interrupted", "Pipeline"]
@@ -41,8 +40,6 @@ class Pipeline:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self.progress = Progress()
-        self.first_evaluation: Metrics = {}
-        self.evaluation: Metrics = {}
         self._explorer_state: dict[str, Any] = {}
         self._saved: Progress | None = None  # where the last checkpoint of this process stands
         self._in_hand: list[Experience] = []  # what is read and not trained yet
@@ -68,6 +65,7 @@ class Pipeline:
             has_explorer=parts.explorer is not None,
             has_trainer=parts.trainer is not None,
         )
+        self._explorer_state = parts.explorer_state()
         try:
             self._finish_what_is_due()
             self._evaluate_if_due()
@@ -77,8 +75,8 @@ class Pipeline:
                 self._evaluate_if_due()
             self._train_the_rest()
             self._evaluate()
-        except CheckpointError:
-            raise  # it would fail again
+        except (CheckpointError, RoomLostError):
+            raise  # it would fail again; half of what is lost with a room is no state to save
         except Exception:  # whatever it is, what was trained is saved before it goes on
             self._save_after_failure()
             raise
@@ -98,7 +96,7 @@ class Pipeline:
     def _explore(self) -> None:
         parts, progress = self._parts, self.progress
         assert parts.explorer is not None
-        self._explorer_state = parts.explorer.state_dict()
+        self._explorer_state = parts.explorer_state()
         began = self._step_began = time.perf_counter()
         try:
             with boundary(f"explore step {progress.explored + 1}"):
@@ -109,7 +107,7 @@ class Pipeline:
         progress.explored += 1
         progress.written.append(result.num_experiences)
         metrics = result.metrics | {"time/rollout_s": time.perf_counter() - began}
-        self._explorer_state = parts.explorer.state_dict()
+        self._explorer_state = parts.explorer_state()
         parts.record("explorer", metrics, step=progress.explored)
         parts.display.explored(progress.explored, metrics)
         if not result.num_experiences:
@@ -153,6 +151,7 @@ class Pipeline:
         self._in_hand = []
         progress.trained += 1
         progress.trained_experiences += len(experiences)
+        parts.note_trained(progress.trained, experiences)
         if parts.source is not None:
             progress.num_due = parts.source.num_due
         metrics |= sampled
@@ -214,9 +213,7 @@ class Pipeline:
         began = time.perf_counter()
         with boundary(f"the evaluation after step {step}"):
             metrics = parts.explorer.evaluate(step)
-        self.progress.note_evaluation()
-        self.evaluation = metrics
-        self.first_evaluation = self.first_evaluation or metrics
+        self.progress.note_evaluation(metrics)
         parts.record("explorer", metrics | {"time/eval_s": time.perf_counter() - began}, step=step)
         parts.display.evaluated(step, metrics)
         self._stop_if_asked()

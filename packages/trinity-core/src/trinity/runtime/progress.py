@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trinity.common.metrics import Metrics
 
 __all__ = ["Progress"]
 
@@ -19,6 +23,8 @@ class Progress:
     trained_experiences: int = 0
     evaluated: int = -1  # the explore step of the last evaluation,
     evaluated_trained: int = -1  # and the optimizer steps that its weights had
+    first_evaluation: Metrics = field(default_factory=dict)
+    evaluation: Metrics = field(default_factory=dict)  # the last
 
     def sync_point(self, *, interval: int, offset: int) -> int:
         """Return the last explore step after which the engines get weights; 0: none yet.
@@ -35,9 +41,11 @@ class Progress:
         self.num_due += sum(self.written[:num_ready])
         self.written = self.written[num_ready:]
 
-    def note_evaluation(self) -> None:
-        """Remember that the model was evaluated as it is now."""
+    def note_evaluation(self, metrics: Metrics) -> None:
+        """Remember how the model did as it is now."""
         self.evaluated, self.evaluated_trained = self.explored, self.trained
+        self.evaluation = metrics
+        self.first_evaluation = self.first_evaluation or metrics
 
     @property
     def is_evaluated(self) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import Config, load_config, prepared_stages
 from trinity.common.models.pretrained import no_progress_bars
-from trinity.errors import NotSupportedYetError
 from trinity.runtime.disk import explained_when_full
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment
 from trinity.runtime.interrupt import Interrupt
+from trinity.runtime.lock import run_lock
 from trinity.runtime.logs import logs_to
 from trinity.runtime.preflight import header_lines, plugins_of, set_threads
 from trinity.runtime.result import RunResult, RunStatus, StageResult, not_started
@@ -19,10 +21,13 @@ from trinity.runtime.rundir import RunDir
 from trinity.runtime.stage import run_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from rich.console import Console
+
+    from trinity.runtime.parts import Parts
+    from trinity.runtime.ray.cluster import Cluster
 
 __all__ = ["run"]
 
@@ -34,7 +39,7 @@ def run(
 
     Args:
         config: a YAML file, or a configuration that was loaded and perhaps changed.
-        local: True runs every room in this process.
+        local: True runs every room in this process; False: each in one of its own, over Ray.
         console: where to print; None: the terminal.
 
     Raises:
@@ -42,11 +47,6 @@ def run(
         TrinityError: a part failed on the way; what was trained is saved.
         KeyboardInterrupt: stopped at once by a second Ctrl-C.
     """
-    if not local:
-        raise NotSupportedYetError(
-            "runs over Ray are not supported yet. Add --local (in Python: local=True) to run "
-            "every part in this process."
-        )
     set_threads()
     given = config if isinstance(config, Config) else load_config(config)
     with plugins_of(given) as manager:
@@ -58,15 +58,52 @@ def run(
             display.say(line)
         logs = logs_to(rundir.path, level=given.log.level, say=display.say)
         full = explained_when_full(rundir.path)
-        with full, logs, no_progress_bars(), Interrupt(display.say) as interrupt:
-            results = _run_stages(
-                stages, given=given, rundir=rundir, display=display, stop=interrupt
-            )
+        lock = run_lock(rundir.path, say=display.say)
+        stop, ground = Interrupt(display.say), _ground(stages[0], display, local=local)
+        with full, lock, logs, no_progress_bars(), stop, ground as build:
+            run_one = partial(run_stage, display=display, interrupt=stop, build=build)
+            results = _run_stages(stages, given=given, rundir=rundir, run=run_one, stop=stop)
     return RunResult(directory=rundir.path, stages=tuple(results))
 
 
+@contextmanager
+def _ground(
+    first: Config, display: Display, *, local: bool
+) -> Iterator[Callable[..., Parts] | None]:
+    """Give what builds the rooms of a stage: in this process (None), or over a Ray.
+
+    Ray is joined or started for the first stage that needs it: one that is finished does not.
+    """
+    if local:
+        yield None
+        return
+    with ExitStack() as stack:
+
+        @cache
+        def ground() -> Cluster:
+            from trinity.runtime.ray.cluster import cluster
+            from trinity.runtime.ray.luggage import value_line
+
+            by_value = value_line()
+            if by_value:
+                display.say(by_value)
+            return stack.enter_context(cluster(first, say=display.say))
+
+        def build(config: Config, **options: Any) -> Parts:  # Any: as run_stage gives them
+            from trinity.runtime.ray.build import build_parts_over_ray
+
+            return build_parts_over_ray(config, ground=ground(), **options)
+
+        yield build
+
+
 def _run_stages(
-    stages: Sequence[Config], *, given: Config, rundir: RunDir, display: Display, stop: Interrupt
+    stages: Sequence[Config],
+    *,
+    given: Config,
+    rundir: RunDir,
+    run: Callable[..., StageResult],
+    stop: Interrupt,
 ) -> list[StageResult]:
     results: list[StageResult] = []
     names = [stage.stage_name for stage in given.stages] or [""]
@@ -80,8 +117,7 @@ def _run_stages(
             trained = str(checkpoints[-1] / "actor" / "huggingface")
             config.model.model_path = config.explorer.rollout_model.model_path = trained
         with environment(config.explorer.env_vars):
-            result = run_stage(config, rundir=place, display=display, interrupt=stop, stage=name)
-        results.append(result)
+            results.append(run(config, rundir=place, stage=name))
         if results[-1].status is not RunStatus.FINISHED:
             break
     return results

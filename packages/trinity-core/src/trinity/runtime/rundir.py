@@ -6,6 +6,10 @@
     config.yaml              the configuration as it was resolved, each value
     plugins.json             the plugin set: distribution, version, source
     trinity.log              the log
+    logs/<room>.log          over Ray: what each room logs and prints
+    history.jsonl            the experiences that each optimizer step trained (history.py)
+    run.lock                 who has the folder while a run is going (lock.py)
+    beginning.json           how long files were before the first step (rewind.py)
     monitor/metrics.jsonl    one line a step and role; tensorboard/ beside it
     buffer/                  experiences that a file storage keeps
     plots/reward.png loss.png
@@ -24,9 +28,11 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from trinity.common.config import Config
 
-__all__ = ["RunDir", "write_atomically"]
+__all__ = ["RunDir", "write_atomically", "write_manifests"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,11 @@ class RunDir:
     def monitor(self) -> Path:
         """Return the folder of the metrics."""
         return self.path / "monitor"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of the rooms' logs."""
+        return self.path / "logs"
 
     @property
     def buffer(self) -> Path:
@@ -109,3 +120,15 @@ def write_atomically(path: Path, text: str) -> None:
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def write_manifests(
+    config: Config, *, plugins: Sequence[Mapping[str, object]], directory: Path
+) -> None:
+    """Write down the configuration as it was resolved, and the plugin set."""
+    import yaml
+
+    values = config.model_dump(mode="json", fallback=repr)
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    write_atomically(directory / "config.yaml", text)
+    write_atomically(directory / "plugins.json", json.dumps(plugins, indent=2) + "\n")

@@ -1,26 +1,29 @@
-"""Run one stage: start or go on, tell its story, say how it ended."""
+"""Run one stage: start or go on, tell its story, start anew what is lost, say how it ended."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError
+from trinity.errors import CheckpointError, RoomLostError
 from trinity.extend import get_manager
+from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
-from trinity.runtime.build import build_parts
+from trinity.runtime.checkpoint import CheckpointStore
+from trinity.runtime.outcome import finished_before, is_finished, plots_of, read_before, settings_of
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.pipeline import Interrupted, Pipeline
-from trinity.runtime.plots import draw_plots
 from trinity.runtime.progress import Progress
 from trinity.runtime.result import RunStatus, StageResult
-from trinity.runtime.rundir import write_atomically
+from trinity.runtime.rewind import GrowingFiles
+from trinity.runtime.rundir import write_manifests
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from trinity.common.config import Config
     from trinity.runtime.checkpoint import Checkpoint
@@ -35,92 +38,164 @@ logger = logging.getLogger(__name__)
 
 
 def run_stage(
-    config: Config, *, rundir: RunDir, display: Display, interrupt: Interrupt, stage: str = ""
+    config: Config,
+    *,
+    rundir: RunDir,
+    display: Display,
+    interrupt: Interrupt,
+    stage: str = "",
+    build: Callable[..., Parts] | None = None,
 ) -> StageResult:
     """Run one resolved stage and return how it ended.
+
+    Args:
+        config: of the stage.
+        rundir: of the stage.
+        display: where its picture is drawn.
+        interrupt: whether it was asked to stop.
+        stage: its name; "": a run without stages.
+        build: makes the rooms, as ``build.build_parts`` does, which None means.
 
     Raises:
         TrinityError: a part failed; ``run.json`` says so and what was trained is saved.
     """
     rundir.create()
-    before = rundir.read_status(mode=config.mode)
-    if config.mode == "bench" or before.get("mode") != config.mode:
-        before = {}  # what another mode did is no part of this one
-    if before.get("status") == RunStatus.FINISHED.value and not _wants_more(config, before):
-        display.say(f"{rundir.path} is finished: {_evaluation_line(before['evaluation'])}")
-        return _finished_before(before, rundir=rundir, stage=stage)
-    began = time.perf_counter()
-    _write_manifests(config, rundir)
-    manager = get_manager()
-    parts = build_parts(
-        config, rundir=rundir, manager=manager, display=display, interrupt=interrupt, stage=stage
+    before = read_before(config, rundir=rundir)
+    if is_finished(config, before):
+        return finished_before(before, rundir=rundir, display=display, stage=stage)
+    write_manifests(config, plugins=get_manager().describe(), directory=rundir.path)
+    rooms = partial(
+        build or _local_build(),
+        config,
+        rundir=rundir,
+        manager=get_manager(),
+        display=display,
+        interrupt=interrupt,
+        stage=stage,
     )
-    story = _Story(parts, stage=stage, before=before)
-    try:
+    story = _Story(config, rundir=rundir, display=display, build=rooms, before=before, stage=stage)
+    with closing(story):
         story.tell()
-    finally:
-        display.ended()
-        parts.close()
-    return story.result(seconds=time.perf_counter() - began)
+    return story.result()
+
+
+def _local_build() -> Callable[..., Parts]:
+    from trinity.runtime.build import build_parts  # brings torch, which a driver over Ray needs not
+
+    return build_parts
 
 
 class _Story:
     """One stage from its first line in ``run.json`` to its last."""
 
-    def __init__(self, parts: Parts, *, stage: str, before: dict[str, Any]) -> None:
-        self._parts = parts
-        self._stage = stage
-        self._pipeline = Pipeline(parts)
-        self._status = RunStatus.RUNNING
+    def __init__(
+        self,
+        config: Config,
+        *,
+        rundir: RunDir,
+        display: Display,
+        build: Callable[[], Parts],
+        before: dict[str, Any],
+        stage: str,
+    ) -> None:
+        self._config = config
+        self._rundir = rundir
+        self._display = display
+        self._build = build
         self._before = before
-        self._first_evaluation: dict[str, float] = before.get("first_evaluation", {})
+        self._stage = stage
+        self._parts: Parts | None = None
+        self._progress = Progress()
+        self._status: RunStatus | None = None  # None: it did not begin
+        self._attempts = Attempts()
+        self._files = GrowingFiles(config, rundir=rundir)
         self._began = time.perf_counter()
 
     def tell(self) -> None:
-        parts = self._parts
-        parts.manager.call("trinity_run_started", run=parts.info)
-        self._resume()
-        self._write()
+        """Run the stage to its end, in as many attempts as it takes.
+
+        Raises:
+            TrinityError: what it failed by.
+        """
         try:
-            self._run()
+            while not self._is_told():
+                pass
             self._status = RunStatus.FINISHED
         except Interrupted:
             self._status = RunStatus.INTERRUPTED
         except BaseException as error:
-            self._status = RunStatus.FAILED
-            if isinstance(error, KeyboardInterrupt):
-                self._status = RunStatus.INTERRUPTED
-            self._write_failure(error)
-            parts.manager.call("trinity_run_finished", run=parts.info)
+            if self._status is not None:
+                self._fail(error)
             raise
+        self._end()
+
+    def close(self) -> None:
+        """Take the picture down and close the rooms; safe to call twice."""
+        self._display.ended()
+        if self._parts is not None:
+            self._parts.close()
+
+    def _is_told(self) -> bool:
+        """Run from the last place that is saved; return False if a room was lost on the way."""
+        checkpoint, state = self._saved_place()
+        try:
+            self._attempt(checkpoint, state)
+        except RoomLostError as lost:
+            self.close()
+            if self._parts is not None and self._parts.interrupt.is_requested:
+                raise Interrupted from lost
+            _, state = self._saved_place()
+            said = self._attempts.lost(lost, place=_name_of(state))
+            logger.info("%s", said)
+            self._display.say(said)
+            return False
+        return True
+
+    def _attempt(self, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
+        self._rewind(state)
+        self._progress = Progress(**state["progress"]) if state else Progress()
+        parts = self._parts = self._build()
+        pipeline = Pipeline(parts)
+        if self._status is None:
+            parts.manager.call("trinity_run_started", run=parts.info)
+        if state:
+            self._restore(parts, checkpoint, state)
+            pipeline.resume(self._progress)
+        self._progress = pipeline.progress
+        self._status = RunStatus.RUNNING
         self._write()
-        parts.manager.call("trinity_run_finished", run=parts.info)
-
-    def _run(self) -> None:
-        if self._parts.config.mode == "bench":
-            self._pipeline.evaluation = run_bench(self._parts)
+        if self._config.mode == "bench":
+            self._progress.evaluation = run_bench(parts)
         else:
-            self._pipeline.run()
+            pipeline.run()
 
-    def _resume(self) -> None:
-        parts = self._parts
-        checkpoint = parts.checkpoints.latest() if parts.trainer is not None else None
+    def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
+        """Return where the stage goes on: a checkpoint and its state, empty at the beginning."""
+        path = self._rundir.path / EXPLORER_STATE
+        if self._config.mode == "explore" and path.exists():
+            return None, json.loads(path.read_text(encoding="utf-8"))
+        if self._config.mode in {"both", "train"}:
+            checkpoints = CheckpointStore(self._rundir.path)
+            checkpoints.recover()
+            checkpoint = checkpoints.latest()
+            if checkpoint is not None:
+                state = checkpoint.read_state()
+                _check_mode(state["mode"], self._config.mode, checkpoint)
+                return checkpoint, state
+        return None, {}
+
+    def _rewind(self, state: dict[str, Any]) -> None:
+        if self._config.mode == "bench":
+            return  # trains nothing; its lines belong to checkpoints
+        if state:
+            self._files.cut(state["files"])
+        else:
+            self._files.cut_to_beginning()
+
+    def _restore(self, parts: Parts, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
         if checkpoint is not None and parts.trainer is not None:
-            state = checkpoint.read_state()
-            _check_mode(state["mode"], parts.config.mode, checkpoint)
             parts.trainer.load(checkpoint.actor)
             parts.storage.write(checkpoint.read_experiences())
-        else:
-            path = parts.rundir.path / EXPLORER_STATE
-            if parts.config.mode != "explore" or not path.exists():
-                return
-            state = json.loads(path.read_text())
-        self._restore(state)
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        parts = self._parts
-        progress = Progress(**state["progress"])
-        self._pipeline.resume(progress)
         if parts.explorer is not None:
             parts.explorer.load_state_dict(state["explorer"])
         if parts.strategy is not None and state.get("strategy"):
@@ -129,73 +204,84 @@ class _Story:
             parts.storage.load_state_dict(state["storage"])
         if parts.sync is not None and parts.trainer is not None:
             parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
-        parts.display.say(
-            f"going on after explore step {progress.explored}, train step {progress.trained}"
-        )
+        self._display.say(f"going on after {_name_of(state)}")
         self._say_changed_plugins(state)
 
     def _say_changed_plugins(self, state: dict[str, Any]) -> None:
-        manager = self._parts.manager
+        manager = get_manager()
         if state.get("digest") == manager.digest():
             return
         then = {f"{row['distribution']} {row['version']}" for row in state.get("plugins", [])}
         now = {f"{row['distribution']} {row['version']}" for row in manager.describe()}
         gone, come = ", ".join(sorted(then - now)), ", ".join(sorted(now - then))
-        self._parts.display.say(
+        self._display.say(
             "the plugin set differs from the checkpoint's: "
             f"then {gone or 'the same versions'}; now {come or 'other sources'}"
         )
 
+    def _fail(self, error: BaseException) -> None:
+        is_stopped = isinstance(error, KeyboardInterrupt)
+        self._status = RunStatus.INTERRUPTED if is_stopped else RunStatus.FAILED
+        try:
+            self._end(error=f"{type(error).__name__}: {error}")
+        except OSError as full:  # the error itself is what the user must see
+            logger.warning("run.json could not be written: %s", full)
+
+    def _end(self, *, error: str = "") -> None:
+        assert self._parts is not None
+        try:
+            self._write(error=error)
+        finally:
+            self._parts.manager.call("trinity_run_finished", run=self._parts.info)
+
     def _write(self, *, error: str = "") -> None:
-        progress = self._pipeline.progress
+        assert self._parts is not None
+        assert self._status is not None
+        progress = self._progress
         status = {
             "status": self._status.value,
             "stage": self._stage,
-            "mode": self._parts.config.mode,
-            "asked": _asked(self._parts.config),
+            "mode": self._config.mode,
+            "asked": settings_of(self._config),
             "explore_steps": progress.explored,
             "train_steps": progress.trained,
             "trained_experiences": progress.trained_experiences,
             "total_steps": self._parts.total_steps,
-            "seconds": self._seconds(),
-            "first_evaluation": self._first(),
-            "evaluation": self._evaluation(),
+            "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
+            "first_evaluation": progress.first_evaluation,
+            "evaluation": progress.evaluation,
             "error": error,
         }
         logger.info("stage %r: %s", self._stage, status)
-        self._parts.rundir.write_status(status, mode=self._parts.config.mode)
-
-    def _write_failure(self, error: BaseException) -> None:
-        try:
-            self._write(error=f"{type(error).__name__}: {error}")
-        except OSError as full:  # the error itself is what the user must see
-            logger.warning("run.json could not be written: %s", full)
+        self._rundir.write_status(status, mode=self._config.mode)
 
     def _seconds(self) -> float:
-        return float(self._before.get("seconds", 0.0)) + time.perf_counter() - self._began
+        return time.perf_counter() - self._began
 
-    def _first(self) -> dict[str, float]:
-        return self._first_evaluation or self._pipeline.first_evaluation
-
-    def _evaluation(self) -> dict[str, float]:
-        return self._pipeline.evaluation or self._before.get("evaluation", {})
-
-    def result(self, *, seconds: float) -> StageResult:
+    def result(self) -> StageResult:
         """Return the end of the stage, after :meth:`tell`."""
-        progress = self._pipeline.progress
-        latest = self._parts.checkpoints.latest()
+        assert self._status is not None
+        latest = CheckpointStore(self._rundir.path).latest()
         return StageResult(
             name=self._stage,
             status=self._status,
-            directory=self._parts.rundir.path,
-            explore_steps=progress.explored,
-            train_steps=progress.trained,
-            seconds=seconds,
-            first_evaluation=self._first(),
-            evaluation=self._evaluation(),
+            directory=self._rundir.path,
+            explore_steps=self._progress.explored,
+            train_steps=self._progress.trained,
+            seconds=self._seconds(),
+            first_evaluation=self._progress.first_evaluation,
+            evaluation=self._progress.evaluation,
             checkpoint=latest.path if latest else None,
-            plots=_plots(self._parts.rundir, title=self._parts.config.name),
+            plots=plots_of(self._rundir, title=self._config.name),
         )
+
+
+def _name_of(state: dict[str, Any]) -> str:
+    """Return what a person calls the place that a state stands at."""
+    if not state:
+        return "the beginning"
+    progress = state["progress"]
+    return f"explore step {progress['explored']}, train step {progress['trained']}"
 
 
 def _check_mode(then: str, now: str, checkpoint: Checkpoint) -> None:
@@ -205,53 +291,3 @@ def _check_mode(then: str, now: str, checkpoint: Checkpoint) -> None:
             f"{checkpoint.path} was made in mode {then}, and mode is {now}. Set another name; to "
             f"start from that model, set model.model_path to {checkpoint.huggingface}."
         )
-
-
-def _wants_more(config: Config, before: dict[str, Any]) -> bool:
-    """Return whether a finished stage may have a longer way now than it went."""
-    limit = config.trainer.total_steps
-    is_at_limit = limit is not None and before["train_steps"] >= limit
-    return before["asked"] != _asked(config) and not is_at_limit
-
-
-def _asked(config: Config) -> list[int | None]:
-    """Return what sets the length of a run."""
-    return [config.buffer.total_epochs, config.buffer.total_steps, config.trainer.total_steps]
-
-
-def _finished_before(before: dict[str, Any], *, rundir: RunDir, stage: str) -> StageResult:
-    from trinity.runtime.checkpoint import CheckpointStore
-
-    latest = CheckpointStore(rundir.path).latest()
-    return StageResult(
-        name=stage,
-        status=RunStatus.FINISHED,
-        directory=rundir.path,
-        explore_steps=before["explore_steps"],
-        train_steps=before["train_steps"],
-        seconds=before["seconds"],
-        first_evaluation=before["first_evaluation"],
-        evaluation=before["evaluation"],
-        checkpoint=latest.path if latest else None,
-        plots=tuple(sorted(rundir.plots.glob("*.png"))),
-        was_finished_before=True,
-    )
-
-
-def _write_manifests(config: Config, rundir: RunDir) -> None:
-    import yaml
-
-    values = config.model_dump(mode="json", fallback=repr)
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    write_atomically(rundir.path / "config.yaml", text)
-    plugins = json.dumps(get_manager().describe(), indent=2) + "\n"
-    write_atomically(rundir.path / "plugins.json", plugins)
-
-
-def _evaluation_line(metrics: dict[str, float]) -> str:
-    rewards = {name: value for name, value in metrics.items() if "/reward/mean@" in name}
-    return ", ".join(f"{name} {value:.3f}" for name, value in rewards.items()) or "no evaluation"
-
-
-def _plots(rundir: RunDir, *, title: str) -> tuple[Path, ...]:
-    return tuple(draw_plots(rundir.monitor, rundir.plots, title=title))

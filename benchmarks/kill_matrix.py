@@ -1,0 +1,266 @@
+"""Kill every process of a run in every phase, and count what is lost and what is trained twice.
+
+``python benchmarks/kill_matrix.py --kills 30 --seed 0`` makes small runs with and without Ray, one
+unbroken and the others killed about once a step at a random moment of a phase, and prints what the
+person at the terminal saw. Each run is started again with the same command until it is finished.
+The history of the weights must be that of the unbroken run; otherwise the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+NUM_STEPS = 8
+PHASES = ("explore", "train", "sync", "save", "evaluation")
+ROOMS = ("trainer", "engine-0", "runner-0", "explorer", "buffer", "synchronizer")
+MAX_STARTS = 2 * NUM_STEPS
+SEEN = re.compile(r"lost|taken over|going on after|Error")
+REWARD = """
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+
+
+@REWARD_FUNCTIONS.register_module("letters")
+class Letters(RewardFn):
+    def __call__(self, response=None, **kwargs):
+        return {"letters": sum(map(str.isalpha, response or "")) / 16}
+"""
+DRIVER = Path(__file__).with_name("kill_matrix_driver.py")
+
+
+@dataclass(kw_only=True)
+class Kill:
+    """One kill: planned, then what came of it."""
+
+    process: str
+    phase: str
+    step: int  # the first explore step at which it may come
+    share: float  # of the phase's usual duration that passes before
+    is_over_ray: bool
+
+
+def main() -> int:
+    """Print the table; return 1 if a run lost or repeated something."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--kills", type=int, default=30)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--only", choices=("local", "ray"), help="one kind of run")
+    options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
+    options.add_argument("--folder", type=Path, help="is kept; a matrix that broke off goes on")
+    chosen = options.parse_args()
+    if chosen.folder is not None:
+        chosen.folder.mkdir(parents=True, exist_ok=True)
+        return _matrix(chosen.folder, chosen)
+    with tempfile.TemporaryDirectory(prefix="kill-matrix-") as folder:
+        return _matrix(Path(folder), chosen)
+
+
+def _matrix(folder: Path, chosen: argparse.Namespace) -> int:
+    if not (folder / "run.yaml").exists():
+        _write_inputs(folder)
+    rows: list[dict[str, Any]] = []
+    bad = 0
+    unbroken: dict[str, dict[str, Any]] = {}
+    for number, kills in enumerate(_plans(chosen)):
+        kind = "ray" if kills[0].is_over_ray else "local"
+        if kind not in unbroken:
+            unbroken[kind] = _run(folder, f"{kind}-unbroken", [], kind=kind)
+        whole = unbroken[kind]
+        ended = _run(
+            folder, f"{kind}-{number}", kills, kind=kind, seconds=_usual_seconds(whole["events"])
+        )
+        bad += _compared(ended, whole, rows)
+    _print_table(rows)
+    print(f"{len(rows)} kills in {number + 1} runs; {bad} experiences lost, repeated or misplaced")
+    return 1 if bad or len(rows) < chosen.kills else 0
+
+
+def _plans(chosen: argparse.Namespace) -> list[list[Kill]]:
+    """Return the kills of each run: every process and phase in turn, each at a step of its own."""
+    dice = random.Random(chosen.seed)
+    cells = [("driver", phase, False) for phase in PHASES] if chosen.only != "ray" else []
+    if chosen.only != "local":
+        cells += [(process, phase, True) for process in ("driver", *ROOMS) for phase in PHASES]
+    if chosen.cells:
+        cells = [cell for cell in cells if f"{cell[0]}:{cell[1]}" in chosen.cells]
+    dice.shuffle(cells)
+    picked = [cells[n % len(cells)] for n in range(chosen.kills)]
+    plans = []
+    for is_over_ray in (False, True):
+        own = [cell for cell in picked if cell[2] is is_over_ray]
+        for first in range(0, len(own), NUM_STEPS - 1):
+            part = own[first : first + NUM_STEPS - 1]
+            plans.append(
+                [
+                    Kill(process=p, phase=f, step=n + 1, share=dice.random(), is_over_ray=r)
+                    for n, (p, f, r) in enumerate(part)
+                ]
+            )
+    return plans
+
+
+def _run(
+    folder: Path,
+    name: str,
+    kills: list[Kill],
+    *,
+    kind: str,
+    seconds: dict[str, float] | None = None,
+) -> dict[str, Any]:
+    """Start a run until it is finished; return its history, its events and what was said."""
+    place, directory = folder / name, folder / "runs" / "kills" / name
+    place.mkdir(exist_ok=True)
+    plan = {"kills": [asdict(kill) for kill in kills], "seconds": seconds or {}}
+    (place / "plan.json").write_text(json.dumps(plan))
+    command = [sys.executable, str(DRIVER), str(place), "run", "--config", str(folder / "run.yaml")]
+    command += ["--set", f"name={name}", "--set", f"checkpoint_root_dir={folder / 'runs'}"]
+    command += ["--plugin-dir", str(folder / "plugins")]
+    command += ["--local"] if kind == "local" else []
+    num_starts, code = 0, 0 if _is_finished(directory) else -9
+    while code < 0 and num_starts < MAX_STARTS:
+        num_starts += 1
+        with (place / "said.txt").open("a") as said:
+            said.write(f"{time.time():.3f} $ trinity run\n")
+            code = _followed(command, said)
+    print(f"{name}: exit code {code} after {num_starts} starts", file=sys.stderr)
+    if code and not kills:
+        sys.exit((place / "said.txt").read_text())
+    return {
+        "history": [json.loads(line) for line in (directory / "history.jsonl").open()],
+        "losses": _losses(directory),
+        "events": [json.loads(line) for line in (place / "events.jsonl").open()],
+        "said": (place / "said.txt").read_text().splitlines(),
+        "code": code,
+    }
+
+
+def _is_finished(directory: Path) -> bool:
+    path = directory / "run.json"
+    return path.exists() and json.loads(path.read_text())["status"] == "finished"
+
+
+def _usual_seconds(events: list[dict[str, Any]]) -> dict[str, float]:
+    return {
+        phase: median(event["seconds"] for event in events if event.get("done") == phase)
+        for phase in PHASES
+    }
+
+
+def _followed(command: list[str], said: Any) -> int:
+    """Run a command, writing down when each line was said; return its exit code."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.write(f"{time.time():.3f} {line}")
+            said.flush()
+    return process.returncode
+
+
+def _losses(directory: Path) -> dict[int, float]:
+    rows = [json.loads(line) for line in (directory / "monitor" / "metrics.jsonl").open()]
+    return {row["step"]: row["actor/loss"] for row in rows if row["role"] == "trainer"}
+
+
+def _compared(ended: dict[str, Any], unbroken: dict[str, Any], rows: list[dict[str, Any]]) -> int:
+    """Add a row for each kill; return how many experiences are not where they must be."""
+    own, whole = (
+        [eid for line in run["history"] for eid in line["eids"]] for run in (ended, unbroken)
+    )
+    lost = len(set(whole) - set(own))
+    twice = sum(count - 1 for count in Counter(own).values())
+    misplaced = sum(a != b for a, b in zip(own, whole, strict=False))
+    drift = max(
+        (abs(loss - ended["losses"].get(step, 1e9)) for step, loss in unbroken["losses"].items()),
+        default=0.0,
+    )
+    for number, event in enumerate(ended["events"]):
+        if "killed" in event:
+            rows.append(
+                event
+                | {"lost": lost, "twice": twice, "drift": drift, "saw": _saw(ended, event["t"])}
+                | {"seconds": _seconds_until_whole(ended["events"][number:])}
+            )
+    return lost + twice + misplaced + (ended["code"] != 0)
+
+
+def _seconds_until_whole(events: list[dict[str, Any]]) -> float:
+    """Return how long after the first event both an explore and an optimizer step were done."""
+    done = [[e["t"] for e in events if e.get("done") == phase] for phase in ("explore", "train")]
+    if not all(done):
+        return float("nan")
+    return max(times[0] for times in done) - float(events[0]["t"])
+
+
+def _saw(ended: dict[str, Any], killed_at: float) -> str:
+    """Return the first line that told the person at the terminal about it."""
+    for line in ended["said"]:
+        at, _, text = line.partition(" ")
+        if float(at) >= killed_at and SEEN.search(text):
+            return text.removeprefix("warning: ")
+    return "nothing"
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    print("seconds: until an explore step and an optimizer step were done")
+    print("| run | process | phase | lost | twice | largest loss difference | seconds | seen |")
+    print("|---|---|---|---|---|---|---|---|")
+    order = {name: number for number, name in enumerate(("driver", *ROOMS))}
+    for row in sorted(rows, key=lambda r: (r["is_over_ray"], order[r["killed"]], r["phase"])):
+        kind = "Ray" if row["is_over_ray"] else "--local"
+        saw = re.sub(r"/\S*/", ".../", row["saw"])[:110]
+        print(
+            f"| {kind} | {row['killed']} | {row['phase']} | {row['lost']} | {row['twice']} "
+            f"| {row['drift']:.1e} | {row['seconds']:.1f} | {saw} |"
+        )
+
+
+def _write_inputs(folder: Path) -> None:
+    import yaml
+    from trinity_testing.tiny import make_tiny_model
+
+    make_tiny_model(folder / "model")
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "letters.py").write_text(REWARD)
+    for name, count in (("rows", 2 * NUM_STEPS), ("held_out", 4)):
+        rows = [{"question": f"{n} + 1 =", "answer": str(n + 1)} for n in range(count)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def taskset(name: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "path": str(folder / f"{name}.jsonl"),
+            "format": {"prompt_key": "question", "response_key": "answer"},
+            "default_workflow_type": "simple_workflow",
+            "default_reward_fn_type": "letters",
+        }
+
+    inputs = {"taskset": taskset("rows"), "eval_tasksets": [taskset("held_out")]}
+    config = {
+        "project": "kills",
+        "algorithm": {"algorithm_type": "grpo", "repeat_times": 4, "optimizer": {"lr": 1e-3}},
+        "model": {
+            "model_path": str(folder / "model"), "max_model_len": 96, "max_response_tokens": 16,
+        },
+        "buffer": {"batch_size": 2, "total_epochs": 1, "explorer_input": inputs},
+        "explorer": {"eval_on_startup": False, "eval_interval": 1},
+        "trainer": {"save_interval": 1, "max_checkpoints_to_keep": 2},
+        "monitor": {"monitor_type": "jsonl"},
+    }  # fmt: skip
+    (folder / "run.yaml").write_text(yaml.safe_dump(config))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

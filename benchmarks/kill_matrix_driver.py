@@ -1,0 +1,118 @@
+"""``trinity run`` that kills one of its processes at the moments of a plan (``kill_matrix.py``).
+
+``python kill_matrix_driver.py FOLDER run --config ...`` reads ``plan.json`` in the folder and notes
+in ``events.jsonl`` what was killed when, and when each phase was done.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+METHODS = {
+    "explore": "_explore",
+    "train": "_train_step",
+    "sync": "_sync",
+    "save": "_save",
+    "evaluation": "_evaluate",
+}
+
+
+SHORT_S = 0.005  # the phase would be over before the thread runs
+
+
+class Killer:
+    """Knows the phase that the run is in, and kills as planned."""
+
+    def __init__(self, folder: Path) -> None:
+        self._events = folder / "events.jsonl"
+        noted = self._events.read_text().splitlines() if self._events.exists() else []
+        done = [json.loads(line)["number"] for line in noted if '"killed"' in line]
+        plan = json.loads((folder / "plan.json").read_text())
+        self._plan = {n: kill for n, kill in enumerate(plan["kills"]) if n not in done}
+        self._seconds = plan["seconds"]  # that each phase takes in the unbroken run
+        self._phases: list[str] = []
+        self.pids = {"driver": os.getpid()}
+
+    def watch(self, phase: str, method: Any) -> Any:
+        """Return the method of the pipeline, watched."""
+
+        @functools.wraps(method)
+        def watched(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+            self._phases.append(phase)
+            self._arm(phase, pipeline.progress.explored + (phase == "explore"))
+            began = time.time()
+            try:
+                result = method(pipeline, *args, **kwargs)
+            finally:
+                self._phases.pop()
+            self._note(done=phase, seconds=time.time() - began)
+            return result
+
+        return watched
+
+    def _arm(self, phase: str, step: int) -> None:
+        for number, kill in self._plan.items():
+            if kill["phase"] == phase and step >= kill["step"]:
+                del self._plan[number]
+                delay_s = kill["share"] * self._seconds[phase]
+                thread = threading.Thread(
+                    target=self._kill, args=(number, kill, delay_s), daemon=True
+                )
+                thread.start()
+                if delay_s < SHORT_S:
+                    thread.join()
+                return
+
+    def _kill(self, number: int, kill: dict[str, Any], delay_s: float) -> None:
+        pid = self.pids[kill["process"]]
+        if kill["process"].startswith(("engine", "runner")):
+            pid = self.rooms[kill["process"]].facts().pid  # it may be a later one
+        time.sleep(delay_s)
+        phase = self._phases[-1] if self._phases else kill["phase"]
+        self._note(number=number, killed=kill["process"], phase=phase, pid=pid,
+                   is_over_ray=kill["is_over_ray"])  # fmt: skip
+        os.kill(pid, signal.SIGKILL)
+
+    def _note(self, **event: Any) -> None:
+        with self._events.open("a") as file:
+            file.write(json.dumps({"t": time.time(), **event}) + "\n")
+
+    rooms: dict[str, Any] = {}  # noqa: RUF012 -- one killer a process
+
+
+def main() -> None:
+    """Run ``trinity`` with the pipeline watched."""
+    killer = Killer(Path(sys.argv.pop(1)))
+    from trinity.cli.main import main as trinity
+    from trinity.runtime.pipeline import Pipeline
+
+    for phase, name in METHODS.items():
+        setattr(Pipeline, name, killer.watch(phase, getattr(Pipeline, name)))
+    if "--local" not in sys.argv:
+        _learn_process_ids(killer)
+    trinity()
+
+
+def _learn_process_ids(killer: Killer) -> None:
+    from trinity.runtime.ray.handle import RoomHandle
+
+    facts = RoomHandle.facts
+
+    def noting(handle: Any) -> Any:
+        found = facts(handle)
+        killer.pids[handle.name], killer.rooms[handle.name] = found.pid, handle
+        return found
+
+    setattr(RoomHandle, "facts", noting)  # noqa: B010 -- the type of a method is its own
+
+
+if __name__ == "__main__":
+    main()

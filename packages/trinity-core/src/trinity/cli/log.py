@@ -1,0 +1,122 @@
+"""``trinity log``: read what a run and each of its rooms logged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.errors import ConfigError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.runtime.log_reader import LogFile, LogRecord
+
+__all__ = ["log"]
+
+FOLLOW_S = 0.5  # between two looks at the files
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def log(
+    run_dir: Annotated[
+        Path | None, typer.Argument(help="The run directory: the header of a run names it.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The YAML file of the run, instead.")
+    ] = None,
+    room: Annotated[
+        str, typer.Option(help="Only this room's: driver, explorer, runner-0, engine-0, ...")
+    ] = "",
+    level: Annotated[str, typer.Option(help="The least severe messages to show.")] = "debug",
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", help="So many records from the end; 0: all.")
+    ] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C as the run goes on.")
+    ] = False,
+) -> None:
+    """Show the logs of a run by time, the room's name in front of each line."""
+    directory, least = _directory(run_dir, config), _level(level)
+    files = _files(directory, room)
+    records = _records(files, least)
+    for record in deque(records, maxlen=lines) if lines else records:
+        _show(record)
+    while follow:
+        try:
+            time.sleep(FOLLOW_S)
+        except KeyboardInterrupt:
+            return
+        files += _new_files(directory, room, files)
+        for record in _records(files, least):
+            _show(record)
+
+
+def _directory(run_dir: Path | None, config: Path | None) -> Path:
+    """Return the run directory that is meant."""
+    if (run_dir is None) == (config is None):
+        raise typer.BadParameter("name either a run directory or a --config")
+    if run_dir is not None:
+        return run_dir
+    from trinity.common.config import load_config
+    from trinity.runtime.rundir import RunDir
+
+    assert config is not None
+    return RunDir.of(load_config(config)).path
+
+
+def _level(name: str) -> int:
+    if name.lower() not in _LEVELS:
+        raise typer.BadParameter(unknown_name("level", name, _LEVELS))
+    return logging.getLevelNamesMapping()[name.upper()]
+
+
+def _files(directory: Path, room: str) -> list[LogFile]:
+    """Return the files to read, at least one.
+
+    Raises:
+        ConfigError: there is no run in the directory, or no such room in the run.
+    """
+    from trinity.runtime.log_reader import log_files
+
+    files = log_files(directory)
+    if not files:
+        raise ConfigError(
+            f"there is no log of a run in {directory}. Name the folder that the header of the run "
+            "calls its run directory, or the run's --config."
+        )
+    chosen = [file for file in files if _is_meant(file, room)]
+    if not chosen:
+        rooms = {file.room for file in files}
+        raise ConfigError(f"{directory}: {unknown_name('room', room, rooms)}")
+    return chosen
+
+
+def _new_files(directory: Path, room: str, known: list[LogFile]) -> list[LogFile]:
+    from trinity.runtime.log_reader import log_files
+
+    paths = {file.path for file in known}
+    found = [file for file in log_files(directory) if file.path not in paths]
+    return [file for file in found if _is_meant(file, room)]
+
+
+def _is_meant(file: LogFile, room: str) -> bool:
+    return not room or room in {file.room, file.room.rpartition("/")[2]}
+
+
+def _records(files: list[LogFile], level: int) -> Iterator[LogRecord]:
+    from trinity.runtime.log_reader import merged
+
+    return merged(files, level=level)
+
+
+def _show(record: LogRecord) -> None:
+    head, *rest = record.text.split("\n")
+    typer.echo(f"{record.room:<12} {head}")
+    for line in rest:
+        typer.echo(f"{'':<12} {line}")

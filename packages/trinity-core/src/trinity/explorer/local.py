@@ -1,0 +1,51 @@
+"""Build the scheduler that runs workflows in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.ports import RunKey
+from trinity.explorer.runner import Runner
+from trinity.explorer.scheduler import Limits, Scheduler
+from trinity.explorer.threads import EventLoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.common.config import Config
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.ports import RolloutEngine
+
+__all__ = ["build_scheduler"]
+
+
+def build_scheduler(
+    config: Config,
+    *,
+    engines: Sequence[RolloutEngine],
+    model: ModelWrapper,
+    auxiliary_models: Sequence[Any] = (),
+) -> Scheduler:
+    """Return a scheduler over these engines.
+
+    Args:
+        config: a resolved configuration.
+        engines: copies of one model.
+        model: a wrapper of the first engine; each run gets one of its own.
+        auxiliary_models: handed to every workflow.
+    """
+    loop = EventLoopThread()
+    runners = [
+        Runner(model.for_run(RunKey(), engine=engine), auxiliary_models=auxiliary_models, loop=loop)
+        for engine in engines
+    ]
+    explorer = config.explorer
+    limits = Limits(
+        num_slots=explorer.runner_per_model,
+        timeout_s=explorer.max_timeout,
+        max_attempts=explorer.max_retry_times + 1,
+        can_fail=explorer.on_failed_run == "drop",
+        mode=explorer.concurrent_mode,
+        max_at_once=explorer.max_repeat_times_per_runner,
+    )
+    return Scheduler(runners, engines=engines, loop=loop, limits=limits)

@@ -1,0 +1,111 @@
+"""Orders and results as they travel between processes.
+
+A group's task travels once, its workflow by the name it was given (a class in hand: as pickle sees
+it, by its module, or by value where it is of ``__main__``). The experiences of all results travel
+as one packet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trinity.common.wire import Packet, encode
+from trinity.explorer.order import RunResult, restored_order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.common.outcome import RunFailure
+    from trinity.common.workflows import Task
+    from trinity.explorer.order import RunOrder
+
+__all__ = ["PackedOrders", "PackedResults"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    task: Task
+    batch: str
+    number: int
+    calls: tuple[tuple[int, int], ...]  # the first run, and how many
+
+
+@dataclass(frozen=True, slots=True)
+class PackedOrders:
+    """Orders on their way to a runner."""
+
+    groups: tuple[_Group, ...]
+
+    @classmethod
+    def of(cls, orders: Sequence[RunOrder]) -> PackedOrders:
+        """Return the orders packed; those of a task stand next to each other."""
+        by_task: dict[tuple[str, int], list[RunOrder]] = {}
+        for order in orders:
+            by_task.setdefault((order.key.batch, order.key.task), []).append(order)
+        return cls(
+            tuple(
+                _Group(
+                    group[0].task,
+                    batch,
+                    number,
+                    tuple((order.key.run, order.num_runs) for order in group),
+                )
+                for (batch, number), group in by_task.items()
+            )
+        )
+
+    def unpacked(self) -> list[RunOrder]:
+        """Return the orders, their workflows looked up in this process.
+
+        Raises:
+            UnknownComponentError: no workflow has that name here.
+        """
+        return [
+            restored_order(
+                group.task, batch=group.batch, number=group.number, run=run, num_runs=num_runs
+            )
+            for group in self.groups
+            for run, num_runs in group.calls
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    num_experiences: int
+    failure: RunFailure | None
+    num_retries: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PackedResults:
+    """Results on their way back; ``busy_s`` and ``num_hung`` are the runner's."""
+
+    ends: tuple[_End, ...]
+    packet: Packet
+    busy_s: float = 0.0  # what the engine spent on generating them
+    num_hung: int = 0
+
+    @classmethod
+    def of(
+        cls, results: Sequence[RunResult], *, busy_s: float = 0.0, num_hung: int = 0
+    ) -> PackedResults:
+        """Return the results packed."""
+        ends = [_End(len(r.experiences), r.failure, r.num_retries, r.duration_s) for r in results]
+        packet = encode([experience for r in results for experience in r.experiences])
+        return cls(tuple(ends), packet, busy_s, num_hung)
+
+    def unpacked(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+        """Return the results of these orders, which are those that were sent."""
+        experiences = iter(self.packet.decode())
+        return [
+            RunResult(
+                order=order,
+                experiences=tuple(next(experiences) for _ in range(end.num_experiences)),
+                failure=end.failure,
+                num_retries=end.num_retries,
+                duration_s=end.duration_s,
+            )
+            for order, end in zip(orders, self.ends, strict=True)
+        ]

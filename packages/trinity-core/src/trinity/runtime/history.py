@@ -1,0 +1,61 @@
+"""The experiences that the weights were trained on, step by step.
+
+``history.jsonl`` in the run directory has one line an optimizer step::
+
+    {"step": 3, "eids": ["2/0/0/0", "2/0/1/0", "2/1/0/0", "2/1/1/0"]}
+
+It is cut back together with the weights (``rewind.py``), so it is always the history of those that
+there are: the last line of a run that was killed may be of a step that is trained again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import TYPE_CHECKING
+
+from trinity.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["FILE_NAME", "History", "read_history"]
+
+FILE_NAME = "history.jsonl"
+
+
+class History:
+    """Writes the history of one stage."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+
+    def trained(self, step: int, eids: Sequence[str]) -> None:
+        """Add an optimizer step: one line in one write, so that a kill leaves it out or whole.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        line = (json.dumps({"step": step, "eids": list(eids)}) + "\n").encode()
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                size = file.tell()
+                if file.write(line) < len(line):  # the disk holds only the beginning of it
+                    file.truncate(size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise CheckpointError(
+                f"{self._path} cannot be written: {error.strerror or error}. Make room, then run "
+                f"the same command: it goes on from the last complete checkpoint."
+            ) from error
+
+
+def read_history(directory: Path) -> list[list[str]]:
+    """Return the ids of each optimizer step's experiences, in the order they were trained in."""
+    path = directory / FILE_NAME
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["eids"] for line in lines]

@@ -1,0 +1,80 @@
+"""Read the logs of a run, the driver's and each room's, as one that goes by time."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["LogFile", "LogRecord", "log_files", "merged"]
+
+DRIVER = "driver"
+_HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) ")
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One record: a line, and those that follow without a time, such as a traceback's."""
+
+    time: str  # sorts as text
+    level: int
+    room: str  # "driver", "trainer"; with stages "sft/trainer"
+    text: str  # without the newline at the end
+
+
+@dataclass
+class LogFile:
+    """One file, read from where the last reading ended."""
+
+    path: Path
+    room: str
+    _position: int = field(default=0, init=False)
+    _waiting: str = field(default="", init=False)  # a line that is not yet whole
+
+    def read(self) -> Iterator[LogRecord]:
+        """Yield the records that are new since the last call."""
+        current: list[str] = []
+        for line in self._new_lines():
+            if _HEAD.match(line) and current:
+                yield self._record(current)
+                current = []
+            current.append(line)
+        if current:
+            yield self._record(current)
+
+    def _new_lines(self) -> list[str]:
+        with self.path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+            file.seek(self._position)
+            text = self._waiting + file.read()
+            self._position = file.tell()
+        *lines, self._waiting = text.split("\n")
+        return lines
+
+    def _record(self, lines: list[str]) -> LogRecord:
+        head = _HEAD.match(lines[0])
+        time, name = (head[1], head[2]) if head else ("", "INFO")
+        level = logging.getLevelNamesMapping().get(name, logging.INFO)
+        return LogRecord(time, level, self.room, "\n".join(lines))
+
+
+def log_files(directory: Path) -> list[LogFile]:
+    """Return the logs of a run directory: the driver's, each room's, those of its stages."""
+    found = [LogFile(directory / "trinity.log", DRIVER)]
+    for folder in sorted(directory.glob("logs")) + sorted(directory.glob("*/logs")):
+        stage = "" if folder.parent == directory else f"{folder.parent.name}/"
+        found += [LogFile(path, f"{stage}{path.stem}") for path in sorted(folder.glob("*.log"))]
+    return [file for file in found if file.path.is_file()]
+
+
+def merged(files: Iterable[LogFile], *, level: int = logging.NOTSET) -> Iterator[LogRecord]:
+    """Yield the new records of all files by time, those of the level and above."""
+    streams = [file.read() for file in files]
+    for record in heapq.merge(*streams, key=lambda record: record.time):
+        if record.level >= level:
+            yield record

@@ -1,0 +1,71 @@
+"""What a second start of a stage finds: how it ended, and whether there is more to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.runtime.checkpoint import CheckpointStore
+from trinity.runtime.plots import draw_plots
+from trinity.runtime.result import RunStatus, StageResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trinity.common.config import Config
+    from trinity.runtime.display import Display
+    from trinity.runtime.rundir import RunDir
+
+__all__ = ["finished_before", "is_finished", "plots_of", "read_before", "settings_of"]
+
+
+def read_before(config: Config, *, rundir: RunDir) -> dict[str, Any]:
+    """Return ``run.json`` of the start before; empty if there was none in this mode (Any: json)."""
+    before = rundir.read_status(mode=config.mode)
+    if config.mode == "bench" or before.get("mode") != config.mode:
+        return {}  # what another mode did is no part of this one
+    return before
+
+
+def is_finished(config: Config, before: dict[str, Any]) -> bool:
+    """Return whether the stage is done, and no longer a way is asked of it now."""
+    if before.get("status") != RunStatus.FINISHED.value:
+        return False
+    limit = config.trainer.total_steps
+    is_at_limit = limit is not None and before["train_steps"] >= limit
+    return before["asked"] == settings_of(config) or is_at_limit
+
+
+def settings_of(config: Config) -> list[int | None]:
+    """Return what sets the length of a run."""
+    return [config.buffer.total_epochs, config.buffer.total_steps, config.trainer.total_steps]
+
+
+def finished_before(
+    before: dict[str, Any], *, rundir: RunDir, display: Display, stage: str
+) -> StageResult:
+    """Say that the stage is finished and return how it ended then."""
+    display.say(f"{rundir.path} is finished: {_evaluation_line(before['evaluation'])}")
+    latest = CheckpointStore(rundir.path).latest()
+    return StageResult(
+        name=stage,
+        status=RunStatus.FINISHED,
+        directory=rundir.path,
+        explore_steps=before["explore_steps"],
+        train_steps=before["train_steps"],
+        seconds=before["seconds"],
+        first_evaluation=before["first_evaluation"],
+        evaluation=before["evaluation"],
+        checkpoint=latest.path if latest else None,
+        plots=tuple(sorted(rundir.plots.glob("*.png"))),
+        was_finished_before=True,
+    )
+
+
+def plots_of(rundir: RunDir, *, title: str) -> tuple[Path, ...]:
+    """Draw the plots of a stage and return where they are."""
+    return tuple(draw_plots(rundir.monitor, rundir.plots, title=title))
+
+
+def _evaluation_line(metrics: dict[str, float]) -> str:
+    rewards = {name: value for name, value in metrics.items() if "/reward/mean@" in name}
+    return ", ".join(f"{name} {value:.3f}" for name, value in rewards.items()) or "no evaluation"

@@ -1,0 +1,270 @@
+"""Start the rooms that a stage's mode needs, each in a process of its own.
+
+driver: pipeline, monitors, checkpoints       buffer, trainer, synchronizer
+|                                          engine-0 .. engine-n   (started again if lost)
++-- calls all of them by their handles     runner-0 .. runner-n   (started again if lost)
+explorer
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.task_source import TaskSource
+from trinity.errors import RoomLostError
+from trinity.runtime.assembly import make_monitors, steps_of_storage, steps_of_tasks
+from trinity.runtime.boundary import boundary
+from trinity.runtime.parts import Parts, RunInfo
+from trinity.runtime.ray.cluster import startup_line
+from trinity.runtime.ray.digests import check_plugin_sets
+from trinity.runtime.ray.handle import start_room
+from trinity.runtime.ray.passport import Passport
+from trinity.runtime.ray.remote_parts import (
+    RemoteBuffer,
+    RemoteEngines,
+    RemoteExplorer,
+    RemoteStrategy,
+    RemoteSync,
+    RemoteTrainer,
+)
+from trinity.runtime.ray.share import gpu_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.common.config import Config
+    from trinity.extend import PluginManager
+    from trinity.runtime.display import Display
+    from trinity.runtime.interrupt import Interrupt
+    from trinity.runtime.ray.cluster import Cluster
+    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.room import RoomFacts
+    from trinity.runtime.rundir import RunDir
+
+__all__ = ["build_parts_over_ray"]
+
+logger = logging.getLogger(__name__)
+
+MAX_RESTARTS = 100  # of an engine or a runner; who calls it gives up long before
+PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
+CLOSE_S = 5.0  # how long a room may take to close before it is ended
+_ROOMS = "trinity.runtime.ray"
+
+
+def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
+    config: Config,
+    *,
+    ground: Cluster,
+    rundir: RunDir,
+    manager: PluginManager,
+    display: Display,
+    interrupt: Interrupt,
+    stage: str = "",
+) -> Parts:
+    """Return the rooms of one resolved stage, each in a process of its own.
+
+    Args:
+        config: of the stage.
+        ground: the Ray to start them in; each call starts them in a namespace of its own.
+        rundir: of the stage.
+        manager: the plugins.
+        display: where the run is shown.
+        interrupt: whether it was asked to stop.
+        stage: its name; "": a run without stages.
+
+    Raises:
+        TrinityError: a model, a dataset or a component cannot be loaded.
+    """
+    began = time.perf_counter()
+    passport = Passport.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
+    rooms = Rooms(passport)
+    parts = Parts(
+        config=config,
+        rundir=rundir,
+        info=RunInfo(directory=rundir.path, config=config, stage=stage),
+        manager=manager,
+        display=display,
+        interrupt=interrupt,
+        rooms=rooms,
+    )
+    try:
+        with boundary("the start of the run"):
+            facts = _Builder(parts, rooms).build()
+    except BaseException:
+        parts.close()
+        raise
+    display.say(startup_line(ground, facts, seconds=time.perf_counter() - began))
+    return parts
+
+
+class Rooms:
+    """The processes of one stage: started together, closed together.
+
+    Args:
+        passport: of the run.
+    """
+
+    def __init__(self, passport: Passport) -> None:
+        self.passport = passport
+        self._handles: list[RoomHandle] = []
+        self._are_built = False
+
+    def start(self, name: str, part: str, **options: Any) -> RoomHandle:
+        """Start one and return its handle; it is built while this returns."""
+        handle = start_room(self.passport, name, f"{_ROOMS}.{part}", **options)
+        self._handles.append(handle)
+        return handle
+
+    def check(self, manager: PluginManager) -> Sequence[RoomFacts]:
+        """Return what each is, once all are built with the plugins that this process has.
+
+        Raises:
+            Exception: why one of them could not be.
+        """
+        facts = [_facts(handle) for handle in self._handles]
+        check_plugin_sets(facts, manager=manager)
+        self._are_built = True
+        return facts
+
+    def close(self) -> None:
+        """Let each room close what it holds, and end all processes; safe to call twice."""
+        handles, self._handles = self._handles, []
+        if self._are_built:
+            _close(handles)
+        for handle in handles:
+            handle.kill()
+
+
+def _facts(handle: RoomHandle) -> RoomFacts:
+    """Return the room's facts; say it once where that takes very long."""
+    timer = threading.Timer(
+        PATIENCE_S,
+        logger.warning,
+        args=(
+            "%s has not started for %.0f s. A cluster that lacks a GPU or memory lets it wait: "
+            "ray status says what it has and what is asked for.",
+            handle.name,
+            PATIENCE_S,
+        ),
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        return handle.facts()
+    finally:
+        timer.cancel()
+
+
+def _close(handles: Sequence[RoomHandle]) -> None:
+    """Close them all at once, the last started first; leave those that take too long."""
+    deadline = time.monotonic() + CLOSE_S
+    for pending in [handle.start("close") for handle in reversed(handles)]:
+        _await_end(pending, timeout_s=max(0.0, deadline - time.monotonic()))
+
+
+def _await_end(pending: Pending, *, timeout_s: float) -> None:
+    try:
+        pending.result(timeout_s=timeout_s)
+    except (RoomLostError, TimeoutError):
+        return
+    except Exception as error:  # noqa: BLE001 -- the boundary around one room
+        logger.warning("a room did not close: %s: %s", type(error).__name__, error)
+
+
+class _Builder:
+    def __init__(self, parts: Parts, rooms: Rooms) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._rooms = rooms
+        self._shares = gpu_shares(parts.config)
+
+    def build(self) -> Sequence[RoomFacts]:
+        parts, config, mode = self._parts, self._config, self._config.mode
+        parts.monitors = make_monitors(config, parts.manager, rundir=parts.rundir)
+        tasks = TaskSource(config) if mode in {"both", "explore"} else None
+        if mode in {"both", "train", "explore"}:
+            self._add_buffer(is_bounded=tasks is not None)
+        if mode in {"both", "train"}:
+            self._add_trainer(tasks)
+        if mode in {"both", "explore", "bench"}:
+            self._add_explorer(tasks)
+        return self._rooms.check(parts.manager)
+
+    def _add_buffer(self, *, is_bounded: bool) -> None:
+        parts = self._parts
+        room = self._rooms.start(
+            "buffer", "buffer_room:BufferRoom", num_threads=4, is_bounded=is_bounded
+        )
+        parts.storage = buffer = RemoteBuffer(room)
+        if is_bounded:
+            parts.source = buffer
+        if self._config.mode != "explore":
+            parts.strategy = RemoteStrategy(buffer)
+
+    def _add_trainer(self, tasks: TaskSource | None) -> None:
+        parts, config = self._parts, self._config
+        parts.num_train_steps = config.trainer.total_steps
+        if tasks is None and parts.num_train_steps is None:
+            num_stored = parts.storage.room.call("num_stored")
+            parts.num_train_steps = steps_of_storage(config, num_experiences=num_stored)
+        room = self._rooms.start(
+            "trainer",
+            "trainer_room:TrainerRoom",
+            num_gpus=self._shares.trainer,
+            total_steps=parts.num_train_steps or steps_of_tasks(config, parts.manager, tasks=tasks),
+        )
+        parts.trainer = RemoteTrainer(room)
+
+    def _add_explorer(self, tasks: TaskSource | None) -> None:
+        parts, config = self._parts, self._config
+        num_engines = max(1, config.explorer.rollout_model.engine_num)
+        namespace = self._rooms.passport.namespace
+        sync = RemoteSync(self._start_sync(namespace, num_engines))
+        for number in range(num_engines):
+            self._start_engine(namespace, number)
+        room = self._rooms.start(
+            "explorer",
+            "explorer_room:ExplorerRoom",
+            num_threads=2,
+            namespace=namespace,
+            num_engines=num_engines,
+        )
+        state = {"tasks": tasks.state_dict() if tasks is not None else {}}
+        parts.explorer = RemoteExplorer(room, state=state)
+        parts.engines = [RemoteEngines(sync)]
+        parts.has_evaluation = bool(config.buffer.explorer_input.eval_tasksets)
+        if tasks is not None:
+            parts.num_explore_steps = tasks.num_steps
+        if parts.trainer is not None:
+            parts.sync = sync
+
+    def _start_sync(self, namespace: str, num_engines: int) -> RoomHandle:
+        return self._rooms.start(
+            "synchronizer",
+            "sync_room:SyncRoom",
+            num_threads=4,  # an engine that comes back asks while a sync waits for it
+            namespace=namespace,
+            num_engines=num_engines,
+        )
+
+    def _start_engine(self, namespace: str, number: int) -> None:
+        self._rooms.start(
+            f"engine-{number}",
+            "engine_room:EngineRoom",
+            num_threads=8,
+            num_gpus=self._shares.engine,
+            max_restarts=MAX_RESTARTS,
+            number=number,
+            namespace=namespace,
+        )
+        self._rooms.start(
+            f"runner-{number}",
+            "runner_room:RunnerRoom",
+            num_threads=4,
+            max_restarts=MAX_RESTARTS,
+            namespace=namespace,
+            engine=f"engine-{number}",
+        )

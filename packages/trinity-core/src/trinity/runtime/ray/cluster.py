@@ -1,0 +1,293 @@
+"""The Ray of a run: joined where there is one, else started, and left as it was found.
+
+=================================  ================================================================
+``ray.init()`` was called before   use it, touch nothing
+``RAY_ADDRESS=host:port``          join
+``cluster.ray_address: host:port`` join
+``auto``, and ``ray start`` ran    join
+``auto``                           start one: loopback, a token, no dashboard; stop it at the end
+=================================  ================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from trinity.errors import TrinityError
+from trinity.runtime.environment import environment
+from trinity.runtime.ray.address import cluster_address, is_here, ray_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from trinity.common.config import Config
+    from trinity.runtime.ray.room import RoomFacts
+
+__all__ = ["Cluster", "cluster", "startup_line"]
+
+logger = logging.getLogger(__name__)
+
+NUM_CPUS = 4  # so many processes Ray starts at once, for the first rooms
+MIN_STORE_BYTES = 256 << 20
+MAX_STORE_SHARE = 0.3  # of the memory: Ray's own default
+NUM_COPIES_OF_WEIGHTS = 6  # float32 of bfloat16 files, the snapshot in use and the next, spare
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The Ray that the rooms of a run live in."""
+
+    address: str  # of its head, host:port
+    namespace: str  # how the namespaces of this run begin
+    is_own: bool  # True: this run started it, and stops it
+    seconds: float  # until it was there
+
+    @property
+    def line(self) -> str:
+        """Return the line of the run's header."""
+        if self.is_own:
+            return f"started Ray on this machine in {self.seconds:.1f} s"
+        return f"joined the Ray cluster at {self.address}"
+
+
+@contextmanager
+def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
+    """Give the run its Ray, and say in one line which.
+
+    Args:
+        config: of the run: ``cluster.ray_address``, and the model, for the object store's size.
+        say: is given the line.
+
+    Raises:
+        TrinityError: the cluster cannot be joined, or none can be started.
+    """
+    import ray
+
+    if ray.is_initialized():
+        with _silence(), _as_found(is_joined=True, began=time.perf_counter(), say=say) as found:
+            yield found
+        return
+    began, address = time.perf_counter(), cluster_address(config)
+    with _silence(), environment(ray_settings(address)), _loopback_only(is_wanted=is_here(address)):
+        _init(address, config)
+        try:
+            with _as_found(is_joined=bool(address), began=began, say=say) as found:
+                yield found
+        finally:
+            ray.shutdown()
+
+
+def startup_line(found: Cluster, rooms: Sequence[RoomFacts], *, seconds: float) -> str:
+    """Return where the time before the first task went, and log it room by room.
+
+    Args:
+        found: the Ray.
+        rooms: of the stage; they start side by side.
+        seconds: from the first room's start until all were built.
+    """
+    for room in rooms:
+        parts = ", ".join(f"{name} {value:.2f} s" for name, value in room.seconds.items())
+        logger.info("%s started: node %s, process %d, %s", room.name, room.host, room.pid, parts)
+    each = "".join(f", {room.name} {sum(room.seconds.values()):.1f}" for room in rooms)
+    return f"started in {found.seconds + seconds:.1f} s: ray {found.seconds:.1f}{each}"
+
+
+@contextmanager
+def _as_found(*, is_joined: bool, began: float, say: Callable[[str], None]) -> Iterator[Cluster]:
+    """Give the description of the connected cluster; at the end, no room is left in it."""
+    import ray
+
+    found = Cluster(
+        address=ray.get_runtime_context().gcs_address,
+        namespace=f"trinity-{secrets.token_hex(4)}",
+        is_own=not is_joined,
+        seconds=time.perf_counter() - began,
+    )
+    say(found.line)
+    try:
+        yield found
+    finally:
+        _end_rooms(found.namespace)
+
+
+def _end_rooms(namespace: str) -> None:
+    """Kill the run's own actors that are still there, and nobody else's."""
+    import ray
+    from ray.exceptions import RayError
+    from ray.util import list_named_actors
+
+    if not ray.is_initialized():
+        return
+    try:
+        for actor in list_named_actors(all_namespaces=True):
+            if actor["namespace"].startswith(namespace):
+                ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
+    except (RayError, ValueError):  # it is gone, or the whole cluster is
+        return
+
+
+def _init(address: str, config: Config) -> None:
+    """Connect this process, without Ray's lines on the terminal or its signal handlers."""
+    import ray
+
+    _read_settings_again()
+    with _own_signal_handlers(), _native_lines() as native:
+        try:
+            if address:
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+                return
+            with _without_helpers():
+                ray.init(
+                    "local",
+                    num_cpus=NUM_CPUS,
+                    include_dashboard=False,
+                    object_store_memory=_store_bytes(config),
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+        except Exception as error:
+            ray.shutdown()
+            raise TrinityError(_explained(error, address, native=native())) from error
+
+
+def _explained(error: Exception, address: str, *, native: str) -> str:
+    """Return what went wrong between us and Ray, and what to do.
+
+    Args:
+        error: what ``ray.init`` raised.
+        address: of the cluster; empty: it was to be our own.
+        native: what Ray's C++ wrote meanwhile, which knows more.
+    """
+    text = " ".join(str(error).split())
+    known = f"{text} {error.__cause__} {native}".lower()
+    where = f"the Ray cluster at {address} cannot be joined" if address else "Ray cannot be started"
+    if "mismatch" in known:
+        remedy = (
+            "Run with the Python and the Ray that the cluster was started with, or restart the "
+            "cluster with these."
+        )
+    elif "authentication" in known or "authtoken" in known:
+        text = "the cluster asks for a token, and the one here is another or none"
+        remedy = (
+            "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's "
+            "token; on its head, ray get-auth-token prints it."
+        )
+    elif address:
+        remedy = (
+            "See on its head whether it is alive: ray status. A run without an address starts its "
+            "own Ray."
+        )
+    else:
+        remedy = (
+            "Free memory or space in the temporary folder, or run with --local, which needs no Ray."
+        )
+    return f"{where}: {text.rstrip('.')}. {remedy}"
+
+
+@contextmanager
+def _without_helpers() -> Iterator[None]:
+    """Start none of the processes that serve a dashboard, an autoscaler and forwarded logs.
+
+    Each of them is a Python that imports much of Ray, and none has anything to do for a run.
+    """
+    from ray._private.node import Node
+
+    names = ("start_api_server", "start_log_monitor", "start_monitor")
+    before = {name: getattr(Node, name) for name in names if hasattr(Node, name)}
+    for name in before:
+        setattr(Node, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            setattr(Node, name, method)
+
+
+@contextmanager
+def _native_lines() -> Iterator[Callable[[], str]]:
+    """Keep what Ray's C++ writes on stderr while it connects; gives what reads it."""
+    with tempfile.TemporaryFile() as kept:
+        before = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield lambda: _text(kept)
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+@contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Put back the handlers that Ray replaces; outside the main thread it replaces none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _store_bytes(config: Config) -> int:
+    """Return the bound of the object store: for the weights of this model, and batches."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = int(memory * MAX_STORE_SHARE)
+    folder = Path(config.model.model_path).expanduser()
+    if not folder.is_dir():
+        return limit
+    files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    weights = sum(file.stat().st_size for file in files)
+    return min(limit, MIN_STORE_BYTES + NUM_COPIES_OF_WEIGHTS * weights)
+
+
+def _read_settings_again() -> None:
+    """Let a Ray that was imported before read the environment as it is now."""
+    try:
+        from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+    except ImportError:  # a Ray without tokens
+        return
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def _loopback_only(*, is_wanted: bool) -> Iterator[None]:
+    """Let Ray call this machine 127.0.0.1, also where it was imported before."""
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = before and not is_wanted
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the raylet's own lines off the terminal: a lost room is told by who called it."""
+    from ray._private import worker
+
+    before = getattr(worker, "_worker_logs_enabled", True)
+    worker._worker_logs_enabled = False
+    try:
+        yield
+    finally:
+        worker._worker_logs_enabled = before

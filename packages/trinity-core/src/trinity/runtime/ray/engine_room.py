@@ -1,0 +1,224 @@
+"""A rollout engine in a process of its own, as its runner's process talks to it.
+
+    RemoteEngine                                EngineRoom
+    exchange(1, [+8 runs, 8 requests]) -------> the engine: run_began, submit, ...
+             Answers(8 completions) <---------- as soon as there are any
+
+The news of one session are applied in the order of their numbers. Whoever opens a session ends the
+one before: its requests are cancelled and its runs are over, as if their process had said so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import ModelError, RoomLostError
+from trinity.runtime.assembly import make_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from trinity.common.ports import Completion, GenerationRequest, WeightVersion
+    from trinity.runtime.ray.room import RoomContext
+    from trinity.synchronizer.weights import PackedWeights
+
+__all__ = ["Answers", "EngineRoom", "News"]
+
+# Answers that are ready soon after the first travel with it: after half of what it took, but
+_LEAST_LINGER_S = 0.002
+_LONGEST_LINGER_S = 0.02
+
+News = int | tuple[int, "GenerationRequest"]  # n runs began (-n: ended), or a numbered request
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What an exchange brings back."""
+
+    outcomes: Sequence[tuple[int, list[Completion] | ModelError]]  # by the request's number
+    version: WeightVersion
+    busy_s: float  # of the engine, since the session was opened
+
+
+@dataclass(eq=False)
+class _Session:
+    name: str
+    busy_before_s: float = 0.0
+    num_applied: int = 0
+    num_runs: int = 0
+    asked_at: float = 0.0  # the last time
+    futures: dict[int, Future[list[Completion]]] = field(default_factory=dict)
+    outcomes: list[tuple[int, list[Completion] | ModelError]] = field(default_factory=list)
+    is_over: bool = False
+
+    def linger_s(self) -> float:
+        took_s = time.monotonic() - self.asked_at
+        return min(max(took_s / 2, _LEAST_LINGER_S), _LONGEST_LINGER_S)
+
+
+class EngineRoom:
+    """Holds one engine.
+
+    Args:
+        context: of the room.
+        number: of the engine.
+        namespace: of the run; a process that was started again finds the newest weights there.
+    """
+
+    def __init__(self, context: RoomContext, *, number: int, namespace: str) -> None:
+        self._number = number
+        self._engine = make_engine(context.config, context.manager)
+        self._changed = threading.Condition()
+        self._applying = threading.Lock()
+        self._session = _Session("", is_over=True)
+        if _is_restarted():
+            self._take_newest_weights(namespace)
+
+    def open(self, session: str) -> None:
+        """Begin a session; the one before is over."""
+        with self._applying:
+            old = self._session
+            with self._changed:
+                old.is_over = True
+                self._session = _Session(session, busy_before_s=self._busy_s())
+                self._changed.notify_all()
+            for future in list(old.futures.values()):
+                future.cancel()
+            for _ in range(old.num_runs):
+                self._engine.run_ended()
+
+    def exchange(
+        self, session: str, number: int, news: Sequence[News], timeout_s: float
+    ) -> Answers:
+        """Tell the engine the news, and return what was answered.
+
+        Args:
+            session: that was opened last.
+            number: counts the exchanges of the session from 1; 0: there are no news.
+            news: in order.
+            timeout_s: how long to wait for a first answer.
+
+        Raises:
+            RoomLostError: the session is over: another was opened, or this process is a new one.
+        """
+        own = self._running(session)
+        if number:
+            self._apply(own, number, news)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: own.outcomes or own.is_over or not own.futures, timeout_s
+            )
+            if own.outcomes and own.futures:
+                self._changed.wait_for(lambda: own.is_over or not own.futures, own.linger_s())
+            self._check(own)
+            outcomes, own.outcomes = own.outcomes, []
+        return Answers(outcomes, self.version(), self._busy_s() - own.busy_before_s)
+
+    def version(self) -> WeightVersion:
+        """Return the version of the weights that the next request is answered with."""
+        version: WeightVersion = self._engine.version
+        return version
+
+    def load_weights(self, weights: PackedWeights) -> None:
+        """Replace the weights before the next batch; returns when it is done.
+
+        Raises:
+            ModelError: they are of another model, or the engine is closed.
+        """
+        self._engine.load_weights(weights.snapshot())
+
+    def close(self) -> None:
+        """End the engine, and the session; safe to call twice."""
+        self._engine.close()
+        self.open("")
+
+    def _apply(self, own: _Session, number: int, news: Sequence[News]) -> None:
+        """Tell the engine the news once those before were told."""
+        with self._changed:
+            self._changed.wait_for(lambda: own.is_over or own.num_applied == number - 1)
+        with self._applying:
+            self._check(own)
+            for piece in news:
+                if isinstance(piece, int):
+                    self._count(own, piece)
+                else:
+                    self._submit(own, *piece)
+            with self._changed:
+                own.num_applied = number
+                self._changed.notify_all()
+
+    def _count(self, own: _Session, change: int) -> None:
+        own.num_runs += change
+        tell = self._engine.run_began if change > 0 else self._engine.run_ended
+        for _ in range(abs(change)):
+            tell()
+
+    def _submit(self, own: _Session, number: int, request: GenerationRequest) -> None:
+        try:
+            future = self._engine.submit(request)
+        except ModelError as error:
+            with self._changed:
+                own.outcomes.append((number, error))
+            return
+        with self._changed:
+            own.futures[number], own.asked_at = future, time.monotonic()
+        future.add_done_callback(partial(self._note, own, number))
+
+    def _note(self, own: _Session, number: int, future: Future[list[Completion]]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        outcome = future.result() if error is None else _as_model_error(error)
+        with self._changed:
+            own.futures.pop(number, None)
+            own.outcomes.append((number, outcome))
+            if len(own.outcomes) == 1 or not own.futures:  # between, whoever waits waits on
+                self._changed.notify_all()
+
+    def _running(self, name: str) -> _Session:
+        own = self._session
+        if own.name != name:
+            raise _session_over(self._number)
+        return own
+
+    def _check(self, own: _Session) -> None:
+        if own.is_over:
+            raise _session_over(self._number)
+
+    def _busy_s(self) -> float:
+        return float(getattr(self._engine, "busy_s", 0.0))
+
+    def _take_newest_weights(self, namespace: str) -> None:
+        import ray
+
+        from trinity.runtime.ray.handle import find_room
+
+        with suppress(RoomLostError):  # then the run is ended or built anew anyway
+            latest: Any = find_room(namespace, "synchronizer").call("latest")
+            if latest is not None:
+                _, (reference,) = latest
+                self.load_weights(ray.get(reference))
+
+
+def _is_restarted() -> bool:
+    import ray
+
+    return ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed
+
+
+def _as_model_error(error: BaseException) -> ModelError:
+    if isinstance(error, ModelError):
+        return error
+    return ModelError(
+        f"the rollout engine failed: {type(error).__name__}: {error}. See the log of the engine."
+    )
+
+
+def _session_over(number: int) -> RoomLostError:
+    return RoomLostError(f"engine-{number}", cause="it was started anew")

@@ -1,0 +1,182 @@
+"""How one process of a run calls a room in another."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import (
+    ActorDiedError,
+    GetTimeoutError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
+
+from trinity.errors import RoomLostError, TrinityError
+from trinity.runtime.ray.room import Reply, Room, RoomFacts
+
+if TYPE_CHECKING:
+    from trinity.runtime.ray.passport import Passport
+
+__all__ = ["Pending", "RoomHandle", "find_room", "start_room"]
+
+logger = logging.getLogger(__name__)
+
+FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none; then twice as long
+
+
+class Pending:
+    """A call on its way."""
+
+    def __init__(self, room: str, reply: ray.ObjectRef[Reply], *, method: str = "") -> None:
+        self._room = room
+        self._reply = reply
+        self._method = method
+
+    @property
+    def ref(self) -> ray.ObjectRef[Reply]:
+        """Return what ``ray.wait`` waits for."""
+        return self._reply
+
+    def result(self, *, timeout_s: float | None = None) -> Any:
+        """Return what the method returned.
+
+        Raises:
+            RoomLostError: the process ended.
+            TimeoutError: there is no answer yet.
+            Exception: what the method raised.
+        """
+        try:
+            reply = self._awaited(timeout_s)
+        except GetTimeoutError as error:
+            raise TimeoutError(f"{self._room} did not answer in {timeout_s} s") from error
+        except RayTaskError as error:  # before the room was asked: an argument cannot be read there
+            raise TrinityError(
+                f"a call of {self._room} did not reach it: {str(error).splitlines()[-1]}"
+            ) from None
+        except RayError as error:
+            logger.info("%s was lost: %s", self._room, error)
+            is_back_soon = isinstance(error, RayActorError) and not isinstance(
+                error, ActorDiedError
+            )
+            raise RoomLostError(
+                self._room, cause=_cause(error), is_final=not is_back_soon
+            ) from None
+        for record in reply.said:  # said here as if it had happened here, so it travels upwards
+            logging.getLogger(record["name"]).handle(logging.makeLogRecord(record))
+        if reply.error is not None:
+            raise reply.error
+        return reply.value
+
+    def _awaited(self, timeout_s: float | None) -> Reply:
+        """Return the reply; say now and then that there is none yet, and of whom."""
+        if timeout_s is not None:
+            in_time: Reply = ray.get(self._reply, timeout=timeout_s)
+            return in_time
+        began, patience_s = time.monotonic(), FIRST_PATIENCE_S
+        while True:
+            try:
+                reply: Reply = ray.get(self._reply, timeout=patience_s)
+            except GetTimeoutError:
+                minutes = (time.monotonic() - began) / 60
+                logger.warning(
+                    "%s has not answered %s for %.0f minutes. What it does stands in its log, "
+                    "logs/%s.log in the run directory.",
+                    self._room, self._method, minutes, self._room,
+                )  # fmt: skip
+                patience_s *= 2
+            else:
+                return reply
+
+
+class RoomHandle:
+    """Calls one room; travels between processes."""
+
+    def __init__(self, actor: Any, name: str) -> None:
+        self.actor = actor
+        self.name = name
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Return what the part's method returns; errors are those of :meth:`Pending.result`."""
+        return self.start(method, *args, **kwargs).result()
+
+    def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
+        """Call the method without waiting; object references among the arguments are resolved."""
+        return Pending(self.name, self.actor.call.remote(method, *args, **kwargs), method=method)
+
+    def call_with_payload(
+        self, method: str, /, *args: Any, **kwargs: Any
+    ) -> tuple[Any, ray.ObjectRef[Any]]:
+        """Return the small value and a reference to the large one, which is not fetched."""
+        options = self.actor.call_with_payload.options(num_returns=2)
+        reply, payload = options.remote(method, *args, **kwargs)
+        return Pending(self.name, reply, method=method).result(), payload
+
+    def facts(self) -> RoomFacts:
+        """Return the facts, once the room is built; raises why it could not be."""
+        facts: RoomFacts = Pending(self.name, self.actor.facts.remote(), method="facts").result()
+        return facts
+
+    def kill(self) -> None:
+        """End the process at once; it is not started again."""
+        ray.kill(self.actor)
+
+
+def start_room(  # noqa: PLR0913 -- what a process may differ in
+    passport: Passport,
+    name: str,
+    part: str,
+    *,
+    num_threads: int = 1,
+    num_gpus: float = 0.0,
+    max_restarts: int = 0,
+    env_vars: dict[str, str] | None = None,
+    **arguments: Any,
+) -> RoomHandle:
+    """Start a room; it is built in its process while this returns.
+
+    Args:
+        passport: of the run.
+        name: unique in the run.
+        part: ``"module:Class"`` of what it holds.
+        num_threads: how many calls it may answer at once; with more than one, in any order.
+        num_gpus: of the node.
+        max_restarts: how often a process that dies is started again, built anew.
+        env_vars: beside the run's.
+        arguments: of the part.
+    """
+    actor = ray.remote(Room).options(
+        name=name,
+        namespace=passport.namespace,
+        num_cpus=0,  # a room waits more than it computes; the machine is divided by threads
+        num_gpus=num_gpus,
+        max_concurrency=num_threads,
+        max_restarts=max_restarts,
+        runtime_env=passport.runtime_env(env_vars or {}),
+    )
+    return RoomHandle(actor.remote(passport, name, part, arguments), name)
+
+
+def _cause(error: RayError) -> str:
+    """Return in a few words why a process is gone; the log has Ray's own."""
+    if isinstance(error, OutOfMemoryError) or "memory monitor" in str(error):
+        return "Ray ended it because the machine runs out of memory"
+    if "runtime_env" in str(error) or "RuntimeEnv" in type(error).__name__:
+        return " ".join(str(error).split())
+    return "it ended or was killed"
+
+
+def find_room(passport_namespace: str, name: str) -> RoomHandle:
+    """Return the room of that name in a run's namespace.
+
+    Raises:
+        RoomLostError: there is none.
+    """
+    try:
+        return RoomHandle(ray.get_actor(name, namespace=passport_namespace), name)
+    except ValueError:
+        raise RoomLostError(name, cause="there is no such actor") from None

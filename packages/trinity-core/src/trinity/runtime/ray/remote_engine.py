@@ -1,0 +1,300 @@
+"""An engine in another process, as the runs of this one use it.
+
+    run threads --submit, run_began, run_ended--> news --exchange--> EngineRoom
+         ^                                                               |
+         +------------- futures <------------- Answers <-----------------+
+
+The news of a wave of runs travel as one message: they leave once every active run has asked for
+something, since nothing more can come then, or a moment after the first of them, which is longer
+for first requests: an engine lets them wait for each other. When the engine's process dies,
+whatever has no answer is sent again to the one that takes its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from trinity.engines.roll_call import is_first
+from trinity.errors import ModelError, RoomLostError
+from trinity.runtime.ray.engine_errors import closed, given_up
+from trinity.runtime.ray.returning import Callee, Patience, Returning
+from trinity.synchronizer.weights import PackedWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trinity.common.ports import (
+        Completion,
+        GenerationRequest,
+        WeightSnapshot,
+        WeightVersion,
+    )
+    from trinity.runtime.ray.engine_room import Answers, News
+
+__all__ = ["RemoteEngine"]
+
+logger = logging.getLogger(__name__)
+
+_LINGER_S = 0.01  # longer than runs that start together take to ask
+_LINGER_OF_FIRST_S = 0.1  # other runs still judge what they got; below an engine's patience
+_POLL_S = 20.0
+_CLOSE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    request: GenerationRequest
+    future: Future[list[Completion]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    session: str
+    number: int  # 0: no news
+    news: list[News]
+    timeout_s: float
+
+
+class RemoteEngine:
+    """A rollout engine over the handle of its room; only one process may hold one of it.
+
+    Two threads speak with the room: one waits for answers, the other sends what comes meanwhile.
+
+    Args:
+        room: the engine's.
+        patience: with a process that dies.
+    """
+
+    def __init__(self, room: Callee, *, patience: Patience | None = None) -> None:
+        self._room = room
+        self._returning = Returning(room, patience=patience)
+        self._changed = threading.Condition()
+        self._news: list[News] = []
+        self._oldest_news = 0.0  # since when they wait
+        self._asked: dict[int, _Asked] = {}  # without an answer
+        self._num_asked = 0
+        self._num_runs = 0
+        self._session = ""
+        self._is_open = self._is_opening = self._is_polling = self._is_closed = False
+        self._num_sent = 0
+        self._busy_before_s = self._busy_s = 0.0  # in earlier sessions; in this one
+        self._version: WeightVersion | None = None
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def version(self) -> WeightVersion:
+        """Return the version of the weights that the next request is answered with."""
+        if self._version is None:
+            version: WeightVersion = self._returning.first_answer("version")
+            self._version = version
+        return self._version
+
+    @property
+    def busy_s(self) -> float:
+        """Return how many seconds the engine has spent on generating."""
+        return self._busy_before_s + self._busy_s
+
+    def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
+        """Queue a request; the future gives ``n`` completions or a ``ModelError``.
+
+        Raises:
+            ModelError: this was closed.
+        """
+        future: Future[list[Completion]] = Future()
+        future.set_running_or_notify_cancel()
+        with self._changed:
+            if self._is_closed:
+                raise closed()
+            self._num_asked += 1
+            self._asked[self._num_asked] = _Asked(request, future)
+            self._add((self._num_asked, request))
+            self._start_threads()
+        return future
+
+    def run_began(self) -> None:
+        """Note that one more run may send requests: a batch waits for it."""
+        with self._changed:
+            self._num_runs += 1
+            self._add(1)
+
+    def run_ended(self) -> None:
+        """Note that a run that began sends nothing more."""
+        with self._changed:
+            self._num_runs -= 1
+            self._add(-1)
+
+    def load_weights(self, snapshot: WeightSnapshot) -> None:
+        """Replace the engine's weights, between two batches."""
+        self._room.call("load_weights", PackedWeights.of(snapshot))
+        self._version = snapshot.version
+
+    def forget(self) -> None:
+        """Begin anew: nobody waits for an answer any more, and the version may be another."""
+        with self._changed:
+            self._fail_all(ModelError("the run was left behind: another explorer took over."))
+            self._news.clear()
+            self._num_runs = 0
+            self._lose_session()
+            self._version = None
+
+    def expect_new_weights(self) -> None:
+        """Ask for the version anew where no answer tells it."""
+        self._version = None
+
+    def close(self) -> None:
+        """End the threads; what waits fails with ``ModelError``. The engine itself goes on."""
+        with self._changed:
+            self._is_closed = True
+            self._fail_all(closed())
+            has_spoken = self._is_open
+            self._changed.notify_all()
+        if has_spoken:
+            with suppress(RoomLostError):
+                self._room.call("open", "")  # whoever waits for answers there returns
+        for thread in self._threads:
+            thread.join(_CLOSE_TIMEOUT_S)
+
+    def _add(self, piece: News) -> None:
+        """Queue a piece of news; wake a thread for the first, and when nothing more can come."""
+        is_early = isinstance(piece, int) or is_first(piece[1].key)
+        if is_oldest := not self._news:
+            self._oldest_news = time.monotonic()
+        last = self._news[-1] if self._news else None
+        if isinstance(piece, int) and isinstance(last, int) and (last > 0) == (piece > 0):
+            self._news[-1] = last + piece
+        else:
+            self._news.append(piece)
+        if is_oldest or not is_early or self._have_all_asked():
+            self._changed.notify()
+
+    def _start_threads(self) -> None:
+        if not self._threads:
+            self._threads = [
+                threading.Thread(target=self._speak, name=f"{self._room.name}-{n}", daemon=True)
+                for n in (1, 2)
+            ]
+            for thread in self._threads:
+                thread.start()
+
+    def _speak(self) -> None:
+        while (job := self._next_job()) is not None:
+            job()
+
+    def _next_job(self) -> Callable[[], None] | None:
+        """Return what to say next, waiting until there is something; None: this is closed."""
+        with self._changed:
+            while not self._is_closed:
+                delay = self._delay()
+                if delay != 0.0:
+                    self._changed.wait(delay)
+                elif self._is_open:
+                    return partial(self._say, self._next_exchange())
+                else:
+                    self._is_opening = True
+                    return self._open
+            return None
+
+    def _delay(self) -> float | None:
+        """Return in how many seconds to speak; None: not before something changes."""
+        if self._is_opening or not self._asked:
+            return None  # that runs begin and end can wait until somebody asks
+        if not self._is_open or (self._news and self._have_all_asked()):
+            return 0.0
+        if self._news:
+            return max(0.0, self._oldest_news + self._linger_s() - time.monotonic())
+        return None if self._is_polling else 0.0
+
+    def _linger_s(self) -> float:
+        are_first = all(isinstance(piece, int) or is_first(piece[1].key) for piece in self._news)
+        return _LINGER_OF_FIRST_S if self._num_runs and are_first else _LINGER_S
+
+    def _have_all_asked(self) -> bool:
+        keys = (asked.request.key for asked in self._asked.values())
+        return 0 < self._num_runs <= len({(key.batch, key.task, key.run) for key in keys})
+
+    def _next_exchange(self) -> _Exchange:
+        news, self._news = self._news, []
+        self._num_sent += bool(news)
+        timeout_s = 0.0 if self._is_polling else _POLL_S
+        self._is_polling = True
+        return _Exchange(self._session, self._num_sent if news else 0, news, timeout_s)
+
+    def _say(self, exchange: _Exchange) -> None:
+        try:
+            answers: Answers = self._room.call(
+                "exchange", exchange.session, exchange.number, exchange.news, exchange.timeout_s
+            )
+        except Exception as error:  # noqa: BLE001 -- the boundary to another process
+            self._note_failure(exchange, error)
+            return
+        with self._changed:
+            if exchange.session != self._session:
+                return
+            if exchange.timeout_s:
+                self._is_polling = False
+            self._busy_s, self._version = answers.busy_s, answers.version
+            asked = self._asked  # without those that were given up meanwhile
+            answered = [(asked.pop(n), told) for n, told in answers.outcomes if n in asked]
+        if answered:
+            self._returning.is_well()
+        elif exchange.timeout_s:
+            self._tell_silence()
+        for one, told in answered:
+            if isinstance(told, ModelError):
+                one.future.set_exception(told)
+            else:
+                one.future.set_result(told)
+
+    def _tell_silence(self) -> None:
+        logger.info(
+            "%s: no answer for %.0f s; %d requests wait; %d runs are active; %d news are held back",
+            self._room.name, _POLL_S, len(self._asked), self._num_runs, len(self._news),
+        )  # fmt: skip
+
+    def _note_failure(self, exchange: _Exchange, error: Exception) -> None:
+        with self._changed:
+            if exchange.session != self._session:
+                return  # the other thread met it first
+            self._lose_session()
+            try:
+                if not isinstance(error, RoomLostError):
+                    raise error
+                self._returning.lost(error)
+            except Exception as last:  # noqa: BLE001 -- the runs' failure, whatever it was
+                self._fail_all(given_up(last))
+            self._changed.notify_all()
+
+    def _open(self) -> None:
+        """Begin a session, as often as it takes, and queue all that has no answer."""
+        session, failure = uuid.uuid4().hex, None
+        try:
+            self._returning.first_answer("open", session, is_wanted=lambda: not self._is_closed)
+        except Exception as error:  # noqa: BLE001 -- also why the room cannot be built
+            failure = given_up(error)
+        with self._changed:
+            self._is_opening = False
+            if failure is not None:
+                self._fail_all(failure)
+            else:
+                self._session, self._is_open, self._num_sent = session, True, 0
+                self._news = [self._num_runs] if self._num_runs else []
+                self._news += [(number, asked.request) for number, asked in self._asked.items()]
+                self._oldest_news = time.monotonic()
+            self._changed.notify_all()
+
+    def _lose_session(self) -> None:
+        self._session, self._is_open, self._is_polling = "", False, False
+        self._busy_before_s, self._busy_s = self.busy_s, 0.0
+
+    def _fail_all(self, error: ModelError) -> None:
+        failed, self._asked = self._asked, {}
+        for asked in failed.values():
+            asked.future.set_exception(error)

@@ -1,0 +1,120 @@
+"""Let other processes run the orders of a step: one an engine, one message each way.
+
+orders --task % n--> runner 0: PackedOrders ---> PackedResults --+
+                     runner 1: ...                               +--> results
+"""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from trinity.errors import RoomLostError
+from trinity.explorer.packing import PackedOrders
+from trinity.runtime.ray.returning import Callee, Patience, Returning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.explorer.order import RunOrder, RunResult
+    from trinity.explorer.packing import PackedResults
+
+__all__ = ["RemoteScheduler"]
+
+
+class RemoteScheduler:
+    """Runs orders in the rooms of the runners.
+
+    A runner whose process dies gets its orders again once another took its place: the runs are the
+    same, and so are their samples.
+
+    Args:
+        runners: one for each engine; a task's runs go to one of them.
+        patience: with a process that dies.
+    """
+
+    def __init__(self, runners: Sequence[Callee], *, patience: Patience | None = None) -> None:
+        self._runners = [_Runner(room, patience=patience) for room in runners]
+        self._pool = ThreadPoolExecutor(len(runners), "trinity-runner-calls")
+
+    @property
+    def num_hung(self) -> int:
+        """Return how many threads were left behind and still run."""
+        return sum(runner.num_hung for runner in self._runners)
+
+    @property
+    def busy_s(self) -> float:
+        """Return how many seconds the engines have spent on generating."""
+        return sum(runner.busy_s for runner in self._runners)
+
+    def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+        """Return how each order ended, in the order of the orders.
+
+        Raises:
+            RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
+            RoomLostError: the process of a runner ended, and no other took its place.
+            TrinityError: an error that concerns all runs.
+        """
+        places: list[list[int]] = [[] for _ in self._runners]
+        for place, order in enumerate(orders):
+            places[order.key.task % len(places)].append(place)
+        shares = [(runner, own) for runner, own in zip(self._runners, places, strict=True) if own]
+        if len(shares) == 1:
+            return shares[0][0].run(orders)
+        results = self._results([(runner, [orders[p] for p in own]) for runner, own in shares])
+        by_place = dict(zip([p for _, own in shares for p in own], results, strict=True))
+        return [by_place[place] for place in range(len(orders))]
+
+    def close(self) -> None:
+        """End the threads; the runners' rooms are closed by who started them."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _results(self, shares: Sequence[tuple[_Runner, Sequence[RunOrder]]]) -> list[RunResult]:
+        """Return the results of all shares, one after the other; the first error stops them."""
+        calls = [self._pool.submit(runner.run, own) for runner, own in shares]
+        done, others = wait(calls, return_when=FIRST_EXCEPTION)
+        failures = [call.exception() for call in calls if call in done and call.exception()]
+        if failures and failures[0] is not None:
+            for call, (runner, _) in zip(calls, shares, strict=True):
+                if call in others:
+                    runner.stop()
+            raise failures[0]
+        return [result for call in calls for result in call.result()]
+
+
+class _Runner:
+    """One runner's room."""
+
+    def __init__(self, room: Callee, *, patience: Patience | None) -> None:
+        self._room = room
+        self._returning = Returning(room, patience=patience)
+        self._session = uuid.uuid4().hex
+        self.num_hung = 0
+        self.busy_s = 0.0
+
+    def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+        packed = PackedOrders.of(orders)
+        try:
+            answer: PackedResults = self._room.call("run", self._session, packed)
+        except RoomLostError as error:
+            answer = self._run_again(packed, error)
+        self._returning.is_well()
+        self.num_hung, self.busy_s = answer.num_hung, self.busy_s + answer.busy_s
+        return answer.unpacked(orders)
+
+    def stop(self) -> None:
+        with suppress(RoomLostError):
+            self._room.call("stop")
+
+    def _run_again(self, packed: PackedOrders, error: RoomLostError) -> PackedResults:
+        while True:
+            self._returning.lost(error)
+            try:
+                self._returning.first_answer("stop")  # whoever is back answers
+                answer: PackedResults = self._room.call("run", self._session, packed)
+            except RoomLostError as another:
+                error = another
+            else:
+                return answer

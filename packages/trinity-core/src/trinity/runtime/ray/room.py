@@ -1,0 +1,170 @@
+"""One room of a run in a process of its own: it is built there, called by name, and heard.
+
+driver, or another room                    process of this room
+RoomHandle.call("train_step", ...) ------> Room.call --> part.train_step(...)
+           value, or the error raised <--- Reply(value | error, said)
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import pickle
+import platform
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import TrinityError
+from trinity.runtime.boundary import marked
+from trinity.runtime.ray.digests import plugin_lines
+from trinity.runtime.ray.room_log import TRACEBACKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.common.config import Config
+    from trinity.extend import PluginManager
+    from trinity.runtime.ray.passport import Passport
+    from trinity.runtime.rundir import RunDir
+
+__all__ = ["Reply", "Room", "RoomContext", "RoomFacts", "WithPayload"]
+
+_ALLOCATIONS = 20_000  # between two collections: of the order of what a batch of experiences makes
+
+tracebacks = logging.getLogger(TRACEBACKS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoomContext:
+    """What a part learns about the run it stands in."""
+
+    name: str  # of the room: "trainer", "engine-0"
+    config: Config  # of the stage, resolved
+    rundir: RunDir
+    manager: PluginManager
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoomFacts:
+    """What the driver compares and lists before the first task."""
+
+    name: str
+    node: str  # Ray's id of it
+    host: str  # its name
+    pid: int
+    digest: str  # of the plugin set that this process found
+    plugins: tuple[str, ...]  # as digests.plugin_lines gives them, to name what differs
+    seconds: Mapping[str, float]  # start-up by part: "plugins", "build"
+
+
+@dataclass(frozen=True, slots=True)
+class WithPayload:
+    """What ``call_with_payload`` gets from a method: the payload stays in the object store."""
+
+    value: Any  # Any: small, goes to the caller
+    payload: Any  # Any: large, goes to whom the caller hands its reference
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """How a call ended, and what the room has to say to the person who watches."""
+
+    value: Any = None  # Any: what the part's method returned
+    error: BaseException | None = None
+    said: tuple[dict[str, Any], ...] = ()  # log records, WARNING and above, as their dicts
+
+
+class Room:
+    """Holds one part. ``handle.start_room`` makes an actor of it.
+
+    Args:
+        passport: what this process needs to be like the driver's.
+        name: of the room.
+        part: ``"module:Class"``, called as ``Class(context, **arguments)``.
+        arguments: of the part.
+    """
+
+    def __init__(self, passport: Passport, name: str, part: str, arguments: dict[str, Any]) -> None:
+        self._name = name
+        self._said: list[dict[str, Any]] = []
+        self._error: BaseException | None = None  # told by every call: a restart runs only this
+        self._seconds: dict[str, float] = {}
+        self._log_command = f"trinity log {passport.directory} --room {name}"
+        try:
+            self._build(passport, part, arguments)
+        except BaseException as error:  # noqa: BLE001 -- goes to the caller as a value
+            self._error = self._told(error, "__init__")
+
+    def facts(self) -> Reply:
+        """Return the :class:`RoomFacts`, or why the room could not be built."""
+        if self._error is not None:
+            return Reply(error=self._error, said=self._heard())
+        manager = self._manager
+        facts = RoomFacts(
+            name=self._name,
+            node=_node_id(),
+            host=platform.node(),
+            pid=os.getpid(),
+            digest=manager.digest(),
+            plugins=plugin_lines(manager),
+            seconds=self._seconds,
+        )
+        return Reply(value=facts, said=self._heard())
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
+        """Call a method of the part."""
+        try:
+            if self._error is not None:
+                raise self._error
+            value = getattr(self._part, method)(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 -- goes to the caller as a value
+            return Reply(error=self._told(error, method), said=self._heard())
+        return Reply(value=value, said=self._heard())
+
+    def call_with_payload(self, method: str, /, *args: Any, **kwargs: Any) -> tuple[Reply, Any]:
+        """Call a method that returns :class:`WithPayload`."""
+        reply = self.call(method, *args, **kwargs)
+        if reply.error is not None:
+            return reply, None
+        return Reply(value=reply.value.value, said=reply.said), reply.value.payload
+
+    def _build(self, passport: Passport, part: str, arguments: dict[str, Any]) -> None:
+        began = time.perf_counter()
+        context = passport.enter(self._name, say=self._said.append)
+        self._manager = context.manager
+        entered = time.perf_counter()
+        module, _, name = part.partition(":")
+        self._part = getattr(importlib.import_module(module), name)(context, **arguments)
+        built = time.perf_counter()
+        self._seconds = {"plugins": entered - began, "build": built - entered}
+        gc.freeze()  # what is there now stays: no later collection has to look at all of it again,
+        gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])  # and the young ones less often
+
+    def _told(self, error: BaseException, method: str) -> BaseException:
+        """Return the error as it leaves this process, whose log keeps the traceback."""
+        if error is not self._error and not isinstance(error, StopIteration | TimeoutError):
+            tracebacks.error("%s.%s failed", self._name, method, exc_info=error)
+        return _portable(marked(error, log=self._log_command))
+
+    def _heard(self) -> tuple[dict[str, Any], ...]:
+        return tuple(self._said.pop(0) for _ in range(len(self._said)))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return the error as another process can read it, without its traceback."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 -- whatever a user's exception class does
+        told = TrinityError(f"{type(error).__name__}: {error}")
+        told.__dict__.update({k: v for k, v in vars(error).items() if isinstance(v, str)})
+        return told
+    return error
+
+
+def _node_id() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())

@@ -1,0 +1,102 @@
+"""What the pipeline calls, whether a room stands in this process or in another.
+
+A *batch* is whatever the strategy hands to the trainer: the experiences themselves, or a reference
+to them that knows how many they are and their ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from trinity.common.metrics import Metrics
+    from trinity.common.ports import WeightSnapshot, WeightVersion
+    from trinity.explorer.explorer import ExploreResult
+
+__all__ = [
+    "BatchSource",
+    "Closable",
+    "DueSource",
+    "Engine",
+    "ExplorerRole",
+    "SyncRole",
+    "TrainerRole",
+]
+
+
+class Closable(Protocol):
+    """Holds something."""
+
+    def close(self) -> None:
+        """Free what it holds; safe to call twice."""
+
+
+class ExplorerRole(Closable, Protocol):
+    """Explores, one step at a time."""
+
+    def explore_step(self, step: int) -> ExploreResult:
+        """Run the tasks of a step and hand on what they give."""
+
+    def evaluate(self, step: int) -> Metrics:
+        """Run all evaluation tasks."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the tasks stand."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+
+class BatchSource(Protocol):
+    """Chooses the next batch."""
+
+    def sample(self, step: int) -> tuple[Any, Metrics]:
+        """Return the batch of a step and metrics."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+
+
+class DueSource(Protocol):
+    """Lets the strategy read what is due, and no more."""
+
+    num_due: int
+
+    def available(self) -> int:
+        """Return how many experiences are due and there."""
+
+
+class TrainerRole(Closable, Protocol):
+    """Trains on batches."""
+
+    def train_step(self, experiences: Any, *, step: int) -> Metrics:
+        """Return the metrics of one optimizer step on the batch."""
+
+    def snapshot(self, *, copy: bool) -> WeightSnapshot:
+        """Return the weights."""
+
+    def save(self, directory: Path) -> None:
+        """Write what :meth:`load` needs."""
+
+    def load(self, directory: Path) -> None:
+        """Go on from what :meth:`save` wrote."""
+
+
+class Engine(Closable, Protocol):
+    """Takes weights; more of an engine is the explorer's business."""
+
+    def load_weights(self, snapshot: WeightSnapshot) -> None:
+        """Replace the weights."""
+
+
+class SyncRole(Protocol):
+    """Brings weights to the engines."""
+
+    def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
+        """Return the version that all engines have now."""

@@ -1,0 +1,152 @@
+"""Rooms in this process that stand for rooms in others, and engines whose answers are known."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+from ray import cloudpickle
+from trinity.common.config import Config
+from trinity.errors import RoomLostError
+from trinity.extend import get_manager
+from trinity.runtime.ray import engine_room, remote_engine, runner_room
+from trinity.runtime.ray.engine_room import EngineRoom
+from trinity.runtime.ray.runner_room import RunnerRoom
+from trinity_testing.engines import AnsweringEngine
+from trinity_testing.scripted_model import script_chat_format
+
+
+class FakeRoom:
+    """Calls a part in this process; what travels is pickled on its way."""
+
+    def __init__(self, name, build):
+        self.name = name
+        self.build = build
+        self.part = build()
+        self.calls = []
+        self.num_refused = 0  # how many of the next calls find nobody
+
+    def call(self, method, /, *args, **kwargs):
+        if self.num_refused:
+            self.num_refused -= 1
+            raise RoomLostError(self.name, cause="nobody is there")
+        part = self.part
+        self.calls.append(method)
+        args, kwargs = _sent((args, kwargs))
+        try:
+            value, error = getattr(part, method)(*args, **kwargs), None
+        except BaseException as raised:  # noqa: BLE001 -- told as the handle tells it
+            value, error = None, raised
+        if part is not self.part:
+            raise RoomLostError(self.name, cause="killed")
+        if error is not None:
+            raise _sent(error)
+        return _sent(value)
+
+    def kill(self):
+        """End the process; whoever waits for it hears so, and another takes its place."""
+        old, self.part = self.part, self.build()
+        old.close()
+
+
+def _sent(value):
+    return cloudpickle.loads(cloudpickle.dumps(value))
+
+
+class KeyedEngine(AnsweringEngine):
+    """Answers with what the request's key says, as an engine's samples follow from it.
+
+    Attributes:
+        is_stuck: leave further requests without an answer.
+        arrived: set when as many requests as ``num_wanted`` have come.
+    """
+
+    def __init__(self, *, is_stuck=False, num_wanted=1):
+        super().__init__()
+        self.is_stuck = is_stuck
+        self.num_wanted = num_wanted
+        self.requests = []
+        self.arrived = threading.Event()
+        self.futures = []
+
+    def answer(self, request):
+        key = request.key
+        self.num_samples = 100 * key.task + 10 * key.run  # the log-probabilities follow from it
+        return f"{key.task}{key.run}{key.attempt}"
+
+    def submit(self, request):
+        self.requests.append(request)
+        if len(self.requests) >= self.num_wanted:
+            self.arrived.set()
+        if not self.is_stuck:
+            return super().submit(request)
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+class World:
+    """An engine's room and a runner's, in this process."""
+
+    def __init__(self, monkeypatch):
+        self.config = Config()
+        self.config.explorer.max_timeout = 20.0
+        self.config.explorer.max_retry_times = 0
+        self.engines = []  # that are built next; the last one stays
+        self.built = []
+        self._rooms = []
+        monkeypatch.setattr(remote_engine, "_LINGER_S", 0.3)  # a busy machine is slow to ask
+        monkeypatch.setattr(engine_room, "make_engine", lambda config, manager: self._engine())
+        monkeypatch.setattr(
+            runner_room.ChatFormat, "from_config", lambda model: script_chat_format()
+        )
+        monkeypatch.setattr(
+            runner_room, "find_room", lambda _, name: next(r for r in self._rooms if r.name == name)
+        )
+
+    @property
+    def context(self):
+        return SimpleNamespace(config=self.config, manager=get_manager(), name="room")
+
+    def engine_room(self, *engines, number=0):
+        self.engines = list(engines) or [KeyedEngine()]
+        return self._kept(
+            FakeRoom(
+                f"engine-{number}", lambda: EngineRoom(self.context, number=number, namespace="n")
+            )
+        )
+
+    def runner_room(self, number=0):
+        return self._kept(
+            FakeRoom(
+                f"runner-{number}",
+                lambda: RunnerRoom(self.context, namespace="n", engine=f"engine-{number}"),
+            )
+        )
+
+    def close(self):
+        for room in reversed(self._rooms):
+            room.part.close()
+            room.part.close()
+
+    def _engine(self):
+        engine = self.engines.pop(0) if len(self.engines) > 1 else self.engines[0]
+        self.built.append(engine)
+        return engine
+
+    def _kept(self, room):
+        self._rooms.append(room)
+        return room
+
+
+@pytest.fixture
+def rooms(monkeypatch):
+    world = World(monkeypatch)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def keyed_engine():
+    return KeyedEngine

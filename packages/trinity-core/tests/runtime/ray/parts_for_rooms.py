@@ -1,0 +1,52 @@
+"""Parts that rooms of the tests hold; found by the search path, which travels."""
+
+import logging
+import os
+import sys
+import warnings
+
+from trinity.extend import get_manager
+
+
+class Shows:
+    """Shows what its process is like."""
+
+    def __init__(self, context):
+        self.context = context
+
+    def about(self):
+        return {
+            "name": self.context.name,
+            "directory": os.getcwd(),
+            "variables": dict(os.environ),
+            "path": list(sys.path),
+            "level": logging.getLogger("trinity").level,
+            "modules": sorted(sys.modules),
+            "plugins": [record.name for record in self.context.manager.unloaded_records()],
+        }
+
+    def arguments(self):
+        return self.context.config.buffer.explorer_input.taskset.workflow_args
+
+    def call_argument(self, name, *args):
+        return self.arguments()[name](*args)
+
+    def load(self, kind, name):
+        found = get_manager().load(kind, name)
+        return f"{found.__module__}:{found.__qualname__}", found.value
+
+    def say(self):
+        logging.getLogger("trinity.test").warning("mind the step")
+        logging.getLogger("trinity.test").info("all is well")
+        print("one line,", "printed")  # noqa: T201 -- what is tested
+        warnings.warn("one warned line", stacklevel=1)
+
+    def fail(self):
+        raise KeyError("no such thing")
+
+    def fail_oddly(self):
+        class OddError(Exception):
+            def __reduce__(self):
+                raise TypeError("not to be sent")
+
+        raise OddError("odd")

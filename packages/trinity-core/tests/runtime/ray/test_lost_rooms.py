@@ -1,0 +1,95 @@
+"""Over Ray: an engine and a runner are killed in the middle of a step, and nobody can tell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+from trinity.common.config import Config
+from trinity.explorer.order import orders_of
+from trinity.extend import get_manager
+from trinity.runtime.ray.handle import start_room
+from trinity.runtime.ray.passport import Passport
+from trinity.runtime.ray.remote_scheduler import RemoteScheduler
+from trinity.runtime.rundir import RunDir
+from trinity_testing.builders import a_task
+from trinity_testing.tiny import make_tiny_model
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROOMS = "trinity.runtime.ray"
+
+
+def a_config(model) -> Config:
+    config = Config()
+    config.model.model_path = config.explorer.rollout_model.model_path = str(model)
+    config.model.max_model_len = config.explorer.rollout_model.max_model_len = 160
+    config.model.max_response_tokens = 96
+    config.explorer.max_retry_times = 0
+    config.explorer.rollout_model.engine_type = "transformers"
+    config.explorer.rollout_model.dtype = "float32"
+    config.explorer.rollout_model.seed = 1
+    return config
+
+
+@pytest.fixture
+def rooms(ray_cluster, tmp_path):
+    """Return an engine's and a runner's room, and a scheduler over them."""
+    config = a_config(make_tiny_model(tmp_path / "model"))
+    rundir = RunDir(tmp_path / "run")
+    rundir.create()
+    passport = Passport.of(
+        config, rundir=rundir, manager=get_manager(), namespace=ray_cluster.namespace
+    )
+    common = {"max_restarts": 3, "namespace": passport.namespace}
+    engine = start_room(
+        passport, "engine-0", f"{ROOMS}.engine_room:EngineRoom", num_threads=8, number=0, **common
+    )
+    runner = start_room(
+        passport,
+        "runner-0",
+        f"{ROOMS}.runner_room:RunnerRoom",
+        num_threads=4,
+        engine="engine-0",
+        **common,
+    )
+    scheduler = RemoteScheduler([runner])
+    yield engine, runner, scheduler
+    scheduler.close()
+    for room in (runner, engine):
+        room.kill()
+
+
+def orders():
+    return [
+        order
+        for number in range(4)
+        for order in orders_of(
+            a_task(f"{number} + 1 =", workflow="math_workflow", repeat_times=4),
+            batch="1",
+            number=number,
+            max_repeat_times=1,
+        )
+    ]
+
+
+def said(results):
+    return [
+        [(e.eid.uid, e.tokens.tolist(), e.reward) for e in result.experiences] for result in results
+    ]
+
+
+def test_a_step_is_the_same_whoever_is_killed_in_it(rooms) -> None:
+    engine, runner, scheduler = rooms
+    undisturbed = scheduler.run(orders())
+    assert [result.failure for result in undisturbed] == [None] * 16
+
+    for room in (engine, runner):
+        lost = room.facts().pid
+        threading.Timer(0.02, os.kill, args=(lost, signal.SIGKILL)).start()
+        results = scheduler.run(orders())
+
+        assert said(results) == said(undisturbed)
+        assert room.facts().pid != lost

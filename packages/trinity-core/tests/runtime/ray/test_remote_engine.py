@@ -1,0 +1,219 @@
+"""An engine in another process answers as one in this process does, also when that one dies."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
+from trinity.errors import ModelError, RoomLostError
+from trinity.runtime.ray import engine_room
+from trinity.runtime.ray.remote_engine import RemoteEngine
+from trinity.runtime.ray.returning import Patience
+from trinity.synchronizer.weights import PackedWeights
+
+
+def a_request(task=0, run=0, **fields):
+    return GenerationRequest(
+        prompt_token_ids=(1, 2, 3), key=RunKey(batch="1", task=task, run=run), **fields
+    )
+
+
+def answers_of(engine, requests):
+    futures = [engine.submit(request) for request in requests]
+    return [future.result(10) for future in futures]
+
+
+@pytest.fixture
+def remote():
+    """Return a function that builds a remote engine; all are closed after the test."""
+    made = []
+
+    def build(room, **patience):
+        made.append(RemoteEngine(room, patience=Patience(**patience)))
+        return made[-1]
+
+    yield build
+    for engine in made:
+        engine.close()
+        engine.close()
+
+
+def test_the_answers_are_those_of_the_engine(rooms, remote, keyed_engine) -> None:
+    requests = [a_request(run=run, n=2) for run in range(3)]
+    engine = remote(rooms.engine_room())
+
+    assert answers_of(engine, requests) == answers_of(keyed_engine(), requests)
+
+
+def test_a_wave_of_runs_is_one_message(rooms, remote) -> None:
+    room = rooms.engine_room()
+    engine = remote(room)
+    for _ in range(32):
+        engine.run_began()
+    answers_of(engine, [a_request(run=run) for run in range(32)])
+    for _ in range(32):
+        engine.run_ended()
+
+    assert room.calls == ["open", "exchange"]
+    assert rooms.built[0].num_requests == 32
+
+
+def test_the_engine_hears_of_runs_in_the_order_in_which_they_began_and_ended(rooms, remote) -> None:
+    room = rooms.engine_room()
+    engine = remote(room)
+    engine.run_began()
+    answers_of(engine, [a_request(run=0)])
+    engine.run_began()
+    engine.run_ended()
+    answers_of(engine, [a_request(run=1)])
+    assert rooms.built[0].num_open_runs == 1
+    engine.run_ended()
+
+
+def test_a_request_that_cannot_be_answered_fails_alone(rooms, remote, keyed_engine) -> None:
+    class Choosy(keyed_engine):
+        def submit(self, request):
+            if request.key.run == 1:
+                raise ModelError("too long")
+            return super().submit(request)
+
+    engine = remote(rooms.engine_room(Choosy()))
+    good, bad = engine.submit(a_request(run=0)), engine.submit(a_request(run=1))
+
+    assert good.result(10)
+    with pytest.raises(ModelError, match=r"^too long$"):
+        bad.result(10)
+
+
+def test_an_engine_that_dies_in_mid_generation_is_asked_again(rooms, remote, keyed_engine) -> None:
+    stuck = keyed_engine(is_stuck=True, num_wanted=4)
+    room = rooms.engine_room(stuck, keyed_engine())
+    engine = remote(room)
+    for _ in range(4):
+        engine.run_began()
+    requests = [a_request(run=run) for run in range(4)]
+    futures = [engine.submit(request) for request in requests]
+    assert stuck.arrived.wait(10)
+
+    room.kill()
+
+    assert [future.result(10) for future in futures] == answers_of(keyed_engine(), requests)
+    assert [request.key.attempt for request in rooms.built[1].requests] == [1, 1, 1, 1]
+    assert rooms.built[1].num_open_runs == 4
+
+
+def test_what_was_answered_is_not_asked_again(rooms, remote, keyed_engine) -> None:
+    room = rooms.engine_room(keyed_engine(), keyed_engine())
+    engine = remote(room)
+    answers_of(engine, [a_request(run=0)])
+    room.kill()
+    answers_of(engine, [a_request(run=1)])
+
+    assert [request.key.run for request in rooms.built[1].requests] == [1]
+
+
+def test_the_time_of_a_lost_process_still_counts(rooms, remote, keyed_engine) -> None:
+    first, second = keyed_engine(), keyed_engine()
+    first.busy_s = second.busy_s = 0.0
+    first.before_answer = lambda request: setattr(first, "busy_s", first.busy_s + 2.0)
+    second.before_answer = lambda request: setattr(second, "busy_s", second.busy_s + 0.5)
+    room = rooms.engine_room(first, second)
+    engine = remote(room)
+    answers_of(engine, [a_request(run=0)])
+    room.kill()
+    answers_of(engine, [a_request(run=1)])
+
+    assert engine.busy_s == 2.5
+
+
+def test_an_engine_that_does_not_come_back_is_given_up(rooms, remote, golden) -> None:
+    room = rooms.engine_room()
+    engine = remote(room, return_s=0.0)
+    room.num_refused = 100
+
+    with pytest.raises(ModelError) as caught:
+        answers_of(engine, [a_request()])
+
+    golden(str(caught.value), "engine_lost")
+
+
+def test_an_engine_that_dies_of_every_request_is_given_up(rooms, remote, keyed_engine) -> None:
+    class Deadly(keyed_engine):
+        def submit(self, request):
+            threading.Thread(target=room.kill).start()
+            return super().submit(request)
+
+    room = rooms.engine_room(*[Deadly(is_stuck=True) for _ in range(9)])
+    engine = remote(room, num_losses=2)
+
+    with pytest.raises(ModelError, match="cannot be reached any more"):
+        answers_of(engine, [a_request()])
+    assert room.calls.count("open") == 3
+
+
+def test_a_closed_engine_leaves_no_thread_and_no_request(rooms, keyed_engine) -> None:
+    before = set(threading.enumerate())
+    engine = RemoteEngine(rooms.engine_room(keyed_engine(is_stuck=True)))
+    future = engine.submit(a_request())
+    assert rooms.built[0].arrived.wait(10)
+
+    engine.close()
+
+    with pytest.raises(ModelError, match="was closed before it answered"):
+        future.result(0)
+    with pytest.raises(ModelError, match="was closed"):
+        engine.submit(a_request())
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_new_session_ends_the_one_before(rooms, keyed_engine) -> None:
+    stuck = keyed_engine(is_stuck=True)
+    part = rooms.engine_room(stuck).part
+    part.open("old")
+    part.exchange("old", 1, [3, (1, a_request())], 0.0)
+
+    part.open("new")
+
+    assert stuck.num_open_runs == 0
+    assert stuck.futures[0].cancelled()
+    with pytest.raises(RoomLostError, match="was started anew"):
+        part.exchange("old", 2, [], 0.0)
+
+
+def test_the_news_of_a_session_are_told_in_the_order_of_their_numbers(rooms, keyed_engine) -> None:
+    engine = keyed_engine()
+    part = rooms.engine_room(engine).part
+    part.open("one")
+    later = threading.Thread(
+        target=part.exchange, args=("one", 2, [(2, a_request(run=2))], 0.0), daemon=True
+    )
+    later.start()
+    part.exchange("one", 1, [(1, a_request(run=1))], 0.0)
+    later.join(10)
+
+    assert [request.key.run for request in engine.requests] == [1, 2]
+
+
+def test_weights_reach_the_engine_and_the_version_comes_back(rooms, remote) -> None:
+    room = rooms.engine_room()
+    engine = remote(room)
+    assert engine.version == 0
+
+    snapshot = WeightSnapshot(version=WeightVersion(7), tensors={})
+    room.call("load_weights", PackedWeights.of(snapshot))
+    engine.expect_new_weights()
+
+    assert engine.version == 7
+    assert room.calls.count("version") == 2
+
+
+def test_an_engine_that_is_started_again_takes_the_newest_weights(rooms, monkeypatch) -> None:
+    weights = PackedWeights.of(WeightSnapshot(version=WeightVersion(5), tensors={}))
+    monkeypatch.setattr(engine_room, "_is_restarted", lambda: True)
+    monkeypatch.setattr("ray.get", lambda reference: {"ref": weights}[reference])
+    sync = SimpleNamespace(call=lambda method: (5, ["ref"]))
+    monkeypatch.setattr("trinity.runtime.ray.handle.find_room", lambda _, name: sync)
+
+    assert rooms.engine_room().part.version() == 5

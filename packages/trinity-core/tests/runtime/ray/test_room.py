@@ -1,0 +1,169 @@
+"""A room is like the driver's process, and what happens in it is heard."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from trinity.common.config import Config
+from trinity.errors import PluginError, RoomLostError, TrinityError
+from trinity.extend import PluginManager, Registry, get_manager
+from trinity.runtime.boundary import boundary
+from trinity.runtime.ray.digests import check_plugin_sets
+from trinity.runtime.rundir import RunDir
+
+pytestmark = pytest.mark.ray
+
+
+@Registry("workflows", kind="workflow").register_module("held")
+class Held:
+    """In a module that no other process can import, as a notebook's cell."""
+
+    value = 5
+
+
+@pytest.fixture
+def room(ray_cluster, tmp_path, monkeypatch):
+    """Return a function that starts a room with a part of ``parts_for_rooms``."""
+    from trinity.runtime.ray.handle import start_room
+    from trinity.runtime.ray.passport import Passport
+
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    started = []
+
+    def start(*, manager=None, part="Shows", before_start=None, env_vars=None, **workflow_args):
+        taskset = {"path": "x", "workflow_args": workflow_args}
+        config = Config(
+            buffer={"explorer_input": {"taskset": taskset}}, explorer={"env_vars": env_vars or {}}
+        )
+        passport = Passport.of(
+            config,
+            rundir=RunDir(tmp_path / "run"),
+            manager=manager or get_manager(),
+            namespace=ray_cluster.namespace,
+        )
+        if before_start is not None:
+            before_start()
+        started.append(start_room(passport, "shows", f"parts_for_rooms:{part}"))
+        return started[-1]
+
+    yield start
+    for handle in started:
+        handle.kill()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a plugin folder with a workflow and its neighbour."""
+    path = tmp_path / "my plugins"
+    path.mkdir()
+    (path / "neighbour.py").write_text("SEVEN = 7\n")
+    (path / "mine.py").write_text(
+        "from trinity.extend import Registry\n"
+        "from neighbour import SEVEN\n\n"
+        '@Registry("workflows", kind="workflow").register_module("mine")\n'
+        "class Mine:\n    value = SEVEN\n"
+    )
+    return path
+
+
+def test_working_directory_search_path_and_level_are_the_drivers(room, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_SOMETHING", "mine")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    about = room().call("about")
+    assert about["directory"] == str(tmp_path)
+    assert str(Path(__file__).parent) in about["path"]
+    assert about["variables"]["HF_SOMETHING"] == "mine"
+    assert "OMP_NUM_THREADS" not in about["variables"]  # Ray would say 1
+    assert about["level"] == 20
+
+
+def test_nothing_heavy_is_imported_by_a_room_that_needs_nothing(room):
+    modules = set(room().call("about")["modules"])
+    heavy = {"torch", "transformers", "datasets", "pandas", "matplotlib", "tensorboard"}
+    assert not modules & heavy
+
+
+def test_the_variables_of_the_explorer_are_set_before_the_process_starts(room, tmp_path):
+    about = room(env_vars={"TMPDIR": str(tmp_path), "NUMBER": 3}).call("about")
+    assert about["variables"]["TMPDIR"] == str(tmp_path)
+    assert about["variables"]["NUMBER"] == "3"
+
+
+def test_a_class_that_only_this_process_has_is_sent_by_value(room):
+    assert room().call("load", "workflow", "held") == (f"{__name__}:Held", 5)
+
+
+def test_functions_in_workflow_args_arrive(room):
+    assert room(join=os.path.join).call("call_argument", "join", "a", "b") == "a/b"
+
+
+@pytest.mark.parametrize("change", ["none", "other files", "gone"])
+def test_a_plugin_folder_loads_under_the_same_names_on_every_node(room, folder, change):
+    manager = PluginManager.discover(env={}, plugin_dirs=[folder])
+    name = manager.load("workflow", "mine").__module__
+
+    def before_start():  # what another node may look like
+        if change == "other files":
+            (folder / "neighbour.py").write_text("SEVEN = 8\n")
+        if change == "gone":
+            shutil.rmtree(folder)
+
+    handle = room(manager=manager, before_start=before_start)
+    assert handle.call("load", "workflow", "mine") == (f"{name}:Mine", 7)
+    if change != "gone":
+        (folder / "neighbour.py").write_text("SEVEN = 7\n")
+        check_plugin_sets([handle.facts()], manager=manager)
+
+
+def test_equal_plugin_sets_pass_and_another_is_named(room, folder):
+    facts = room().facts()
+    check_plugin_sets([facts], manager=get_manager())
+    here = PluginManager.discover(plugin_dirs=[folder])
+    with pytest.raises(PluginError, match=r"on node .* plugin folder module mine \(source"):
+        check_plugin_sets([facts], manager=here)
+
+
+def test_warnings_and_prints_reach_the_log_and_warnings_the_caller(room, tmp_path, caplog):
+    room().call("say")
+    assert "mind the step" in caplog.text
+    log = (tmp_path / "run" / "logs" / "shows.log").read_text()
+    assert "WARNING trinity.test: mind the step" in log
+    assert "INFO trinity.test: all is well" in log
+    assert "INFO stdout: one line, printed" in log
+    assert "one warned line" in log
+
+
+def test_an_error_brings_its_place_and_the_command_that_shows_the_rest(room, tmp_path):
+    handle = room()
+    with pytest.raises(TrinityError) as raised, boundary("step 3"):
+        handle.call("fail")
+    text = str(raised.value)
+    assert text.startswith("step 3 failed: KeyError: 'no such thing' at ")
+    assert "parts_for_rooms.py:" in text
+    assert f"trinity log {tmp_path / 'run'} --room shows has the traceback." in text
+    assert "Traceback" in (tmp_path / "run" / "logs" / "shows.log").read_text()
+
+
+def test_an_error_that_does_not_pickle_arrives_as_its_text(room):
+    with pytest.raises(TrinityError, match="OddError: odd"):
+        room().call("fail_oddly")
+
+
+def test_a_part_that_cannot_be_built_says_so_at_every_call(room):
+    handle = room(part="Misspelt")
+    with pytest.raises(AttributeError, match="Misspelt"):
+        handle.facts()
+    with pytest.raises(AttributeError, match="Misspelt"):
+        handle.call("about")
+
+
+def test_a_room_that_is_killed_is_lost(room):
+    handle = room()
+    handle.facts()
+    handle.kill()
+    with pytest.raises(RoomLostError, match="shows was lost: it ended or was killed"):
+        handle.call("about")

@@ -1,0 +1,46 @@
+"""The trainer's room, made as any object: it trains on packets and gives weights as bytes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+from trinity.common.config import Config
+from trinity.common.experience import Experience
+from trinity.common.ports import WeightSnapshot
+from trinity.common.wire import encode
+from trinity.runtime.ray.room import RoomContext
+from trinity.runtime.ray.trainer_room import TrainerRoom
+from trinity.runtime.rundir import RunDir
+
+
+class AddingTrainer:
+    """Adds each reward to its one weight."""
+
+    def __init__(self, config, *, model_path, total_steps, seed):
+        self.weight = torch.zeros(1)
+        self.total_steps = total_steps
+        self.version = 0
+
+    def train_step(self, experiences, *, step):
+        self.weight += sum(experience.reward for experience in experiences)
+        self.version = step
+        return {"loss": 1.0}
+
+    def snapshot(self, *, copy):
+        assert not copy
+        return WeightSnapshot(version=self.version, tensors={"weight": self.weight})
+
+
+def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(tmp_path) -> None:
+    manager = SimpleNamespace(load=lambda kind, name: AddingTrainer)
+    context = RoomContext(name="trainer", config=Config(), rundir=RunDir(tmp_path), manager=manager)
+    room = TrainerRoom(context, total_steps=5)
+    packet = encode([Experience(tokens=[1, 2], reward=reward) for reward in (0.5, 2.0)])
+
+    metrics = room.train_step(packet, step=1)
+    snapshot = room.snapshot()
+
+    assert metrics == {"loss": 1.0}
+    assert snapshot.value == snapshot.payload.version == 1
+    assert snapshot.payload.snapshot().tensors["weight"].tolist() == [2.5]

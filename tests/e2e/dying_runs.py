@@ -1,0 +1,86 @@
+"""A process that runs a configuration again and again, each time in a child that may die of it.
+
+Started with ``python dying_runs.py``, it imports what a run needs once, then reads one request a
+line from stdin and answers each by one line: so that a kill costs a test one second, not ten.
+
+    {"config": "/tmp/run.yaml", "plugins": "/tmp/plugins",
+     "at": "trinity.runtime.history:History.trained", "call": 2, "side": "before", "signal": 9}
+    {"code": -9, "said": "..."}
+
+The child gets the signal before or after a call of that function; without ``at`` it ends by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+NEEDED = ("transformers.models.qwen3.modeling_qwen3", "trinity.cli.run", "trinity.runtime.build")
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    for module in NEEDED:
+        importlib.import_module(module)
+    for line in sys.stdin:
+        request = json.loads(line)
+        said = Path(request["config"]).with_suffix(".said")
+        pid = os.fork()
+        if pid == 0:
+            _run(request, said)
+        _, status = os.waitpid(pid, 0)
+        answer = {"code": os.waitstatus_to_exitcode(status), "said": said.read_text()}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def _run(request: dict[str, Any], said: Path) -> None:
+    """Run the configuration as ``trinity run --local`` does, and end the process."""
+    code = 3
+    with said.open("w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+        try:
+            os.chdir(said.parent)
+            if request.get("at"):
+                _die_at(**{k: v for k, v in request.items() if k not in {"config", "plugins"}})
+            sys.argv = ["trinity", "run", "--local", "--config", request["config"]]
+            sys.argv += ["--plugin-dir", request["plugins"]]
+            from trinity.cli.main import main as trinity
+
+            trinity()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        except BaseException:  # noqa: BLE001 -- the last thing this process does
+            traceback.print_exc()
+    os._exit(code)
+
+
+def _die_at(*, at: str, call: int = 1, side: str = "before", signal: int = 9):
+    """Make the n-th call of a function the one that this process is killed at."""
+    module, _, path = at.partition(":")
+    *owners, name = path.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    function, count = getattr(owner, name), 0
+
+    @functools.wraps(function)
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == call and side == "before":
+            os.kill(os.getpid(), signal)
+        result = function(*args, **kwargs)
+        if count == call and side == "after":
+            os.kill(os.getpid(), signal)
+        return result
+
+    setattr(owner, name, deadly)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""Whatever a run is killed at, the same command leads to the weights of an unbroken one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import trinity
+from trinity.common.config import load_config
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+from trinity.errors import RoomLostError, RunFailedError
+from trinity.explorer.explorer import Explorer
+from trinity.monitor.jsonl import read_metrics
+from trinity.runtime.history import read_history
+from trinity.runtime.pipeline import Pipeline
+from trinity.runtime.result import RunStatus
+
+pytestmark = pytest.mark.slow
+
+RUN = "trinity.runtime"
+EXPLORE = "trinity.explorer.explorer:Explorer.explore_step"
+TRAIN = "trinity.trainer.torch_trainer:TorchTrainer.train_step"
+SAVE = f"{RUN}.checkpoint:CheckpointStore"
+WRITTEN = "trinity.buffer.pipeline:ExperiencePipeline.process"
+STORED = "trinity.buffer.file:FileStorage.write"
+
+
+@REWARD_FUNCTIONS.register_module("letters")
+class Letters(RewardFn):
+    def __call__(self, response=None, **kwargs):
+        return {"letters": sum(map(str.isalpha, response or "")) / 8}
+
+
+@pytest.fixture(scope="module")
+def dying(tmp_path_factory):
+    """Return a function that runs a configuration in a process that may be killed at a call."""
+    plugins = tmp_path_factory.mktemp("plugins")
+    names = "from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn\n\n\n"
+    (plugins / "letters.py").write_text(names + inspect.getsource(Letters))
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("dying_runs.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+
+        def run(config, at="", **where):
+            request = {"config": str(config), "plugins": str(plugins), "at": at, **where}
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield run
+        process.stdin.close()
+
+
+@pytest.fixture
+def config_dict(config_dict, taskset):
+    """Return four explore steps of eight experiences, eight optimizer steps of six or two."""
+    taskset["default_reward_fn_type"] = "letters"
+    config_dict["buffer"] |= {"batch_size": 2, "train_batch_size": 6}
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [taskset | {"name": "held_out"}]
+    config_dict["explorer"] |= {"eval_on_startup": True, "eval_interval": 2}
+    config_dict["trainer"] = {"save_interval": 1}
+    config_dict["monitor"] = {"monitor_type": "tensorboard"}
+    return config_dict
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return {}
+
+
+@pytest.fixture
+def unbroken(config_dict, write_yaml, dying, run_dir, kept):
+    """Return the history and the metrics of the same run, which nothing happens to."""
+    if not kept:
+        ended = dying(write_yaml(config_dict | {"name": "unbroken"}, "unbroken.yaml"))
+        assert ended["code"] == 0, ended["said"]
+        directory = run_dir.with_name("unbroken")
+        kept.update(history=read_history(directory), lines=lines_of(directory))
+    return kept
+
+
+def finish_in_spite_of(kills, config, dying) -> None:
+    for at, call, side in kills:
+        killed = dying(config, at, call=call, side=side)
+        assert killed["code"] == -9, (at, killed["said"])
+    ended = dying(config)
+    assert ended["code"] == 0, ended["said"]
+
+
+def lines_of(directory):
+    """Return the metrics that hold what was computed, not how long it took."""
+    rows = read_metrics(directory / "monitor")
+    return [{k: v for k, v in row.items() if "time/" not in k} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(
+            [(EXPLORE, 1, "after"), (TRAIN, 1, "after"), (f"{SAVE}._write", 1, "after")],
+            id="before the first checkpoint",
+        ),
+        pytest.param(
+            [
+                (f"{SAVE}._replace", 2, "before"),
+                (f"{SAVE}._replace", 1, "after"),
+                (f"{SAVE}._prune", 2, "before"),
+            ],
+            id="in the save",
+        ),
+        pytest.param(
+            [
+                (f"{RUN}.history:History.trained", 2, "before"),
+                (f"{RUN}.history:History.trained", 2, "after"),
+                ("trinity.trainer.torch_trainer:TorchTrainer.save", 1, "after"),
+            ],
+            id="in the optimizer step",
+        ),
+        pytest.param(
+            [
+                (f"{RUN}.pipeline:Pipeline._sync", 1, "before"),
+                (f"{RUN}.pipeline:Pipeline._sync", 1, "after"),
+                ("trinity.explorer.explorer:Explorer.evaluate", 2, "after"),
+                (f"{RUN}.checkpoint:CheckpointStore.restate", 1, "before"),
+                (f"{RUN}.rundir:RunDir.write_status", 2, "before"),
+            ],
+            id="in sync, evaluation, and the end",
+        ),
+    ],
+)
+def test_a_killed_run_trains_each_experience_once(
+    kills, config_dict, write_yaml, dying, unbroken, run_dir, status_of
+) -> None:
+    finish_in_spite_of(kills, write_yaml(config_dict), dying)
+
+    history = read_history(run_dir)
+    assert history == unbroken["history"]
+    assert max(Counter(eid for step in history for eid in step).values()) == 1
+    assert sum(map(len, history)) == status_of()["trained_experiences"] == 32
+    assert lines_of(run_dir) == unbroken["lines"]
+
+
+def test_no_scalar_of_a_killed_run_stands_twice(config_dict, write_yaml, dying, run_dir) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    finish_in_spite_of([(TRAIN, 2, "after"), (EXPLORE, 2, "after")], write_yaml(config_dict), dying)
+
+    steps = {}
+    for role in ("explorer", "trainer", "synchronizer"):
+        events = EventAccumulator(str(run_dir / "monitor" / "tensorboard" / role)).Reload()
+        tag = {"explorer": "rollout/reward/mean", "trainer": "actor/loss"}.get(role, "time/sync_s")
+        steps[role] = [scalar.step for scalar in events.Scalars(tag)]
+    assert steps == {
+        "explorer": [1, 2, 3, 4],
+        "trainer": [1, 2, 3, 4, 5, 6, 7, 8],
+        "synchronizer": [1, 2, 3, 4],
+    }
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        [(WRITTEN, 1, "before"), (STORED, 1, "after"), (STORED, 2, "after")],
+        [(STORED, 4, "after"), (f"{RUN}.parts:Parts.save_progress", 1, "before")],
+    ],
+)
+def test_a_killed_explore_run_writes_each_row_once(
+    kills, config_dict, write_yaml, dying, tmp_path, run_dir
+) -> None:
+    stored = tmp_path / "stored.jsonl"
+    buffer = {"name": "stored", "storage_type": "file", "path": str(stored)}
+    config_dict["mode"] = "explore"
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": buffer}
+    config_dict["data_processor"] = {"experience_pipeline": {"save_input": True}}
+    stored.write_text('{"of": "the user"}\n')
+
+    finish_in_spite_of(kills, write_yaml(config_dict), dying)
+
+    first, *rows = [json.loads(line) for line in stored.read_text().splitlines()]
+    raw = (run_dir / "buffer" / "explorer_output.jsonl").read_text().splitlines()
+    assert first == {"of": "the user"}
+    for lines in (rows, [json.loads(line) for line in raw]):
+        eids = [json.dumps(row["eid"]) for row in lines]
+        assert len(eids) == len(set(eids)) == 32
+
+
+def test_sigterm_finishes_the_step_and_the_run_goes_on(
+    config_dict, write_yaml, dying, run_dir
+) -> None:
+    path = write_yaml(config_dict)
+
+    stopped = dying(path, EXPLORE, call=2, side="before", signal=15)
+
+    assert stopped["code"] == 130, stopped["said"]
+    assert "Ctrl-C again stops at once" in stopped["said"]
+    assert len(read_history(run_dir)) == 2
+    assert dying(path)["code"] == 0
+    assert sum(map(len, read_history(run_dir))) == 32
+
+
+@pytest.fixture
+def run(config_dict, write_yaml):
+    return lambda: trinity.run(load_config(write_yaml(config_dict)), local=True)
+
+
+@pytest.fixture
+def lose_a_room(monkeypatch):
+    """Let the process of a room die, as a Ray room's does, at the steps that are given."""
+
+    def lose(steps):
+        explore_step = Explorer.explore_step
+
+        def dies(self, step):
+            if step in steps:
+                steps.remove(step)
+                raise RoomLostError("explorer", cause="The actor died unexpectedly.")
+            return explore_step(self, step)
+
+        monkeypatch.setattr(Explorer, "explore_step", dies)
+
+    return lose
+
+
+def test_rooms_that_are_lost_are_started_anew(
+    run, lose_a_room, run_dir, unbroken, capsys, golden, monkeypatch
+) -> None:
+    monkeypatch.setattr("trinity.runtime.attempts._num_killed_for_memory", lambda: 0)
+    lose_a_room([1, 3, 4])
+
+    assert run().status is RunStatus.FINISHED
+
+    assert read_history(run_dir) == unbroken["history"]
+    assert lines_of(run_dir) == unbroken["lines"]
+    said = [line for line in capsys.readouterr().out.splitlines() if "process of" in line]
+    golden("\n".join(said), "rooms_lost")
+
+
+def test_a_room_that_is_lost_again_and_again_ends_the_run(
+    run, lose_a_room, status_of, golden, monkeypatch
+) -> None:
+    kills = iter([0, 0, 0, 0, 1])
+    monkeypatch.setattr("trinity.runtime.attempts._num_killed_for_memory", lambda: next(kills))
+    lose_a_room([2] * 4)
+
+    with pytest.raises(RunFailedError) as caught:
+        run()
+
+    golden(str(caught.value), "rooms_lost_for_good")
+    assert status_of()["status"] == "failed"
+
+
+def test_a_room_that_is_lost_while_the_run_stops_is_not_started_anew(
+    run, monkeypatch, status_of
+) -> None:
+    def dies(self):
+        self._parts.interrupt.request()
+        raise RoomLostError("trainer", cause="The actor died unexpectedly.")
+
+    monkeypatch.setattr(Pipeline, "_sync", dies)
+
+    assert run().exit_code == 130
+    assert status_of()["status"] == "interrupted"

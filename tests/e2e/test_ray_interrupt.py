@@ -1,0 +1,122 @@
+"""Ctrl-C over Ray reaches all processes at once, as a terminal sends it; none is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def processes_of(mark):
+    """Return the processes that have the mark in their environment."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            is_ours = mark.encode() in environment.read_bytes()
+            name = (environment.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if is_ours and name:  # a zombie has none
+            found.append(name.replace(b"\0", b" ").decode()[:80])
+    return found
+
+
+def memory_of_nobody(before):
+    """Return the new files of shared memory that no living process has mapped."""
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            mapped += maps.read_text()
+        except OSError:
+            continue
+    return [
+        path for path in SHARED_MEMORY.iterdir() if path not in before and str(path) not in mapped
+    ]
+
+
+@pytest.fixture
+def start(config_dict, write_yaml, tmp_path):
+    """Start a long run over Ray in a process group, and wait for its first step."""
+    config_dict["buffer"]["total_epochs"] = 500
+    config_dict["trainer"] = {"save_interval": 0}
+    command = [sys.executable, "-m", "trinity", "run", "--config", write_yaml(config_dict)]
+    mark = f"TRINITY_TEST={uuid.uuid4()}"
+
+    def begin():
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | dict([mark.split("=")]),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith("step "):
+                return process
+        pytest.fail("".join(said))
+
+    return begin, mark
+
+
+def press(process, number=signal.SIGINT) -> None:
+    os.killpg(process.pid, number)
+
+
+def assert_nothing_is_left(mark, memory) -> None:
+    deadline = time.monotonic() + 60  # Ray's agents look for their parent now and then
+    while processes_of(mark) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert processes_of(mark) == []
+    assert memory_of_nobody(memory) == []
+
+
+def test_ctrl_c_once_saves_and_twice_stops_at_once(start, status_of, run_dir) -> None:
+    begin, mark = start
+    memory = set(SHARED_MEMORY.iterdir())
+
+    process = begin()
+    press(process)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "the step is finished and saved first" in said
+    assert "lost" not in said
+    assert "Traceback" not in said
+    assert (run_dir / f"global_step_{status_of()['train_steps']}" / "state.json").exists()
+    assert_nothing_is_left(mark, memory)
+
+    process = begin()
+    began = time.monotonic()
+    press(process)
+    time.sleep(0.05)  # the system merges signals that come at once
+    press(process)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert time.monotonic() - began < 30
+    assert "Traceback" not in said
+    assert status_of()["status"] == "interrupted"
+    assert_nothing_is_left(mark, memory)
+
+
+def test_no_process_outlives_a_killed_driver(start) -> None:
+    begin, mark = start
+    memory = set(SHARED_MEMORY.iterdir())
+
+    process = begin()
+    process.kill()
+    process.communicate(timeout=60)
+
+    assert_nothing_is_left(mark, memory)

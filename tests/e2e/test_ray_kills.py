@@ -1,0 +1,31 @@
+"""Over Ray too, a run that processes were killed of has the history of an unbroken one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+MATRIX = Path(__file__).parents[2] / "benchmarks" / "kill_matrix.py"
+
+
+def test_an_engine_and_a_runner_are_replaced_and_a_lost_trainer_starts_anew() -> None:
+    """The whole matrix is ``python benchmarks/kill_matrix.py``: 30 kills, some minutes."""
+    cells = ["engine-0:explore", "runner-0:explore", "trainer:train"]
+
+    ended = subprocess.run(
+        [sys.executable, MATRIX, "--only", "ray", "--kills", "3", "--cells", *cells],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "3 kills in 1 runs; 0 experiences lost, repeated or misplaced" in ended.stdout
