@@ -209,7 +209,9 @@ class EngineRoom:
 def _is_restarted() -> bool:
     import ray
 
-    return ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed
+    if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
+        return False
+    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def _as_model_error(error: BaseException) -> ModelError:
