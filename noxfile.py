@@ -25,7 +25,12 @@ ROOT = Path(__file__).resolve().parent
 SHARED = ROOT / ".nox" / "shared"
 CONSTRAINTS = ROOT / "constraints.txt"
 MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
-DISTRIBUTIONS = ("packages/trinity-core", "packages/trinity-testing", "plugins/trinity-algo-opmd")
+DISTRIBUTIONS = (
+    "packages/trinity-core",
+    "packages/trinity-testing",
+    "plugins/trinity-algo-opmd",
+    "plugins/trinity-envs-webshop",
+)
 EXTRAS = {"packages/trinity-core": "[lora]"}  # what tests cover and users choose
 EDITABLE = [
     part for folder in DISTRIBUTIONS for part in ("-e", f"{folder}{EXTRAS.get(folder, '')}")

@@ -64,7 +64,13 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", ["packages/trinity-core", "packages/trinity-testing", "plugins/trinity-algo-opmd"]
+    "folder",
+    [
+        "packages/trinity-core",
+        "packages/trinity-testing",
+        "plugins/trinity-algo-opmd",
+        "plugins/trinity-envs-webshop",
+    ],
 )
 def test_every_package_that_is_imported_is_required(folder: str) -> None:
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))[

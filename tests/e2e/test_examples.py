@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-YAMLS = sorted(EXAMPLES.rglob("*.yaml"))
+OWN_DATA = {"grpo_webshop"}  # needs its plugin's data, which prepare.py or a download makes
+YAMLS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.parent.name not in OWN_DATA)
 SCORE = "eval/held_out/reward/mean@4"
 
 

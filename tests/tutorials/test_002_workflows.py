@@ -46,8 +46,8 @@ def test_P049_environment_classes_that_are_not_installed_name_their_package() ->
     from trinity.common import workflows
 
     assert workflows.MathWorkflow.__name__ == "MathWorkflow"
-    with pytest.raises(ImportError, match="pip install trinity-envs-webshop"):
-        workflows.WebShopWorkflow  # noqa: B018
+    with pytest.raises(ImportError, match="pip install trinity-envs-alfworld"):
+        workflows.AlfworldWorkflow  # noqa: B018
 
 
 def test_P052_and_P160_the_fields_of_a_task_have_the_published_types() -> None:

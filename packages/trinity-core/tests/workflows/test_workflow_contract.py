@@ -141,7 +141,6 @@ def test_a_class_registered_by_the_decorator_is_found():
 @pytest.mark.parametrize(
     ("name", "distribution"),
     [
-        ("WebShopWorkflow", "trinity-envs-webshop"),
         ("AlfworldWorkflow", "trinity-envs-alfworld"),
         ("AgentScopeReactMathWorkflow", "trinity-agents-agentscope"),
     ],

@@ -1,0 +1,1 @@
+"""WebShop, the shopping environment, without Java, as a plugin."""
