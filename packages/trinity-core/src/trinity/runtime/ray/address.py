@@ -22,11 +22,12 @@ REACH_TIMEOUT_S = 5.0
 
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
-# What Ray notes of each call, and of its own loops, for a dashboard that our own cluster has not.
+# What our own cluster does without, and how long its processes wait for one that is gone.
 _QUIET = {
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
     "RAY_task_events_report_interval_ms": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
 }
 
 
