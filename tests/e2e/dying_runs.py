@@ -3,7 +3,7 @@
 Started with ``python dying_runs.py``, it imports what a run needs once, then reads one request a
 line from stdin and answers each by one line: so that a kill costs a test one second, not ten.
 
-    {"config": "/tmp/run.yaml", "plugins": "/tmp/plugins",
+    {"config": "run.yaml", "plugins": "plugins",
      "at": "trinity.runtime.history:History.trained", "call": 2, "side": "before", "signal": 9}
     {"code": -9, "said": "..."}
 
