@@ -61,8 +61,9 @@ def test_a_model_that_keeps_a_state_is_refused(tmp_path, start, golden):
 
 
 def test_each_config_has_its_own_attention_back(tmp_path, monkeypatch):
-    module = AutoModelForCausalLM.from_pretrained(make_model(tmp_path, "gpt2"))
-    inner = module.transformer.h[0].config = AutoConfig.for_model("gpt2")
+    module = AutoModelForCausalLM.from_pretrained(make_model(tmp_path, "qwen2"))
+    attention = module.model.layers[0].self_attn
+    inner = attention.config = AutoConfig.for_model("qwen2")
     outer = module.config
     monkeypatch.setattr(type(outer), "sub_configs", {"inner": type(inner)})
     outer.inner, inner._attn_implementation = inner, "eager"

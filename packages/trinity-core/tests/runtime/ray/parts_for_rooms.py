@@ -13,12 +13,13 @@ class Shows:
 
     def __init__(self, context):
         self.context = context
+        self.variables = dict(os.environ)  # as they are when a part imports torch
 
     def about(self):
         return {
             "name": self.context.name,
             "directory": os.getcwd(),
-            "variables": dict(os.environ),
+            "variables": self.variables,
             "path": list(sys.path),
             "level": logging.getLogger("trinity").level,
             "modules": sorted(sys.modules),
