@@ -22,10 +22,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-NUM_STEPS = 8
+NUM_STEPS = 8  # of each run, unless --steps says otherwise
 PHASES = ("explore", "train", "sync", "save", "evaluation")
 ROOMS = ("trainer", "engine-0", "runner-0", "explorer", "buffer", "synchronizer")
-MAX_STARTS = 2 * NUM_STEPS
+MAX_STARTS = 16
 SEEN = re.compile(r"lost|taken over|going on after|Error")
 REWARD = """
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
@@ -55,6 +55,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--kills", type=int, default=30)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--steps", type=int, default=NUM_STEPS, help="of a run: its kills + 1")
     options.add_argument("--only", choices=("local", "ray"), help="one kind of run")
     options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
     options.add_argument("--folder", type=Path, help="is kept; a matrix that broke off goes on")
@@ -68,7 +69,7 @@ def main() -> int:
 
 def _matrix(folder: Path, chosen: argparse.Namespace) -> int:
     if not (folder / "run.yaml").exists():
-        _write_inputs(folder)
+        _write_inputs(folder, num_steps=chosen.steps)
     rows: list[dict[str, Any]] = []
     bad = 0
     unbroken: dict[str, dict[str, Any]] = {}
@@ -99,8 +100,8 @@ def _plans(chosen: argparse.Namespace) -> list[list[Kill]]:
     plans = []
     for is_over_ray in (False, True):
         own = [cell for cell in picked if cell[2] is is_over_ray]
-        for first in range(0, len(own), NUM_STEPS - 1):
-            part = own[first : first + NUM_STEPS - 1]
+        for first in range(0, len(own), chosen.steps - 1):
+            part = own[first : first + chosen.steps - 1]
             plans.append(
                 [
                     Kill(process=p, phase=f, step=n + 1, share=dice.random(), is_over_ray=r)
@@ -227,14 +228,14 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _write_inputs(folder: Path) -> None:
+def _write_inputs(folder: Path, *, num_steps: int) -> None:
     import yaml
     from trinity_testing.tiny import make_tiny_model
 
     make_tiny_model(folder / "model")
     (folder / "plugins").mkdir()
     (folder / "plugins" / "letters.py").write_text(REWARD)
-    for name, count in (("rows", 2 * NUM_STEPS), ("held_out", 4)):
+    for name, count in (("rows", 2 * num_steps), ("held_out", 4)):
         rows = [{"question": f"{n} + 1 =", "answer": str(n + 1)} for n in range(count)]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

@@ -49,6 +49,12 @@ PROMISED = {
     "Ctrl-C while it trains": "run_stopped_in_train",
     "Ctrl-C while it saves": "run_stopped_in_save",
     "Ctrl-C twice": "run_stopped_twice",
+    "Ctrl-C while models load": "run_stopped_in_load",
+    "environments that die, hang, raise or are late": "run_environments_die",
+    "an environment that is killed once": "run_environment_killed_once",
+    "an environment that always raises": "run_environment_raises",
+    "an environment that raises when it closes": "run_environment_cannot_close",
+    "an environment whose dependency is missing": "run_environment_needs",
 }
 
 

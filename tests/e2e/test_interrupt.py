@@ -13,10 +13,13 @@ import pytest
 pytestmark = pytest.mark.slow
 
 # A workflow, an advantage function and a hook that press Ctrl-C themselves, so that the phase is
-# certain. It is done once: the file that is left says so.
+# certain. It is done once: the file that is left says so. The signal goes to the thread that
+# presses, as it well may: the main thread, which sleeps, has to notice by itself. The second one
+# comes when the first was noticed, and the phase does not end before the run has.
 PRESSES = """
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -33,10 +36,18 @@ def press(phase):
         Path(os.environ["PRESSED"]).touch(exist_ok=False)  # of many threads, one succeeds
     except FileExistsError:
         return
-    os.kill(os.getpid(), signal.SIGINT)
+    on_signal = signal.getsignal(signal.SIGINT)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
     if "twice" in os.environ["PHASE"]:
-        time.sleep(1.5)  # the system merges signals that come at once
-        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: on_signal.__self__.is_requested)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        wait_until(lambda: signal.getsignal(signal.SIGINT) != on_signal)
+
+
+def wait_until(is_so):
+    end = time.monotonic() + 50
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 @WORKFLOWS.register_module("presses")
@@ -49,6 +60,11 @@ class Presses(SimpleWorkflow):
 @ADVANTAGE_FN.register_module("presses")
 class PressesInTraining(GRPOAdvantageFn):
     computed_on = "batch"
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            press("load")  # the check of the configuration makes one too, before
 
     def __call__(self, exps, **kwargs):
         press("train")
@@ -80,7 +96,7 @@ def arguments(config_dict, taskset, write_yaml, plugin_dir):
 def said(stdout: str) -> str:
     """Return what was said from Ctrl-C on, without times and the numbers of steps."""
     lines = [line for line in stdout.splitlines() if not line.startswith("step ")]
-    first = next(n for n, line in enumerate(lines) if line.startswith("stopping"))
+    first = next(n for n, line in enumerate(lines) if line.startswith("stop"))
     return re.sub(r"\b\d+ s$", "<T> s", "\n".join(lines[first:]), flags=re.MULTILINE)
 
 
@@ -130,6 +146,21 @@ def test_a_second_ctrl_c_stops_at_once_and_the_saved_steps_stay(
 
     assert (stopped.code, status) == (130, "interrupted")
     golden(said(stopped.stdout + stopped.stderr), "run_stopped_twice", TMP=tmp_path)
+    assert went_on.code == 0, went_on.stderr
+    assert status_of()["trained_experiences"] == 32
+
+
+def test_ctrl_c_while_models_load_does_not_wait_for_a_first_phase(
+    arguments, trinity, tmp_path, status_of, run_dir, golden
+) -> None:
+    environment = {"PRESSED": str(tmp_path / "pressed"), "PHASE": "load"}
+    stopped = trinity(*arguments, **environment)
+    files = [path.name for path in run_dir.glob("*.json")]
+    went_on = trinity(*arguments, **environment)
+
+    assert (stopped.code, stopped.stderr) == (130, "")
+    golden(said(stopped.stdout), "run_stopped_in_load", TMP=tmp_path)
+    assert "run.json" not in files  # nothing had begun
     assert went_on.code == 0, went_on.stderr
     assert status_of()["trained_experiences"] == 32
 

@@ -59,6 +59,17 @@ def rooms_left():
     return list_named_actors(all_namespaces=True)
 
 
+def demonstrations_in(folder):
+    """Return the storage of eight demonstrations, for mode train."""
+    turns = [{"role": "user", "content": "say a"}, {"role": "assistant", "content": "a"}]
+    (folder / "sft.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 8)
+    return {
+        "storage_type": "file",
+        "path": str(folder / "sft.jsonl"),
+        "format": {"prompt_type": "messages", "messages_key": "messages"},
+    }
+
+
 @pytest.fixture
 def long_config(config_dict, taskset):
     """Return 20 steps over two tasksets, with evaluations of two others on the way."""
@@ -95,33 +106,6 @@ def test_twenty_steps_give_the_numbers_and_weights_of_a_run_in_one_process(
     assert rooms_left() == []
 
 
-def test_mode_train_reads_its_file_in_the_buffers_room(
-    config_dict, write_yaml, tmp_path, ray_cluster
-) -> None:
-    turns = [{"role": "user", "content": "say a"}, {"role": "assistant", "content": "a"}]
-    (tmp_path / "sft.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 12)
-    config_dict["algorithm"] = {"algorithm_type": "sft"}
-    config_dict["mode"] = "train"
-    config_dict["buffer"] = {
-        "train_batch_size": 4,
-        "total_epochs": 1,
-        "trainer_input": {
-            "experience_buffer": {
-                "storage_type": "file",
-                "path": str(tmp_path / "sft.jsonl"),
-                "format": {"prompt_type": "messages", "messages_key": "messages"},
-            }
-        },
-    }
-
-    here = a_run(config_dict, write_yaml, "here", local=True)
-    there = a_run(config_dict, write_yaml, "there", local=False)
-
-    assert [row["step"] for row in rows_of(there)] == [1, 2, 3]
-    for one, other in zip(rows_of(here), rows_of(there), strict=True):
-        assert other == pytest.approx(one, abs=1e-5)
-
-
 def test_an_error_in_a_room_is_told_as_in_one_process_and_what_was_trained_is_saved(
     config_dict, write_yaml, ray_cluster
 ) -> None:
@@ -151,6 +135,13 @@ def test_a_room_that_cannot_be_built_ends_the_run_with_its_message(
     shutil.copytree(tiny_model, broken)
     (broken / "model.safetensors").write_bytes(b"no weights")
     config_dict["model"]["model_path"] = str(broken)
+    storage = demonstrations_in(tmp_path)  # mode train: the fewest rooms to start
+    config_dict |= {"mode": "train", "algorithm": {"algorithm_type": "sft"}}
+    config_dict["buffer"] = {
+        "train_batch_size": 4,
+        "total_epochs": 1,
+        "trainer_input": {"experience_buffer": storage},
+    }
 
     with pytest.raises(TrinityError, match=r"the start of the run failed: SafetensorError"):
         a_run(config_dict, write_yaml, "there", local=False)
@@ -179,13 +170,7 @@ def test_a_run_goes_on_over_ray_and_a_finished_one_starts_none(
 def test_stages_of_every_mode_hand_their_model_on(
     config_dict, write_yaml, tmp_path, ray_cluster
 ) -> None:
-    turns = [{"role": "user", "content": "say a"}, {"role": "assistant", "content": "a"}]
-    (tmp_path / "sft.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 8)
-    demonstrations = {
-        "storage_type": "file",
-        "path": str(tmp_path / "sft.jsonl"),
-        "format": {"prompt_type": "messages", "messages_key": "messages"},
-    }
+    demonstrations = demonstrations_in(tmp_path)
     explored = {"storage_type": "file", "path": str(tmp_path / "explored.jsonl")}
     tasks = config_dict["buffer"]["explorer_input"]
     tasks["eval_tasksets"] = [tasks["taskset"] | {"name": "held_out"}]
@@ -213,6 +198,9 @@ def test_stages_of_every_mode_hand_their_model_on(
     here = a_run(config_dict, write_yaml, "here", local=True)
 
     assert [stage.status for stage in there.stages] == [RunStatus.FINISHED] * 3
+    assert [row["step"] for row in rows_of(there.stages[0])] == [1, 2]
+    for one, other in zip(rows_of(here.stages[0]), rows_of(there.stages[0]), strict=True):
+        assert other == pytest.approx(one, abs=1e-5)
     assert len(lines) == 32
     for one, other in zip(here.stages, there.stages, strict=True):
         assert scores_of(other) == pytest.approx(scores_of(one), abs=1e-5)

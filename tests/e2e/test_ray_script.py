@@ -8,12 +8,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import trinity as package
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+RAY = str(Path(sys.executable).with_name("ray"))
 
 SCRIPT = '''
 import json
@@ -79,8 +83,11 @@ def project(tmp_path, config_dict, taskset, rows, write_yaml):
 
 def test_the_script_runs_as_it_would_in_one_process(project):
     short = tempfile.mkdtemp(prefix="ray")
-    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    env |= {"PYTHONPATH": str(project / "site"), "RAY_TMPDIR": short, "TRINITY_MINE": "yes"}
+    env = clean() | {
+        "PYTHONPATH": str(project / "site"),
+        "RAY_TMPDIR": short,
+        "TRINITY_MINE": "yes",
+    }
     ended = subprocess.run(
         [sys.executable, "train.py"], cwd=project, env=env, capture_output=True, text=True,
         timeout=240, check=False,
@@ -100,41 +107,104 @@ def test_the_script_runs_as_it_would_in_one_process(project):
     assert rooms == {"buffer", "engine-0", "explorer", "runner-0", "synchronizer", "trainer"}
 
 
-def test_the_program_joins_what_ray_start_began_and_leaves_it(
-    trinity_program, config_dict, write_yaml
-):
+@pytest.fixture(scope="module")
+def head():
+    """Return a Ray that a person started, without tokens: its folder, address and process."""
     short = tempfile.mkdtemp(prefix="ray")
-    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    env |= {"RAY_TMPDIR": short, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    env = clean() | {"RAY_TMPDIR": short, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     env |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    ray = str(Path(sys.executable).with_name("ray"))
-    start = [ray, "start", "--head", "--block", "--port=0", "--num-cpus=2"]
+    start = [RAY, "start", "--head", "--block", "--port=0", "--num-cpus=2"]
     start += ["--include-dashboard=false", "--object-store-memory=100000000"]
     with open(Path(short) / "head.log", "w") as log:
-        head = subprocess.Popen(start, env=env, stdout=log, stderr=log)
+        process = subprocess.Popen(start, env=env, stdout=log, stderr=log)
     try:
-        note = Path(short) / "ray" / "ray_current_cluster"
-        _wait_for(note)
-        ended = trinity_program("run", "--config", write_yaml(config_dict), env=env)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert f"joined the Ray cluster at {note.read_text()}" in ended.stdout
-        assert ended.stderr == ""
-        address = ["--address", note.read_text()]
-        status = subprocess.run(
-            [ray, "health-check", *address], env=env, check=False, timeout=60, capture_output=True
-        )
-        assert status.returncode == 0
-        assert head.poll() is None
+        yield Head(folder=short, address=noted(Path(short)), process=process)
     finally:
-        head.terminate()
-        head.wait(30)
+        process.terminate()
+        process.wait(30)
         shutil.rmtree(short, ignore_errors=True)
 
 
-def _wait_for(path):
-    import time
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    folder: str
+    address: str
+    process: subprocess.Popen
 
-    end = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < end:
+    def is_alive(self):
+        health = [RAY, "health-check", "--address", self.address]
+        env = clean() | {"RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        asked = subprocess.run(health, env=env, check=False, timeout=60, capture_output=True)
+        return asked.returncode == 0 and self.process.poll() is None
+
+
+def clean():
+    """Return the environment of a person who never heard of Ray."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+
+
+def noted(folder):
+    note, end = folder / "ray" / "ray_current_cluster", time.monotonic() + 60
+    while not note.exists() and time.monotonic() < end:
         time.sleep(0.2)
     time.sleep(1)
+    return note.read_text()
+
+
+@pytest.fixture
+def user(monkeypatch, tmp_path):
+    """Return a user's environment, with a token in the home directory that the cluster has not."""
+    for name in set(os.environ) - set(clean()):
+        monkeypatch.delenv(name)
+    (tmp_path / "home" / ".ray").mkdir(parents=True)
+    (tmp_path / "home" / ".ray" / "auth_token").write_text("ab" * 32)
+    return {"HOME": str(tmp_path / "home")}
+
+
+def test_the_program_joins_what_ray_start_began_and_leaves_it(
+    trinity_program, config_dict, write_yaml, head, user
+):
+    user["RAY_TMPDIR"] = head.folder
+    ended = trinity_program("run", "--config", write_yaml(config_dict), env=user)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"joined the Ray cluster at {head.address}" in ended.stdout
+    assert ended.stderr == ""
+    assert head.is_alive()
+
+
+def test_stages_join_a_named_cluster_that_has_no_tokens_though_the_user_has_one(
+    trinity_program, config_dict, write_yaml, rows, head, user
+):
+    turns = [{"role": "user", "content": "say a"}, {"role": "assistant", "content": "a"}]
+    rows.with_name("sft.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 4)
+    demonstrations = {
+        "storage_type": "file",
+        "path": str(rows.with_name("sft.jsonl")),
+        "format": {"prompt_type": "messages", "messages_key": "messages"},
+    }
+    sft = {
+        "stage_name": "sft",
+        "mode": "train",
+        "algorithm": {"algorithm_type": "sft", "optimizer": {"lr": 1e-3}},
+        "buffer": {
+            "train_batch_size": 4,
+            "trainer_input": {"experience_buffer": demonstrations},
+        },
+    }
+    config_dict["stages"] = [sft, {"stage_name": "grpo"}]
+    user["RAY_ADDRESS"] = head.address
+    ended = trinity_program("run", "--config", write_yaml(config_dict), env=user)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "lost" not in ended.stdout
+    assert "stage sft: finished, 1 train steps" in ended.stdout
+    assert "stage grpo: finished, 2 train steps" in ended.stdout
+    assert head.is_alive()
+
+
+def test_a_user_who_insists_on_a_token_is_told_that_the_cluster_has_none(
+    trinity_program, config_dict, write_yaml, head, user, golden
+):
+    user |= {"RAY_ADDRESS": head.address, "RAY_AUTH_MODE": "token"}
+    ended = trinity_program("run", "--config", write_yaml(config_dict), env=user)
+    assert ended.returncode == 1
+    golden(ended.stderr, "ray_without_token", ADDRESS=head.address)

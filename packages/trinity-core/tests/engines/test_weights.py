@@ -71,6 +71,17 @@ def test_a_shared_module_is_used_as_it_is(tiny, start, ask, answers):
     model(torch.tensor([[5, 6]])).logits.sum().backward()  # nothing of the engine's is in the way
 
 
+def test_a_shared_module_answers_as_a_copy_does_to_the_last_bit(tiny, start, ask, answers):
+    shared = AutoModelForCausalLM.from_pretrained(tiny).train()
+    requests = [ask(range(5, 6 + length), task=length, n=8) for length in range(1, 24)]
+    own, others = (
+        [(c.token_ids, c.logprobs) for reply in answers(engine, *requests) for c in reply]
+        for engine in (start(tiny), start(tiny, module=shared))
+    )
+    assert own == others
+    assert all(weight.requires_grad for weight in shared.parameters())
+
+
 @pytest.mark.parametrize(
     ("name", "damage"),
     [

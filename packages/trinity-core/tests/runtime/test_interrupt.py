@@ -18,3 +18,22 @@ def test_a_signal_in_the_middle_of_a_line_stops_the_run_all_the_same() -> None:
         assert stop.is_requested
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_signal_ends_what_loads_and_only_that() -> None:
+    said = []
+
+    def load() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with Interrupt(said.append) as stop, pytest.raises(KeyboardInterrupt):
+        stop.at_once(load)()
+    with Interrupt(said.append) as stop:
+        assert stop.at_once(lambda: 7)() == 7
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.is_requested
+
+    assert said == [
+        "stopped at once, while the run was loading: the same command goes on",
+        "stopping: the step is finished and saved first; Ctrl-C again stops at once",
+    ]

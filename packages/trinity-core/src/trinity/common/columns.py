@@ -37,7 +37,7 @@ class Column:
         if not present:
             return None
         sizes = [-1 if tensor is None else tensor.size(0) for tensor in tensors]
-        values = torch.cat([tensor.detach() for tensor in present]).numpy()
+        values = torch.cat(present).detach().numpy()
         return cls(_narrow(values), np.array(sizes, dtype=np.int32))
 
     @classmethod

@@ -19,15 +19,22 @@ _SMALL_MODEL = 50_000_000  # parameters; below, threads wait for each other long
 
 @contextmanager
 def evaluating(module: PreTrainedModel) -> Iterator[None]:
-    """Put the module into evaluation mode until the end of the block."""
-    if not module.training:
-        yield
-        return
-    module.eval()
+    """Put the module into evaluation mode, without gradients, until the end of the block.
+
+    A weight that requires a gradient lets ``matmul`` take another kernel, also where none is
+    computed: the samples of a shared module would differ in the last bits from those of a copy.
+    """
+    is_training = module.training
+    trained = [weight for weight in module.parameters() if weight.requires_grad]
+    module.train(mode=False)
+    for weight in trained:
+        weight.requires_grad = False
     try:
         yield
     finally:
-        module.train()
+        for weight in trained:
+            weight.requires_grad = True
+        module.train(mode=is_training)
 
 
 def set_threads(module: PreTrainedModel, num_threads: int | None) -> None:

@@ -43,6 +43,8 @@ __all__ = ["Limits", "Scheduler"]
 
 logger = logging.getLogger(__name__)
 
+LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
@@ -156,7 +158,8 @@ class Scheduler:
     def _wait_for_all(self) -> None:
         while self._active and self._error is None:
             deadline = min(active.deadline for active in self._active)
-            if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+            rest = max(0.0, deadline - time.monotonic())
+            if not self._changed.wait(min(rest, LOOK_S)):
                 self._give_up_late_ones()
         if self._error is not None:
             raise self._error
@@ -213,7 +216,7 @@ class Scheduler:
         if isinstance(ended, RunFailure):
             logger.info("%s", ended.line())
             if attempt.number < self._limits.max_attempts and self._limits.can_fail:
-                again = Attempt(order, attempt.number + 1)
+                again = Attempt(order, (*attempt.earlier, ended))
                 return self._made_active(
                     active.place, again, piece=active.piece, slot=slot, began=active.began
                 )
@@ -241,7 +244,7 @@ class Scheduler:
             order=active.attempt.order,
             experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
             failure=failure,
-            num_retries=active.attempt.number - 1,
+            retried=active.attempt.earlier,
             duration_s=time.monotonic() - active.began,
         )
         if failure and not self._limits.can_fail:

@@ -1,11 +1,11 @@
-"""Ctrl-C: once to finish the step, save and close; twice to stop at once."""
+"""Ctrl-C: once to finish the step, save and close; twice, or while models load, to stop at once."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupt"]
 
+T = TypeVar("T")
+
 
 class Interrupt:
     """Notes the first SIGINT or SIGTERM and turns the second into ``KeyboardInterrupt``.
+
+    Inside a function that :meth:`at_once` returned, the first one is already that.
 
     A context manager; outside the main thread, where Python delivers no signals, it only remembers
     what :meth:`request` is told.
@@ -24,6 +28,7 @@ class Interrupt:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._is_requested = False
+        self._is_loading = False
         self._previous: dict[int, object] = {}
 
     @property
@@ -34,6 +39,22 @@ class Interrupt:
     def request(self) -> None:
         """Ask the run to stop after the phase it is in."""
         self._is_requested = True
+
+    def at_once(self, load: Callable[[], T]) -> Callable[[], T]:
+        """Return ``load`` as a function that the first Ctrl-C already ends.
+
+        Args:
+            load: what may be left half done, as nothing of it has to be saved.
+        """
+
+        def loaded() -> T:
+            self._is_loading = True
+            try:
+                return load()
+            finally:
+                self._is_loading = False
+
+        return loaded
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
@@ -55,6 +76,9 @@ class Interrupt:
             self._try_to_say("stopped at once: the same command goes on from the last checkpoint")
             raise KeyboardInterrupt
         self.request()
+        if self._is_loading:
+            self._try_to_say("stopped at once, while the run was loading: the same command goes on")
+            raise KeyboardInterrupt
         self._try_to_say(
             "stopping: the step is finished and saved first; Ctrl-C again stops at once"
         )

@@ -73,7 +73,8 @@ def run_stage(
         interrupt=interrupt,
         stage=stage,
     )
-    story = _Story(config, rundir=rundir, display=display, build=rooms, before=before, stage=stage)
+    load = interrupt.at_once(rooms)
+    story = _Story(config, rundir=rundir, display=display, build=load, before=before, stage=stage)
     with closing(story):
         story.tell()
     return story.result()
@@ -193,6 +194,8 @@ class _Story:
             self._files.cut_to_beginning()
 
     def _restore(self, parts: Parts, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
+        if state.get("storage") and hasattr(parts.storage, "load_state_dict"):
+            parts.storage.load_state_dict(state["storage"])
         if checkpoint is not None and parts.trainer is not None:
             parts.trainer.load(checkpoint.actor)
             parts.storage.write(checkpoint.read_experiences())
@@ -200,8 +203,6 @@ class _Story:
             parts.explorer.load_state_dict(state["explorer"])
         if parts.strategy is not None and state.get("strategy"):
             parts.strategy.load_state_dict(state["strategy"])
-        if state.get("storage") and hasattr(parts.storage, "load_state_dict"):
-            parts.storage.load_state_dict(state["storage"])
         if parts.sync is not None and parts.trainer is not None:
             parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
         self._display.say(f"going on after {_name_of(state)}")
@@ -250,6 +251,7 @@ class _Story:
             "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,
+            "buffer": self._parts.buffer_counts(),
             "error": error,
         }
         logger.info("stage %r: %s", self._stage, status)
@@ -271,6 +273,7 @@ class _Story:
             seconds=self._seconds(),
             first_evaluation=self._progress.first_evaluation,
             evaluation=self._progress.evaluation,
+            buffer=self._parts.buffer_counts() if self._parts is not None else {},
             checkpoint=latest.path if latest else None,
             plots=plots_of(self._rundir, title=self._config.name),
         )

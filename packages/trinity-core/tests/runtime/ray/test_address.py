@@ -7,8 +7,8 @@ import socket
 import pytest
 from trinity.common.config import Config
 from trinity.errors import TrinityError
-from trinity.runtime.ray.address import cluster_address, is_here, ray_settings
-from trinity.runtime.ray.cluster import _explained
+from trinity.runtime.ray.address import cluster_address, ray_settings
+from trinity.runtime.ray.head import Head, explained
 
 
 @pytest.fixture(autouse=True)
@@ -75,30 +75,33 @@ def test_a_named_cluster_that_cannot_be_reached_is_one_clear_error(address, name
     golden(str(raised.value), name)
 
 
+def a_head(*, asks_for_token=False, is_here=False):
+    return Head(address="10.0.0.1:6379", asks_for_token=asks_for_token, is_here=is_here)
+
+
 def test_our_own_cluster_has_a_token_and_the_loopback_only():
-    settings = ray_settings("")
+    settings = ray_settings(None)
     assert settings["RAY_AUTH_MODE"] == "token"
     assert len(settings["RAY_AUTH_TOKEN"]) == 64
-    assert settings == ray_settings("")  # one token a process
+    assert settings == ray_settings(None)  # one token a process
     assert settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
 
 
 def test_the_users_token_is_used_where_there_is_one(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/secret")
-    assert "RAY_AUTH_TOKEN" not in ray_settings("")
-    assert ray_settings("10.0.0.1:6379")["RAY_AUTH_MODE"] == "token"
+    assert "RAY_AUTH_TOKEN" not in ray_settings(None)
 
 
-def test_what_the_user_says_of_tokens_holds_for_a_cluster_to_join(monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+@pytest.mark.parametrize(("asks", "mode"), [(True, "token"), (False, "disabled")])
+def test_a_token_is_shown_where_the_cluster_asks_for_one_and_nowhere_else(monkeypatch, asks, mode):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "x")
-    assert "RAY_AUTH_MODE" not in ray_settings("10.0.0.1:6379")
+    assert ray_settings(a_head(asks_for_token=asks))["RAY_AUTH_MODE"] == mode
 
 
-def test_only_what_is_reached_by_the_loopback_is_kept_on_it():
-    assert is_here("127.0.0.1:6379")
-    assert not is_here("10.0.0.1:6379")
-    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in ray_settings("10.0.0.1:6379")
+def test_only_a_cluster_of_the_loopback_is_kept_on_it():
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    assert name in ray_settings(a_head(is_here=True))
+    assert name not in ray_settings(a_head(is_here=False))
 
 
 @pytest.mark.parametrize(
@@ -110,8 +113,8 @@ def test_only_what_is_reached_by_the_loopback_is_kept_on_it():
     ],
 )
 def test_a_cluster_that_does_not_let_us_in_is_one_clear_error(error, native, name, golden):
-    golden(_explained(error, "10.0.0.1:6379", native=native), name)
+    golden(explained(error, "10.0.0.1:6379", native=native), name)
 
 
 def test_a_ray_that_cannot_be_started_says_what_else_there_is(golden):
-    golden(_explained(OSError("No space left"), "", native=""), "ray_not_started")
+    golden(explained(OSError("No space left"), "", native=""), "ray_not_started")

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.config import Config
+    from trinity.runtime.ray.head import Head
 
-__all__ = ["cluster_address", "is_here", "ray_settings"]
+__all__ = ["cluster_address", "ray_settings"]
 
 REACH_TIMEOUT_S = 5.0
-
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 # What our own cluster does without, and how long its processes wait for one that is gone.
 _QUIET = {
@@ -81,25 +80,21 @@ def _unreachable(address: str) -> str:
     return ""
 
 
-def is_here(address: str) -> bool:
-    """Return whether all of it lives on the loopback: our own, or one that was started so."""
-    return not address or address.rpartition(":")[0].strip("[]") in _LOOPBACK
+def ray_settings(head: Head | None) -> Mapping[str, str]:
+    """Return what must stand in the environment while Ray runs.
 
-
-def ray_settings(address: str) -> Mapping[str, str]:
-    """Return what must stand in the environment while Ray runs."""
+    Args:
+        head: of the cluster to join; None: our own is started.
+    """
     settings = {"RAY_USAGE_STATS_ENABLED": "0"}
-    if is_here(address):
+    if head is None or head.is_here:
         settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # its word for: bind the loopback only
-    mode, has_token = os.environ.get("RAY_AUTH_MODE"), _has_token()
-    if not address:
-        settings["RAY_AUTH_MODE"] = "token"
-        if not has_token:
-            settings["RAY_AUTH_TOKEN"] = _token()
-        settings |= {name: value for name, value in _QUIET.items() if name not in os.environ}
-    elif mode is None and has_token:
-        settings["RAY_AUTH_MODE"] = "token"
-    return settings
+    if head is not None:
+        return settings | {"RAY_AUTH_MODE": "token" if head.asks_for_token else "disabled"}
+    settings["RAY_AUTH_MODE"] = "token"
+    if not _has_token():
+        settings["RAY_AUTH_TOKEN"] = _token()
+    return settings | {name: value for name, value in _QUIET.items() if name not in os.environ}
 
 
 def _has_token() -> bool:

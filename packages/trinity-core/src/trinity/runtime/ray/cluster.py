@@ -15,17 +15,17 @@ import logging
 import os
 import secrets
 import signal
-import tempfile
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
 from trinity.runtime.environment import environment
-from trinity.runtime.ray.address import cluster_address, is_here, ray_settings
+from trinity.runtime.ray.address import cluster_address, ray_settings
+from trinity.runtime.ray.head import explained, head_at, native_lines, read_settings_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +78,9 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
             yield found
         return
     began, address = time.perf_counter(), cluster_address(config)
-    with _silence(), environment(ray_settings(address)), _loopback_only(is_wanted=is_here(address)):
+    head = head_at(address) if address else None
+    is_here = head is None or head.is_here
+    with _silence(), environment(ray_settings(head)), _loopback_only(is_wanted=is_here):
         _init(address, config)
         try:
             with _as_found(is_joined=bool(address), began=began, say=say) as found:
@@ -140,8 +142,8 @@ def _init(address: str, config: Config) -> None:
     """Connect this process, without Ray's lines on the terminal or its signal handlers."""
     import ray
 
-    _read_settings_again()
-    with _own_signal_handlers(), _native_lines() as native:
+    read_settings_again()
+    with _own_signal_handlers(), native_lines() as native:
         try:
             if address:
                 ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
@@ -157,41 +159,7 @@ def _init(address: str, config: Config) -> None:
                 )
         except Exception as error:
             ray.shutdown()
-            raise TrinityError(_explained(error, address, native=native())) from error
-
-
-def _explained(error: Exception, address: str, *, native: str) -> str:
-    """Return what went wrong between us and Ray, and what to do.
-
-    Args:
-        error: what ``ray.init`` raised.
-        address: of the cluster; empty: it was to be our own.
-        native: what Ray's C++ wrote meanwhile, which knows more.
-    """
-    text = " ".join(str(error).split())
-    known = f"{text} {error.__cause__} {native}".lower()
-    where = f"the Ray cluster at {address} cannot be joined" if address else "Ray cannot be started"
-    if "mismatch" in known:
-        remedy = (
-            "Run with the Python and the Ray that the cluster was started with, or restart the "
-            "cluster with these."
-        )
-    elif "authentication" in known or "authtoken" in known:
-        text = "the cluster asks for a token, and the one here is another or none"
-        remedy = (
-            "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's "
-            "token; on its head, ray get-auth-token prints it."
-        )
-    elif address:
-        remedy = (
-            "See on its head whether it is alive: ray status. A run without an address starts its "
-            "own Ray."
-        )
-    else:
-        remedy = (
-            "Free memory or space in the temporary folder, or run with --local, which needs no Ray."
-        )
-    return f"{where}: {text.rstrip('.')}. {remedy}"
+            raise TrinityError(explained(error, address, native=native())) from error
 
 
 @contextmanager
@@ -211,24 +179,6 @@ def _without_helpers() -> Iterator[None]:
     finally:
         for name, method in before.items():
             setattr(Node, name, method)
-
-
-@contextmanager
-def _native_lines() -> Iterator[Callable[[], str]]:
-    """Keep what Ray's C++ writes on stderr while it connects; gives what reads it."""
-    with tempfile.TemporaryFile() as kept:
-        before = os.dup(2)
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield lambda: _text(kept)
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
 
 
 @contextmanager
@@ -255,16 +205,6 @@ def _store_bytes(config: Config) -> int:
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     weights = sum(file.stat().st_size for file in files)
     return min(limit, MIN_STORE_BYTES + NUM_COPIES_OF_WEIGHTS * weights)
-
-
-def _read_settings_again() -> None:
-    """Let a Ray that was imported before read the environment as it is now."""
-    try:
-        from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
-    except ImportError:  # a Ray without tokens
-        return
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager
