@@ -252,3 +252,131 @@ def test_a_plugin_is_switched_off_however_its_name_is_written(dull):
     records = dull.discover(disabled=["My-Env"]).records
 
     assert [record.state for record in records if record.name == "my_env"] == ["disabled"]
+
+
+GAMES_WITH_OPTIONS = """
+    from trinity.errors import DataError
+
+    here = {}
+
+    def missing(*, num_games="1"):
+        return None if here else f"no {num_games} games"
+
+    def fetch(*, from_=None, num_games="1"):
+        '''Get the games.
+
+        Args:
+            from_: a folder or a ZIP to take them from.
+            num_games: how many.
+        '''
+        if from_ == "nowhere":
+            raise DataError("nowhere is no folder. Name one with --from.")
+        here["games"] = (from_, num_games)
+"""
+
+
+@pytest.fixture
+def choosy(site):
+    site.plugin("choosy", ASSETS.format(fetch="games_asset:fetch"))
+    site.module("games_asset", GAMES_WITH_OPTIONS)
+    set_manager(site.discover())
+    return site
+
+
+@pytest.mark.parametrize(
+    "given", [("--from", "here", "--num-games", "3"), ("--from=here", "--num-games=3")]
+)
+def test_setup_hands_the_options_to_the_functions_that_name_them(choosy, given):
+    result = run("setup", "choosy", *given)
+    assert result.exit_code == 0, result.output
+    assert sys.modules["games_asset"].here == {"games": ("here", "3")}
+
+
+def test_setup_with_an_option_fetches_though_nothing_is_missing(choosy):
+    run("setup", "choosy", "--from", "here")
+    assert run("setup", "choosy").stdout == "games: ok\n"
+    run("setup", "choosy", "--from", "there")
+    assert sys.modules["games_asset"].here == {"games": ("there", "1")}
+
+
+def test_the_help_of_setup_lists_the_options_of_the_plugin(choosy, golden):
+    golden(run("setup", "choosy", "--help").stdout, "plugins_setup_help")
+    assert "Options of" not in run("setup", "--help").stdout
+    assert "no plugin named 'nobody'" in run("setup", "nobody", "--help").stdout
+
+
+def test_setup_refuses_an_option_that_no_function_names(choosy, golden):
+    result = run("setup", "choosy", "--num-game", "3")
+    golden(str(result.exception), "plugins_setup_unknown_option")
+    assert not sys.modules["games_asset"].here
+
+
+def test_setup_of_a_plugin_without_options_says_that_it_has_none(needy, golden):
+    result = run("setup", "needy", "--from", "here")
+    golden(str(result.exception), "plugins_setup_no_options")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(("--from",), "--from lacks its value"), (("x",), "'x' is no option")]
+)
+def test_setup_with_half_an_option_is_a_usage_error(choosy, given, said):
+    result = run("setup", "choosy", *given)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_what_a_fetch_says_to_do_is_shown_as_it_is(choosy, golden):
+    result = run("setup", "choosy", "--from", "nowhere")
+    golden(str(result.exception), "plugins_setup_data_error")
+
+
+@pytest.fixture
+def needy_workflow(site):
+    """A workflow that needs an asset, and a check that uses workflows."""
+    hooks = """
+    @hookimpl
+    def trinity_workflows():
+        return {"needy": "games_asset:Play"}
+
+    @hookimpl
+    def trinity_conformance_checks():
+        return {"play": "games_checks:checks"}
+"""
+    site.plugin("needy", ASSETS.format(fetch="games_asset:fetch") + hooks)
+    site.module("games_asset", GAMES + "\n    class Play:\n        pass\n")
+    site.module(
+        "games_checks",
+        """
+        from trinity.extend.checks import Check
+
+        checks = [
+            Check(
+                id="play.wins",
+                function=lambda component, context: None,
+                remedy="Win.",
+                kinds=frozenset({"workflow"}),
+            )
+        ]
+        """,
+    )
+    set_manager(site.discover())
+    return site
+
+
+def test_what_uses_a_part_is_not_checked_until_its_asset_is_there(needy_workflow):
+    def played():
+        results = json.loads(run("check", "needy", "--json").stdout)["results"]
+        return next((r["status"], r["message"]) for r in results if r["id"] == "play.wins")
+
+    assert played() == ("SKIP", "games is missing: no game in ~/games")
+    run("setup", "needy")
+    assert played() == ("PASS", "")
+
+
+def test_a_part_is_checked_without_its_asset_on_data_that_a_test_gives(needy_workflow):
+    from trinity.extend import get_manager
+    from trinity.extend.checks import run_checks
+
+    given = {"workflow/needy": {"workflow_args": {"games": "mine"}}}
+    (result,) = run_checks("needy", get_manager(), ids=["play"], args=given)
+    assert result.status == "PASS"

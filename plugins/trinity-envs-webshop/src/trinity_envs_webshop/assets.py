@@ -18,7 +18,7 @@ def missing(*, data: str | None = None) -> str | None:
     """Return what is missing of the data; None: all is there and the index is built.
 
     Args:
-        data: the folder; None: the one that WEBSHOP_DATA names.
+        data: the folder; else the one that WEBSHOP_DATA names.
     """
     try:
         files = WebShopFiles.in_folder(data_folder(data))
@@ -31,8 +31,8 @@ def fetch(*, data: str | None = None, generate: str | int | None = None) -> None
     """Check the data and build their index; or make a synthetic catalogue first.
 
     Args:
-        data: the folder; None: the one that WEBSHOP_DATA names.
-        generate: how many products to make there; None: the files are there.
+        data: the folder; else the one that WEBSHOP_DATA names.
+        generate: how many invented products to make there first; else the files are there.
 
     Raises:
         DataError: the files are missing or damaged, or there are other files in the folder.

@@ -28,5 +28,5 @@ def as_env_error(doing: str) -> Iterator[None]:
         raise EnvError(
             f"WebShop failed in {doing}: {type(error).__name__}: {error}. The run has no reward. "
             f"If a tagger or search engine of yours is set, correct it; else check the data with "
-            f"python -m trinity_envs_webshop."
+            f"trinity plugins setup webshop."
         ) from error

@@ -13,8 +13,8 @@ __all__ = ["DATA_VARIABLE", "WebShopFiles", "data_folder"]
 DATA_VARIABLE = "WEBSHOP_DATA"
 _REMEDY = (
     "Fetch the three files of princeton-nlp/WebShop into a folder and run: "
-    "python -m trinity_envs_webshop --data FOLDER. Without them, make invented products: "
-    "python -m trinity_envs_webshop --data FOLDER --generate 1000"
+    "trinity plugins setup webshop --data FOLDER. Without them, make invented products: "
+    "trinity plugins setup webshop --data FOLDER --generate 1000"
 )
 
 

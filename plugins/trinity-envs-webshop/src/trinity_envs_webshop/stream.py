@@ -120,5 +120,5 @@ class _Text:
         self._file.close()
         return DataError(
             f"{self._path} cannot be read: {what}, at character {place:,}. Fetch the file again, "
-            f"unpacked and complete; python -m trinity_envs_webshop --data FOLDER checks it."
+            f"unpacked and complete; trinity plugins setup webshop --data FOLDER checks it."
         )

@@ -11,7 +11,7 @@ import typer
 from trinity.cli.columns import echo_columns
 from trinity.cli.plugins_check import check
 from trinity.cli.plugins_new import new
-from trinity.cli.plugins_setup import setup
+from trinity.cli.plugins_setup import SetupCommand, setup
 from trinity.cli.plugins_show import show
 from trinity.errors import unknown_name
 from trinity.extend import KINDS, PluginRecord, get_manager
@@ -57,7 +57,10 @@ app.command()(show)
 app.command()(check)
 app.command("doctor", hidden=True)(check)
 app.command()(new)
-app.command()(setup)
+app.command(
+    cls=SetupCommand,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(setup)
 
 
 def _refuse_unknown(option: str, value: str, known: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from trinity.cli.columns import echo_columns
 from trinity.cli.plugins_show import record_named
-from trinity.errors import PluginError
+from trinity.errors import PluginError, TrinityError
 from trinity.extend import get_manager
 from trinity.extend.known import distribution_of_tool, install_line
 
@@ -84,7 +84,7 @@ def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]
         try:
             message = missing_part(asset, record=record)
             status = Status.FAIL if message else status
-        except PluginError as error:
+        except TrinityError as error:
             status, message = Status.ERROR, str(error)
         remedy = f"Run: trinity plugins setup {record.name}"
         results.append(

@@ -2,35 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from trinity.cli.plugins_show import record_named
+from trinity.errors import TrinityError, UnknownComponentError
 from trinity.extend import get_manager
-from trinity.extend.assets import assets_of, fetch, missing_part
+from trinity.extend.assets import assets_of, fetch, missing_part, options_of, parameter_of
 
-__all__ = ["setup"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trinity.extend import PluginRecord
+    from trinity.extend.component import AssetSpec
+
+__all__ = ["SetupCommand", "setup"]
+
+_WORDS = "trinity.setup.words"
+
+
+class SetupCommand(TyperCommand):
+    """The command, whose help lists the options of the plugin that is named beside it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: a click context
+        """Keep the words for the help, which is shown before the plugin's name is read."""
+        ctx.meta[_WORDS] = list(args)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # Any: click's
+        """Write the options of the plugin, if one is named."""
+        super().format_epilog(ctx, formatter)
+        name = next((word for word in ctx.meta.get(_WORDS, ()) if not word.startswith("-")), "")
+        if not name:
+            return
+        try:
+            options = _options_of_all(name)
+        except TrinityError as error:
+            options = {"": str(error)}
+        with formatter.section(f"Options of {name}"):
+            formatter.write_dl(list(options.items()) or [("(none)", "")])
 
 
 def setup(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The plugin, or its distribution.")],
 ) -> None:
-    """Fetch and verify the plugin's data and programs."""
+    """Fetch and verify the plugin's data and programs.
+
+    A plugin may take options of its own: see trinity plugins setup NAME --help.
+    """
     manager = get_manager()
     record = record_named(name, manager)
     assets = assets_of(record, manager)
     if not assets:
         typer.echo(f"{record.label} needs nothing beside its Python packages.")
-    num_missing = 0
-    for asset in assets:
-        missing = missing_part(asset, record=record)
-        if missing and asset.fetch:
-            typer.echo(f"{asset.name}: fetching {asset.what} ({asset.size})")
-            fetch(asset, record=record)
-            missing = missing_part(asset, record=record)
-        by_hand = "" if asset.fetch else " It cannot be fetched for you."
-        typer.echo(f"{asset.name}: " + (f"missing: {missing}.{by_hand}" if missing else "ok"))
-        num_missing += bool(missing)
-    if num_missing:
+    given = _given(ctx.args)
+    _refuse_unknown(given, known=_options_of_all(name) if given else {}, record=record)
+    if [asset.name for asset in assets if not _is_ready(asset, record=record, given=given)]:
         raise typer.Exit(1)
+
+
+def _is_ready(asset: AssetSpec, *, record: PluginRecord, given: Mapping[str, str]) -> bool:
+    """Fetch what is missing, or what an option asks for; return whether it is there now."""
+    own = options_of(asset, record=record) if given else {}
+    options = {parameter_of(option): text for option, text in given.items() if option in own}
+    missing = missing_part(asset, record=record, options=options)
+    if asset.fetch and (missing or options):
+        typer.echo(f"{asset.name}: fetching {asset.what} ({asset.size})")
+        fetch(asset, record=record, options=options)
+        missing = missing_part(asset, record=record, options=options)
+    by_hand = "" if asset.fetch else " It cannot be fetched for you."
+    typer.echo(f"{asset.name}: " + (f"missing: {missing}.{by_hand}" if missing else "ok"))
+    return not missing
+
+
+def _options_of_all(name: str) -> dict[str, str]:
+    manager = get_manager()
+    record = record_named(name, manager)
+    options: dict[str, str] = {}
+    for asset in assets_of(record, manager):
+        options |= options_of(asset, record=record)
+    return options
+
+
+def _given(words: Sequence[str]) -> dict[str, str]:
+    """Return ``--option`` -> its text, of ``--option text`` and ``--option=text``.
+
+    Raises:
+        typer.BadParameter: a word is no option, or an option has no text.
+    """
+    given: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        option, has_text, text = rest.pop(0).partition("=")
+        if not option.startswith("--"):
+            raise typer.BadParameter(f"{option!r} is no option. Write --NAME VALUE.")
+        if not has_text:
+            if not rest or rest[0].startswith("--"):
+                raise typer.BadParameter(f"{option} lacks its value. Write {option} VALUE.")
+            text = rest.pop(0)
+        given[option] = text
+    return given
+
+
+def _refuse_unknown(
+    given: Mapping[str, str], *, known: Mapping[str, str], record: PluginRecord
+) -> None:
+    unknown = [option for option in given if option not in known]
+    if unknown:
+        there_are = f"It has: {', '.join(known)}." if known else "It has none."
+        raise UnknownComponentError(
+            f"the setup of plugin {record.label} has no option {', '.join(unknown)}. {there_are}"
+        )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+import keyword
+import re
 from typing import TYPE_CHECKING
 
-from trinity.errors import PluginError
+from trinity.errors import PluginError, TrinityError
 from trinity.extend.component import AssetSpec, imported_target
 from trinity.extend.failure import described_failure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from trinity.extend.manager import PluginManager
     from trinity.extend.record import PluginRecord
 
-__all__ = ["assets_of", "fetch", "missing_part"]
+__all__ = ["assets_of", "fetch", "missing_part", "options_of", "parameter_of"]
 
 
 def assets_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec]:
@@ -21,30 +26,96 @@ def assets_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec]:
     return [asset for owner, assets in given if owner.key == record.key for asset in assets]
 
 
-def missing_part(asset: AssetSpec, *, record: PluginRecord) -> str:
+def options_of(asset: AssetSpec, *, record: PluginRecord) -> dict[str, str]:
+    """Return what ``trinity plugins setup`` takes for the asset: ``--option`` -> what it says.
+
+    These are the named parameters of its functions, described by the ``Args`` of their docstrings.
+
+    Raises:
+        PluginError: a function cannot be imported; the message says whose it is.
+    """
+    options: dict[str, str] = {}
+    for function in _functions(asset, record):
+        for name in _parameters(function):
+            said = re.search(rf"^\s*{name}: (.*)$", inspect.getdoc(function) or "", re.MULTILINE)
+            option = f"--{name.rstrip('_').replace('_', '-')}"
+            options[option] = options.get(option) or (said[1] if said else "")
+    return options
+
+
+def parameter_of(option: str) -> str:
+    """Return the name of an option in Python.
+
+    >>> parameter_of("--from"), parameter_of("--num-products")
+    ('from_', 'num_products')
+    """
+    name = option.removeprefix("--").replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def missing_part(
+    asset: AssetSpec, *, record: PluginRecord, options: Mapping[str, str] | None = None
+) -> str:
     """Return what of the asset is missing; empty: it is all there.
 
+    Args:
+        asset: what the plugin needs.
+        record: the plugin.
+        options: parameters of its functions and what the user gave for them.
+
     Raises:
+        TrinityError: what the plugin's check raises to say what to do.
         PluginError: the plugin's check failed; the message says whose it is.
     """
-    return str(_called(asset.check, f"the check of {asset.name!r}", record) or "")
+    return str(_called(asset.check, f"the check of {asset.name!r}", record, options or {}) or "")
 
 
-def fetch(asset: AssetSpec, *, record: PluginRecord) -> None:
+def fetch(
+    asset: AssetSpec, *, record: PluginRecord, options: Mapping[str, str] | None = None
+) -> None:
     """Fetch the asset, if the plugin can.
 
+    Args:
+        asset: what the plugin needs.
+        record: the plugin.
+        options: parameters of its functions and what the user gave for them.
+
     Raises:
+        TrinityError: what the plugin's function raises to say what to do.
         PluginError: the plugin's function failed; the message says whose it is.
     """
     if asset.fetch is not None:
-        _called(asset.fetch, f"fetching {asset.name!r}", record)
+        _called(asset.fetch, f"fetching {asset.name!r}", record, options or {})
 
 
-def _called(target: str, what: str, record: PluginRecord) -> object:
+def _called(target: str, what: str, record: PluginRecord, options: Mapping[str, str]) -> object:
     try:
         function: object = imported_target(target)
-        return function() if callable(function) else None
+        if not callable(function):
+            return None
+        named = _parameters(function)
+        return function(**{name: text for name, text in options.items() if name in named})
+    except TrinityError:
+        raise
     except (Exception, SystemExit) as error:
         raise PluginError(
             f"{what} of plugin {record.label} failed: {described_failure(error)}."
         ) from error
+
+
+def _functions(asset: AssetSpec, record: PluginRecord) -> list[Callable[..., object]]:
+    """Return what fetches and what checks, in the order in which they say what an option is."""
+    try:
+        found: list[object] = [imported_target(t) for t in (asset.fetch, asset.check) if t]
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"the asset {asset.name!r} of plugin {record.label} cannot be loaded: "
+            f"{described_failure(error)}."
+        ) from error
+    return [function for function in found if callable(function)]
+
+
+def _parameters(function: Callable[..., object]) -> list[str]:
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind in by_name]

@@ -164,6 +164,7 @@ class Case:
     context: CheckContext
     component: str = ""
     expected_failure: str = ""  # the reason; "" if it must pass
+    missing_asset: str = ""  # what the plugin lacks; "": nothing that the case needs
 
     @property
     def label(self) -> str:
@@ -179,6 +180,8 @@ class Case:
             remedy=self.check.remedy,
             severity=self.check.severity,
         )
+        if self.missing_asset:
+            return replace(result, status=Status.SKIP, message=self.missing_asset)
         try:
             finding = self.check.run(self.subject, self.context)
         except Skipped as reason:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trinity.errors import UnknownComponentError, unknown_name
+from trinity.errors import TrinityError, UnknownComponentError, unknown_name
+from trinity.extend.assets import assets_of, missing_part
 from trinity.extend.check import (
     Arguments,
     Case,
@@ -97,8 +98,9 @@ def plan(
     components = _components(record, manager)
     variations = _variations(args or {}, components)
     checks = _chosen(collect_checks(manager), ids, set(also))
+    missing = _missing_assets(record, manager)
     cases = [
-        case
+        replace(case, missing_asset=missing if _needs_assets(case) else "")
         for check in checks
         for case in _cases(check, record=record, variations=variations, manager=manager)
     ]
@@ -181,6 +183,24 @@ def _cases(
         for label, component, arguments in variations
         if component.kind in check.kinds or (check.kinds == EVERY_KIND and "#" not in label)
     ]
+
+
+def _missing_assets(record: PluginRecord, manager: PluginManager) -> str:
+    """Return which of the plugin's assets is missing, in words; empty: they are all there."""
+    for asset in assets_of(record, manager):
+        try:
+            missing = missing_part(asset, record=record)
+        except TrinityError as error:
+            missing = str(error)
+        if missing:
+            return f"{asset.name} is missing: {missing}"
+    return ""
+
+
+def _needs_assets(case: Case) -> bool:
+    """Tell whether the case uses its component, on no data that somebody gave it."""
+    uses_it = bool(case.check.kinds) and case.check.kinds != EVERY_KIND
+    return uses_it and case.context.args is None
 
 
 def _with_expectations(cases: list[Case], expected: Mapping[str, str]) -> list[Case]:

@@ -57,7 +57,11 @@ _COLLECTIONS = {
 
 @dataclass(frozen=True)
 class AssetSpec:
-    """One thing that a plugin needs beside Python packages."""
+    """One thing that a plugin needs beside Python packages.
+
+    The named parameters of its functions are options of ``trinity plugins setup``: ``from_`` is
+    ``--from TEXT``. Each function gets, as text, those that it names.
+    """
 
     name: str
     what: str  # one line for a person
