@@ -148,6 +148,32 @@ def test_a_killed_run_trains_each_experience_once(
     assert lines_of(run_dir) == unbroken["lines"]
 
 
+def test_a_killed_run_uses_a_replay_buffer_as_an_unbroken_one(
+    config_dict, write_yaml, dying, run_dir, status_of
+) -> None:
+    replay = {"enable": True, "reuse_cooldown_time": 0, "priority_fn_args": {"decay": 0.1}}
+    config_dict["buffer"]["train_batch_size"] = 12
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": {"replay_buffer": replay}}
+    config_dict["synchronizer"] = {"sync_style": "dynamic_by_explorer"}
+    ended = dying(write_yaml(config_dict | {"name": "unbroken_replay"}, "unbroken.yaml"))
+    assert ended["code"] == 0, ended["said"]
+    kills = [
+        (EXPLORE, 2, "after"),
+        (TRAIN, 2, "after"),
+        (f"{SAVE}._replace", 1, "after"),
+        ("trinity.buffer.replay:ReplayStorage.read", 1, "after"),
+    ]
+
+    finish_in_spite_of(kills, write_yaml(config_dict), dying)
+
+    unbroken = run_dir.with_name("unbroken_replay")
+    assert read_history(run_dir) == read_history(unbroken)
+    assert lines_of(run_dir) == lines_of(unbroken)
+    counts = status_of()["buffer"]
+    assert counts == json.loads((unbroken / "run.json").read_text())["buffer"]
+    assert counts["reused"] > 0
+
+
 def test_no_scalar_of_a_killed_run_stands_twice(config_dict, write_yaml, dying, run_dir) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

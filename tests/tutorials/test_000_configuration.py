@@ -45,6 +45,7 @@ explorer:
   runner_per_model: 32
   max_timeout: 3600
   rollout_model:
+    enable_history: true
     seed: 42
   env_vars:
     TMPDIR: ${oc.env:TMPDIR,/var/tmp}

@@ -8,7 +8,7 @@ import time
 import pytest
 from trinity.buffer.queue import QueueStorage
 from trinity.common.config import ExperienceBufferConfig
-from trinity.errors import BufferClosedError, NotSupportedYetError
+from trinity.errors import BufferClosedError
 from trinity_testing.builders import an_experience
 
 
@@ -176,8 +176,3 @@ def test_many_writers_and_readers_lose_nothing_and_repeat_nothing():
         thread.join(30)
 
     assert sorted(taken) == list(range(80))
-
-
-def test_priorities_are_refused():
-    with pytest.raises(NotSupportedYetError, match=r"replay_buffer\.enable"):
-        a_queue(replay_buffer={"enable": True})

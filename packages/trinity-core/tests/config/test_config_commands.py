@@ -57,6 +57,7 @@ def test_check_multiplies_the_steps_of_an_environment(trinity_config, a_run) -> 
     _, text = trinity_config(
         "check", a_run(), "--set", setting, "--set", "buffer.batch_size=16",
         "--set", "algorithm.repeat_times=16", "--set", "buffer.train_batch_size=7680",
+        "--set", "explorer.rollout_model.enable_history=true",
     )  # fmt: skip
 
     assert "16 tasks x 16 runs x up to 30 steps = up to 7680 experiences a step" in text

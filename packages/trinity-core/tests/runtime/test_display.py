@@ -33,6 +33,16 @@ def test_a_run_that_only_explores_shows_its_steps(display, shown) -> None:
     assert "reward 0.750" in shown.getvalue()
 
 
+def test_failed_runs_are_those_of_the_step(display, shown) -> None:
+    display.began(total_steps=2, progress=Progress(), has_trainer=False)
+    display.explored(1, {"rollout/failed_runs": 3.0})
+    display.explored(2, {"rollout/failed_runs": 0.0})
+
+    first, second = (line for line in shown.getvalue().splitlines() if line.startswith("step"))
+    assert "failed runs 3" in first
+    assert "failed runs" not in second
+
+
 def test_several_optimizer_steps_of_one_explore_step_do_not_pass_the_end(display, shown) -> None:
     display.began(total_steps=2, progress=Progress())
     for step in (1, 2):

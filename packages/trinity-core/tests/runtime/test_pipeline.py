@@ -6,111 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from trinity.errors import CheckpointError, RunFailedError, TrinityError
-from trinity.runtime.bounded_source import BoundedSource
 from trinity.runtime.pipeline import Interrupted, Pipeline
 
 
-class CountingStorage:
-    def __init__(self) -> None:
-        self.rows = []
-
-    def read(self, count, *, timeout_s, min_model_version=0):
-        taken, self.rows = self.rows[:count], self.rows[count:]
-        return taken
-
-    def available(self):
-        return len(self.rows)
-
-
-class FakeParts:
-    """Parts that write down what happens to them."""
-
-    has_evaluation = False
-
-    def __init__(
-        self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings
-    ) -> None:
-        self.story = []
-        self.storage = CountingStorage()
-        self.source = BoundedSource(self.storage)
-        self.num_explore_steps = self.total_steps = steps
-        self.num_train_steps = settings.pop("num_train_steps", None)
-        self.save_interval = settings.pop("save_interval", 0)
-        self.fails_at = settings.pop("fails_at", None)
-        self.train_fails_at = settings.pop("train_fails_at", None)
-        self.per_step, self.train_batch = per_step, train_batch
-        self.config = SimpleNamespace(
-            synchronizer=SimpleNamespace(sync_interval=interval, sync_offset=offset),
-            explorer=SimpleNamespace(
-                eval_on_startup=False, eval_interval=settings.pop("eval_interval", 100)
-            ),
-            trainer=SimpleNamespace(save_interval=self.save_interval),
-        )
-        self.display = SimpleNamespace(
-            began=lambda **_: None,
-            explored=lambda *_: None,
-            trained=lambda *_: None,
-            evaluated=lambda *_: None,
-        )
-        self.interrupt = SimpleNamespace(is_requested=False)
-        self.info = SimpleNamespace(stage="")
-        self.explorer = self.trainer = self.strategy = self
-        self.sync = None
-
-    def explore_step(self, step):
-        if step == self.fails_at:
-            raise RunFailedError("too many runs failed")
-        self.story.append(f"explore {step}")
-        self.storage.rows += [step] * self.per_step
-        return SimpleNamespace(metrics={}, num_experiences=self.per_step)
-
-    def sample(self, step):
-        return self.source.read(self.train_batch, timeout_s=1.0), {}
-
-    def train_step(self, experiences, *, step):
-        if step == self.train_fails_at:
-            raise ValueError("the loss of a plugin broke")
-        self.story.append(f"train {step}: {experiences}")
-        return {}
-
-    def evaluate(self, step):
-        self.story.append(f"evaluate {step}")
-        return {"eval/rows/reward/mean@1": 0.5}
-
-    def put_back(self, experiences):
-        self.storage.rows = [*experiences, *self.storage.rows]
-
-    def snapshot(self, *, copy):
-        return None
-
-    def note_trained(self, step, experiences):
-        pass
-
-    def explorer_state(self):
-        return {}
-
-    def record(self, role, metrics, *, step):
-        pass
-
-    def save_progress(self, progress, explorer_state):
-        self.story.append(f"note {progress.trained}")
-
-    def save(self, progress, explorer_state):
-        self.story.append(f"save {progress.trained}")
-
-
-class Syncing(FakeParts):
-    def __init__(self, **settings) -> None:
-        super().__init__(**settings)
-        self.sync = SimpleNamespace(sync=self._note_sync)
-
-    def _note_sync(self, snapshot):
-        self.story.append("sync")
-        return 0
-
-
-def test_with_interval_one_exploring_and_training_take_turns() -> None:
-    parts = Syncing(steps=2)
+def test_with_interval_one_exploring_and_training_take_turns(syncing) -> None:
+    parts = syncing(steps=2)
 
     Pipeline(parts).run()
 
@@ -121,8 +21,8 @@ def test_with_interval_one_exploring_and_training_take_turns() -> None:
     ]  # fmt: skip
 
 
-def test_with_interval_two_the_weights_move_every_second_step() -> None:
-    parts = Syncing(steps=3, interval=2)
+def test_with_interval_two_the_weights_move_every_second_step(syncing) -> None:
+    parts = syncing(steps=3, interval=2)
 
     Pipeline(parts).run()
 
@@ -133,8 +33,8 @@ def test_with_interval_two_the_weights_move_every_second_step() -> None:
     ]  # fmt: skip
 
 
-def test_with_an_offset_of_one_the_explorer_is_one_step_ahead() -> None:
-    parts = Syncing(steps=3, offset=1)
+def test_with_an_offset_of_one_the_explorer_is_one_step_ahead(syncing) -> None:
+    parts = syncing(steps=3, offset=1)
 
     Pipeline(parts).run()
 
@@ -146,8 +46,8 @@ def test_with_an_offset_of_one_the_explorer_is_one_step_ahead() -> None:
     ]  # fmt: skip
 
 
-def test_a_last_short_batch_is_trained_before_the_sync() -> None:
-    parts = Syncing(steps=1, per_step=10, train_batch=4)
+def test_a_last_short_batch_is_trained_before_the_sync(syncing) -> None:
+    parts = syncing(steps=1, per_step=10, train_batch=4)
 
     Pipeline(parts).run()
 
@@ -158,8 +58,8 @@ def test_a_last_short_batch_is_trained_before_the_sync() -> None:
     ]
 
 
-def test_a_limit_of_train_steps_ends_the_run() -> None:
-    parts = FakeParts(steps=10, num_train_steps=2)
+def test_a_limit_of_train_steps_ends_the_run(fake_parts) -> None:
+    parts = fake_parts(steps=10, num_train_steps=2)
 
     pipeline = Pipeline(parts)
     pipeline.run()
@@ -167,8 +67,8 @@ def test_a_limit_of_train_steps_ends_the_run() -> None:
     assert (pipeline.progress.explored, pipeline.progress.trained) == (2, 2)
 
 
-def test_checkpoints_are_written_every_save_interval_and_at_the_end() -> None:
-    parts = FakeParts(steps=5, save_interval=2)
+def test_checkpoints_are_written_every_save_interval_and_at_the_end(fake_parts) -> None:
+    parts = fake_parts(steps=5, save_interval=2)
 
     Pipeline(parts).run()
 
@@ -179,8 +79,8 @@ def test_checkpoints_are_written_every_save_interval_and_at_the_end() -> None:
     ]
 
 
-def test_a_failure_while_exploring_saves_what_was_trained() -> None:
-    parts = FakeParts(steps=5, fails_at=3)
+def test_a_failure_while_exploring_saves_what_was_trained(fake_parts) -> None:
+    parts = fake_parts(steps=5, fails_at=3)
 
     with pytest.raises(RunFailedError):
         Pipeline(parts).run()
@@ -188,8 +88,8 @@ def test_a_failure_while_exploring_saves_what_was_trained() -> None:
     assert parts.story[-1] == "save 2"
 
 
-def test_an_interrupt_while_exploring_saves_before_training() -> None:
-    parts = FakeParts(steps=5)
+def test_an_interrupt_while_exploring_saves_before_training(fake_parts) -> None:
+    parts = fake_parts(steps=5)
     parts.interrupt.is_requested = True
     pipeline = Pipeline(parts)
 
@@ -200,8 +100,8 @@ def test_an_interrupt_while_exploring_saves_before_training() -> None:
     assert pipeline.progress.written == [4]
 
 
-def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on() -> None:
-    parts = FakeParts(steps=2)
+def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on(fake_parts) -> None:
+    parts = fake_parts(steps=2)
     parts.interrupt.is_requested = True
     pipeline = Pipeline(parts)
     with pytest.raises(Interrupted):
@@ -216,12 +116,8 @@ def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on() -> None:
     ]  # fmt: skip
 
 
-class Evaluating(FakeParts):
-    has_evaluation = True
-
-
-def test_the_last_evaluation_is_of_the_weights_that_the_run_leaves() -> None:
-    parts = Evaluating(steps=2, offset=1, eval_interval=2)
+def test_the_last_evaluation_is_of_the_weights_that_the_run_leaves(evaluating) -> None:
+    parts = evaluating(steps=2, offset=1, eval_interval=2)
 
     Pipeline(parts).run()
 
@@ -231,8 +127,8 @@ def test_the_last_evaluation_is_of_the_weights_that_the_run_leaves() -> None:
     ]  # fmt: skip
 
 
-def test_an_evaluation_that_an_interrupt_came_before_is_made_after_it() -> None:
-    parts = Evaluating(steps=2, eval_interval=1)
+def test_an_evaluation_that_an_interrupt_came_before_is_made_after_it(evaluating) -> None:
+    parts = evaluating(steps=2, eval_interval=1)
     parts.interrupt.is_requested = True
     pipeline = Pipeline(parts)
     with pytest.raises(Interrupted):
@@ -247,16 +143,16 @@ def test_an_evaluation_that_an_interrupt_came_before_is_made_after_it() -> None:
     ]
 
 
-def test_a_checkpoint_of_the_last_step_is_not_written_twice() -> None:
-    parts = FakeParts(steps=2, save_interval=1)
+def test_a_checkpoint_of_the_last_step_is_not_written_twice(fake_parts) -> None:
+    parts = fake_parts(steps=2, save_interval=1)
 
     Pipeline(parts).run()
 
     assert parts.story[-2:] == ["save 2", "note 2"]
 
 
-def test_a_batch_that_cannot_be_trained_waits_in_the_checkpoint_again() -> None:
-    parts = FakeParts(steps=2, train_fails_at=2)
+def test_a_batch_that_cannot_be_trained_waits_in_the_checkpoint_again(fake_parts) -> None:
+    parts = fake_parts(steps=2, train_fails_at=2)
     pipeline = Pipeline(parts)
 
     with pytest.raises(TrinityError, match="optimizer step 2 failed: ValueError: the loss of a"):
@@ -268,8 +164,8 @@ def test_a_batch_that_cannot_be_trained_waits_in_the_checkpoint_again() -> None:
     assert parts.story[-2:] == ["train 2: [2, 2, 2, 2]", "save 2"]
 
 
-def test_a_failure_is_told_even_if_nothing_can_be_saved_after_it() -> None:
-    parts = FakeParts(steps=3, fails_at=2)
+def test_a_failure_is_told_even_if_nothing_can_be_saved_after_it(fake_parts) -> None:
+    parts = fake_parts(steps=3, fails_at=2)
 
     def disk_is_full(progress, explorer_state) -> None:
         raise CheckpointError("no space left")
@@ -280,8 +176,8 @@ def test_a_failure_is_told_even_if_nothing_can_be_saved_after_it() -> None:
         Pipeline(parts).run()
 
 
-def test_a_run_that_was_at_its_end_keeps_no_more_steps_back_than_there_are() -> None:
-    parts = FakeParts(steps=2, offset=3)
+def test_a_run_that_was_at_its_end_keeps_no_more_steps_back_than_there_are(fake_parts) -> None:
+    parts = fake_parts(steps=2, offset=3)
     pipeline = Pipeline(parts)
     pipeline.run()  # trains all, the offset's steps too
     parts.num_explore_steps = parts.total_steps = 4
@@ -296,11 +192,11 @@ def test_a_run_that_was_at_its_end_keeps_no_more_steps_back_than_there_are() -> 
     ("part", "what"),
     [("sample", "sampling for optimizer step 1"), ("sync", "the sync after explore step 1")],
 )
-def test_an_error_of_a_strategy_or_a_sync_method_says_what_it_broke(part, what) -> None:
+def test_an_error_of_a_strategy_or_a_sync_method_says_what_it_broke(syncing, part, what) -> None:
     def breaks(*arguments):
         raise KeyError("no such weights")
 
-    parts = Syncing(steps=1)
+    parts = syncing(steps=1)
     if part == "sample":
         parts.sample = breaks
     else:

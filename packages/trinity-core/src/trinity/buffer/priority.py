@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from trinity.common.experience import Experience
 
@@ -20,6 +21,13 @@ class PriorityFunction(ABC):
     @abstractmethod
     def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
         """Return the priority, higher first, and whether they are worth keeping."""
+
+    def state_dict(self) -> dict[str, Any]:  # Any: each function's own, as json can hold it
+        """Return what a resumed run needs."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 -- most have none
+        """Go on from a state."""
 
 
 class LinearDecay(PriorityFunction):
@@ -45,6 +53,9 @@ class DecayLimitRandomization(PriorityFunction):
         use_count_limit: experiences are kept while they were used less often; 0 or below: always.
         sigma: the deviation of the noise, in versions; 0 or above.
         seed: of the noise.
+
+    Raises:
+        ValueError: ``sigma`` is negative.
     """
 
     def __init__(
@@ -54,18 +65,31 @@ class DecayLimitRandomization(PriorityFunction):
         sigma: float = 0.0,
         seed: int = 42,
     ) -> None:
+        if not sigma >= 0:
+            raise ValueError(f"sigma is {sigma}; it must be 0 or above")
         self.decay = decay
         self.use_count_limit = use_count_limit
         self.sigma = sigma
-        self._random = random.Random(seed)
+        self._seed = seed
+        self._num_judged = 0
 
     def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
         """Return the priority of the first experience, and whether it may be used once more."""
         first = experiences[0]
-        noise = self.sigma * self._random.gauss(0.0, 1.0) if self.sigma else 0.0
+        self._num_judged += 1
+        chance = random.Random(f"{self._seed}/{self._num_judged}")
+        noise = self.sigma * chance.gauss(0.0, 1.0) if self.sigma else 0.0
         num_uses = first.info.get("use_count", 0)
         is_kept = self.use_count_limit <= 0 or num_uses < self.use_count_limit
         return _decayed(first, self.decay) + noise, is_kept
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how far the noise is drawn."""
+        return {"num_judged": self._num_judged}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._num_judged = state["num_judged"]
 
 
 def _decayed(experience: Experience, decay: float) -> float:

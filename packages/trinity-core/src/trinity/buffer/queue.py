@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import BufferClosedError, NotSupportedYetError
+from trinity.errors import BufferClosedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +44,6 @@ class QueueStorage:
         chat_format: object = None,
         total_epochs: int | None = 1,
     ) -> None:
-        if config.replay_buffer.enable:
-            raise NotSupportedYetError(
-                "buffer.trainer_input.experience_buffer.replay_buffer.enable is not supported yet. "
-                "Leave it out: experiences are read in the order in which they were made."
-            )
         self.name = config.name or "experience_buffer"
         self._capacity = config.capacity
         self._write_timeout_s = config.max_read_timeout
@@ -111,6 +106,11 @@ class QueueStorage:
         with self._changed:
             self._batches.appendleft(deque(experiences))
             self._changed.notify_all()
+
+    def drop_older(self, min_model_version: int) -> None:
+        """Drop what older models made."""
+        with self._changed:
+            self._drop_older(min_model_version)
 
     def available(self) -> int:
         """Return how many experiences can be read without waiting."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from trinity.common.metrics import Metrics
     from trinity.runtime.result import RunResult, StageResult
 
 __all__ = ["app", "run"]
@@ -69,9 +70,21 @@ def _stage_lines(stage: StageResult) -> list[str]:
         f"{name}: {stage.status.value}{was}, {stage.train_steps} train steps, {stage.seconds:.0f} s"
     ]
     for metric, value in stage.evaluation.items():
-        if "/reward/mean@" not in metric:
+        if "/reward/mean@" not in metric and "/success/mean@" not in metric:
             continue
         first = stage.first_evaluation.get(metric)
         change = f" (at the start {first:.3f})" if first is not None else ""
         lines.append(f"  {metric} {value:.3f}{change}")
+    if stage.buffer:
+        lines.append(f"  {_buffer_line(stage.buffer)}")
     return lines
+
+
+def _buffer_line(counts: Metrics) -> str:
+    """Return what became of the experiences in a replay buffer."""
+    lost = {"evicted": "evicted", "given_up": "given up", "too_old": "too old"}
+    parts = [f"{counts['written']:.0f} experiences, {counts['uses']:.0f} uses"]
+    parts.append(f"{counts['reused']:.0f} of them reuses")
+    parts += [f"{counts[name]:.0f} {word}" for name, word in lost.items() if counts[name]]
+    parts += [f"{counts['untrained']:.0f} never trained on"] if counts["untrained"] else []
+    return f"replay buffer: {', '.join(parts)}"

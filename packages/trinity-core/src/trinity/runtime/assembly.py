@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.pace import sync_interval_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from trinity.runtime.rundir import RunDir
 
 __all__ = [
+    "make_bounded_source",
     "make_engine",
     "make_experience_pipeline",
     "make_monitors",
@@ -26,6 +30,7 @@ __all__ = [
     "make_strategy",
     "make_sync",
     "make_trainer",
+    "rows_of_a_batch",
     "steps_of_storage",
     "steps_of_tasks",
 ]
@@ -34,8 +39,14 @@ __all__ = [
 def make_storage(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None
 ) -> Any:  # Any: a registered storage, sink and source at once
-    """Return the experience buffer."""
+    """Return the experience buffer: the registered storage, or one that goes by priority."""
     buffer = config.buffer.trainer_input.experience_buffer
+    replay = buffer.replay_buffer
+    if replay.enable:
+        from trinity.buffer.replay import ReplayStorage
+
+        priority_fn = manager.load("priority_fn", replay.priority_fn)
+        return ReplayStorage(buffer, priority_fn=priority_fn(**replay.priority_fn_args))
     storage_class = manager.load("storage", buffer.storage_type)
     return storage_class(
         buffer,
@@ -43,6 +54,19 @@ def make_storage(
         chat_format=chat_format,
         total_epochs=None if config.buffer.total_steps is not None else config.buffer.total_epochs,
     )
+
+
+def make_bounded_source(
+    config: Config, manager: PluginManager, *, storage: ExperienceSource
+) -> BoundedSource:
+    """Return what lets the strategy read from ``storage`` only what is due."""
+    return BoundedSource(storage, batch_size=rows_of_a_batch(config, manager))
+
+
+def rows_of_a_batch(config: Config, manager: PluginManager) -> int:
+    """Return how many experiences an optimizer step reads from the experience buffer."""
+    num_read = getattr(_strategy(config, manager), "num_read", lambda size: size)
+    return max(1, int(num_read(config.buffer.train_batch_size)))
 
 
 def make_strategy(
@@ -184,15 +208,23 @@ def make_monitors(
 
 
 def steps_of_tasks(config: Config, manager: PluginManager, *, tasks: TaskSource | None) -> int:
-    """Return the optimizer steps: before each sync full batches, and a last short one."""
+    """Return the optimizer steps.
+
+    With style ``fixed`` each turn of the trainer ends in a short batch, with reuse any turn in one
+    that is filled up; else only the last of the run is short.
+    """
     assert tasks is not None
-    sync, buffer = config.synchronizer, config.buffer
-    num_syncs = max(0, tasks.num_steps - sync.sync_offset) // sync.sync_interval
-    rest = tasks.num_steps - num_syncs * sync.sync_interval
-    per_step = buffer.batch_size * (config.algorithm.repeat_times or 1)
-    strategy = _strategy(config, manager)
-    num_read = getattr(strategy, "num_read", lambda size: size)(buffer.train_batch_size)
-    batches = [-(-steps * per_step // max(num_read, 1)) for steps in (sync.sync_interval, rest)]
+    sync, num_read = config.synchronizer, rows_of_a_batch(config, manager)
+    per_step = config.buffer.batch_size * (config.algorithm.repeat_times or 1)
+    interval, offset = sync.sync_interval, sync.sync_offset
+    if sync.sync_style != "fixed":
+        if config.buffer.trainer_input.experience_buffer.replay_buffer.reuse_cooldown_time is None:
+            return max(1, -(-tasks.num_steps * per_step // num_read))
+        explores = sync.sync_style == "explorer_driven"
+        interval, offset = sync_interval_of(config) if explores else 1, 0
+    num_syncs = max(0, tasks.num_steps - offset) // interval
+    rest = tasks.num_steps - num_syncs * interval
+    batches = [-(-steps * per_step // num_read) for steps in (interval, rest)]
     return max(1, num_syncs * batches[0] + batches[1])
 
 

@@ -18,30 +18,37 @@ class BoundedSource:
 
     With style ``fixed`` the trainer trains, before a sync, exactly what was explored up to it: full
     batches and then a short one. What belongs to later steps stays in the buffer.
+
+    A source that gives experiences again makes the short batch a full one: what is due says how
+    many batches there are, and experiences of earlier steps fill them up.
+
+    Args:
+        source: the buffer.
+        batch_size: how many experiences the trainer reads at once.
     """
 
-    def __init__(self, source: ExperienceSource) -> None:
+    def __init__(self, source: ExperienceSource, *, batch_size: int = 1) -> None:
         self._source = source
+        self._filled_to = batch_size if getattr(source, "gives_again", False) else 1
         self.num_due = 0  # experiences that may be read now
 
-    def allow(self, count: int) -> None:
-        """Make ``count`` more experiences readable."""
-        self.num_due += count
-
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        """Return up to ``count`` of the due experiences.
+        """Return up to ``count`` of the due experiences; it never waits for more.
 
         Raises:
-            StopIteration: nothing is due.
+            StopIteration: nothing is due, or what was due is too old.
         """
-        wanted = min(count, self.num_due)
+        if min_model_version > 0 and hasattr(self._source, "drop_older"):
+            self._source.drop_older(min_model_version)
+        wanted = min(count, self.available())
         if wanted == 0:
             raise StopIteration
         experiences = self._source.read(
             wanted, timeout_s=timeout_s, min_model_version=min_model_version
         )
         # A source drops what is too stale while it reads; those are not due any more either.
-        self.num_due = min(self.num_due - len(experiences), self._source.available())
+        left = max(0, self.num_due - len(experiences))
+        self.num_due = min(left, self._source.available())
         return experiences
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
@@ -51,5 +58,6 @@ class BoundedSource:
             self.num_due += len(experiences)
 
     def available(self) -> int:
-        """Return how many experiences are due and there."""
-        return min(self.num_due, self._source.available())
+        """Return how many experiences can be read now: the due ones, and what fills them up."""
+        filled = -(-self.num_due // self._filled_to) * self._filled_to
+        return min(filled, self._source.available())

@@ -10,6 +10,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.explorer.explorer import Explorer
 from trinity.explorer.local import build_scheduler
 from trinity.runtime.assembly import (
+    make_bounded_source,
     make_engine,
     make_experience_pipeline,
     make_monitors,
@@ -17,11 +18,12 @@ from trinity.runtime.assembly import (
     make_strategy,
     make_sync,
     make_trainer,
+    rows_of_a_batch,
     steps_of_storage,
     steps_of_tasks,
 )
 from trinity.runtime.boundary import boundary
-from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.pace import sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
 
 if TYPE_CHECKING:
@@ -94,7 +96,8 @@ class _Builder:
         parts.trainer = make_trainer(config, self._manager, total_steps=num_steps)
         source: Any = parts.storage
         if tasks is not None:
-            parts.source = source = BoundedSource(parts.storage)
+            source = make_bounded_source(config, self._manager, storage=parts.storage)
+            parts.source, parts.batch_size = source, rows_of_a_batch(config, self._manager)
         parts.strategy = make_strategy(
             config, self._manager, source=source, chat_format=chat_format
         )
@@ -136,7 +139,7 @@ class _Builder:
         may_share = (
             trainer is not None
             and not self._config.model.lora_configs  # engines know no adapters
-            and sync.sync_interval == 1
+            and sync_interval_of(self._config) == 1
             and sync.sync_offset == 0
             and rollout.engine_num == 1
             # With another precision the trainer keeps float32 weights under autocast.

@@ -74,6 +74,7 @@ class Display:
         tokens, seconds = metrics.get("rollout/num_tokens"), metrics.get("time/rollout_s")
         if tokens and seconds:
             self._values["tokens/s"] = f"{tokens / seconds:,.0f}"
+        self._values.pop("failed runs", None)  # those of the last step
         failed = metrics.get("rollout/failed_runs", 0)
         if failed:
             self._values["failed runs"] = f"{failed:.0f}"

@@ -55,6 +55,7 @@ def finished_before(
         seconds=before["seconds"],
         first_evaluation=before["first_evaluation"],
         evaluation=before["evaluation"],
+        buffer=before.get("buffer", {}),
         checkpoint=latest.path if latest else None,
         plots=tuple(sorted(rundir.plots.glob("*.png"))),
         was_finished_before=True,

@@ -70,6 +70,7 @@ class Parts:
     monitors: Mapping[str, list[Monitor]] = field(default_factory=dict)  # by role
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
+    batch_size: int = 1  # experiences that an optimizer step reads from the buffer
     has_evaluation: bool = False
 
     @property
@@ -147,6 +148,11 @@ class Parts:
         put_back = getattr(self.strategy, "put_back", None)
         if put_back is not None:
             put_back(experiences)
+
+    def buffer_counts(self) -> dict[str, float]:
+        """Return what became of the experiences in a replay buffer; empty: there is none."""
+        counts = self.storage.counts() if hasattr(self.storage, "counts") else {}
+        return {name: float(count) for name, count in counts.items()}
 
     def close(self) -> None:
         """Close every room, the last opened first; safe to call twice.

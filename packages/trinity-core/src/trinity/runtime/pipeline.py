@@ -7,7 +7,7 @@
 
 With style ``fixed``, interval i and offset o, the explorer gets new weights after its steps o+i,
 o+2i, ...; before that the trainer has trained all that was explored up to i steps after the last
-sync, and nothing of the last o steps.
+sync, and nothing of the last o steps. The other styles train whole batches: ``runtime/pace.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.metrics import with_prefix
 from trinity.errors import CheckpointError, RoomLostError
 from trinity.runtime.boundary import boundary
+from trinity.runtime.pace import pace_of
 from trinity.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Pipeline:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._pace = pace_of(parts.config, batch_size=parts.batch_size)
         self.progress = Progress()
         self._explorer_state: dict[str, Any] = {}
         self._saved: Progress | None = None  # where the last checkpoint of this process stands
@@ -117,25 +120,31 @@ class Pipeline:
         self._stop_if_asked()
 
     def _finish_what_is_due(self) -> None:
-        """Train up to the sync point that was reached, and sync there."""
+        """Give the trainer its turn, if it is due, and the engines what it leaves."""
         if not self._parts.trainer:
             self.progress.written.clear()
             return
-        sync, progress = self._parts.config.synchronizer, self.progress
-        point = progress.sync_point(interval=sync.sync_interval, offset=sync.sync_offset)
-        if point == progress.explored > progress.synced:
-            progress.make_due(keep=sync.sync_offset)
-        if progress.num_due or progress.synced < point:
+        if self._pace.begin_turn(self.progress):
             self._train_what_is_due()
-            self._sync()
+            if self._pace.syncs_now(self.progress, is_turn_over=True):
+                self._sync()
+            self.progress.synced = self.progress.explored
 
-    def _train_what_is_due(self) -> None:
-        source = self._parts.source
+    def _train_what_is_due(self, *, is_last: bool = False) -> None:
+        """Train as long as the pace wants, or in the last turn down to the last short batch."""
+        source, pace, progress = self._parts.source, self._pace, self.progress
         assert source is not None
-        source.num_due = self.progress.num_due
-        while source.available() and not self._is_trained_enough():
-            self._train_step()
-        self.progress.num_due = 0 if not source.available() else source.num_due
+        source.num_due = progress.num_due
+        while not self._is_trained_enough():
+            if source.available() < (1 if is_last else pace.num_needed(progress)):
+                break
+            try:
+                self._train_step()
+            except StopIteration:  # what was there is too old for the strategy
+                break
+            if pace.syncs_now(progress, is_turn_over=False):
+                self._sync()
+        progress.num_due = source.num_due if source.available() else 0
 
     def _train_step(self) -> None:
         parts, progress = self._parts, self.progress
@@ -154,7 +163,7 @@ class Pipeline:
         parts.note_trained(progress.trained, experiences)
         if parts.source is not None:
             progress.num_due = parts.source.num_due
-        metrics |= sampled
+        metrics |= sampled | with_prefix("buffer", parts.buffer_counts())
         metrics |= {"time/sample_s": waited, "time/train_s": time.perf_counter() - began}
         parts.record("trainer", metrics, step=progress.trained)
         parts.display.trained(progress.trained, metrics)
@@ -163,7 +172,7 @@ class Pipeline:
 
     def _sync(self) -> None:
         parts, progress = self._parts, self.progress
-        progress.synced = progress.explored
+        progress.synced, progress.pulled = progress.explored, progress.trained
         if parts.sync is None or parts.trainer is None:
             return
         began = time.perf_counter()
@@ -184,9 +193,10 @@ class Pipeline:
         if self._parts.explorer is None:
             self._train_from_storage()
             return
-        if self.progress.written:
-            self.progress.make_due(keep=0)
-            self._train_what_is_due()
+        self.progress.make_due(keep=0)
+        if self.progress.num_due:
+            self._train_what_is_due(is_last=True)
+        if self.progress.trained > self.progress.pulled:
             self._sync()
 
     def _train_from_storage(self) -> None:

@@ -1,7 +1,8 @@
-"""Draw reward and loss of a run from its metrics."""
+"""Draw reward, success and loss of a run from its metrics."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trinity.monitor.jsonl import read_metrics
@@ -17,12 +18,14 @@ Rows = list[dict[str, float]]
 
 
 def draw_plots(monitor_dir: Path, plot_dir: Path, *, title: str) -> list[Path]:
-    """Write ``reward.png`` and ``loss.png`` and return those that had something to show."""
+    """Write ``reward``, ``success`` and ``loss.png``; return those that had something to show."""
     explorer = read_metrics(monitor_dir, role="explorer")
     trainer = read_metrics(monitor_dir, role="trainer")
     plots = []
-    if _series(explorer, "rollout/reward/mean"):
-        plots.append(_draw(plot_dir / "reward.png", title, lambda axes: _reward(axes, explorer)))
+    for metric in ("reward", "success"):  # environments tell whether a run reached its goal
+        if _series(explorer, f"rollout/{metric}/mean"):
+            fill = partial(_rollouts, rows=explorer, metric=metric)
+            plots.append(_draw(plot_dir / f"{metric}.png", title, fill))
     if _series(trainer, "actor/loss"):
         plots.append(_draw(plot_dir / "loss.png", title, lambda axes: _loss(axes, trainer)))
     return plots
@@ -44,16 +47,16 @@ def _draw(path: Path, title: str, fill) -> Path:  # noqa: ANN001 -- a function o
     return path
 
 
-def _reward(axes: Axes, rows: Rows) -> None:
-    steps, rewards = zip(*_series(rows, "rollout/reward/mean"), strict=True)
-    axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="rollout, each step")
-    axes.plot(steps, _smooth(list(rewards)), color="tab:blue", label="rollout, mean of 10 steps")
-    for number, name in enumerate(_evaluated(rows), start=1):
+def _rollouts(axes: Axes, *, rows: Rows, metric: str) -> None:
+    steps, means = zip(*_series(rows, f"rollout/{metric}/mean"), strict=True)
+    axes.plot(steps, means, color="tab:blue", alpha=0.35, label="rollout, each step")
+    axes.plot(steps, _smooth(list(means)), color="tab:blue", label="rollout, mean of 10 steps")
+    for number, name in enumerate(_evaluated(rows, metric), start=1):
         points = _series(rows, name)
-        label = "evaluation " + name.removeprefix("eval/").replace("/reward/", ", ")
+        label = "evaluation " + name.removeprefix("eval/").replace(f"/{metric}/", ", ")
         axes.plot(*zip(*points, strict=True), "o-", color=f"C{number}", label=label)
     axes.set_xlabel("explore step")
-    axes.set_ylabel("reward")
+    axes.set_ylabel(metric)
     axes.legend(frameon=False)
 
 
@@ -66,8 +69,8 @@ def _loss(axes: Axes, rows: Rows) -> None:
     axes.legend(frameon=False)
 
 
-def _evaluated(rows: Rows) -> list[str]:
-    names = {name for row in rows for name in row if "/reward/mean@" in name}
+def _evaluated(rows: Rows, metric: str) -> list[str]:
+    names = {name for row in rows for name in row if f"/{metric}/mean@" in name}
     return sorted(name for name in names if name.startswith("eval/"))
 
 

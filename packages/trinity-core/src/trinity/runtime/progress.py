@@ -17,9 +17,10 @@ class Progress:
 
     explored: int = 0  # explore steps
     trained: int = 0  # optimizer steps
-    num_due: int = 0  # experiences to be trained before the next sync
+    num_due: int = 0  # experiences that the trainer may train, and has not
     written: list[int] = field(default_factory=list)  # experiences of each step not yet due
     synced: int = 0  # the explore step after which the engines got weights last
+    pulled: int = 0  # the optimizer steps that those weights had
     trained_experiences: int = 0
     evaluated: int = -1  # the explore step of the last evaluation,
     evaluated_trained: int = -1  # and the optimizer steps that its weights had

@@ -35,6 +35,7 @@ class StageResult:
     seconds: float
     first_evaluation: Metrics
     evaluation: Metrics
+    buffer: Metrics  # what became of the experiences in a replay buffer; empty: there was none
     checkpoint: Path | None  # None: nothing was trained
     plots: tuple[Path, ...] = ()
     was_finished_before: bool = False
@@ -70,5 +71,6 @@ def not_started(name: str, *, directory: Path) -> StageResult:
         seconds=0.0,
         first_evaluation={},
         evaluation={},
+        buffer={},
         checkpoint=None,
     )

@@ -12,7 +12,7 @@
     beginning.json           how long files were before the first step (rewind.py)
     monitor/metrics.jsonl    one line a step and role; tensorboard/ beside it
     buffer/                  experiences that a file storage keeps
-    plots/reward.png loss.png
+    plots/reward.png success.png loss.png
     global_step_<N>/         a checkpoint, complete or absent (checkpoint.py)
     latest_checkpointed_iteration.txt
 """

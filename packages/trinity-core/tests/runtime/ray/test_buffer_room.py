@@ -14,9 +14,15 @@ from trinity.runtime.rundir import RunDir
 
 @pytest.fixture
 def room(tmp_path) -> BufferRoom:
+    return a_room(tmp_path)
+
+
+def a_room(tmp_path, **replay) -> BufferRoom:
     config = Config()
     config.buffer.train_batch_size = 8
-    config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig(max_read_timeout=1)
+    config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig(
+        max_read_timeout=1, replay_buffer=replay
+    )
     config.algorithm.sample_strategy, config.algorithm.sample_strategy_args = "default", {}
     context = RoomContext(
         name="buffer", config=config, rundir=RunDir(tmp_path), manager=get_manager()
@@ -63,3 +69,30 @@ def test_what_is_put_back_is_the_next_sample(room) -> None:
 
     assert room.available(num_due=9) == 9
     assert room.sample(1, num_due=9).value.eids == batch.eids
+
+
+def test_a_replay_buffer_fills_the_last_batch_up_and_says_what_it_counted(tmp_path) -> None:
+    room = a_room(tmp_path, enable=True, reuse_cooldown_time=0)
+    room.write("1", a_packet(*range(12)))
+
+    samples = [room.sample(1, num_due=12).value, room.sample(2, num_due=None).value]
+
+    assert [len(sample.eids) for sample in samples] == [8, 8]
+    assert samples[1].eids[:4] == tuple(f"1/0/{run}/0" for run in range(8, 12))
+    assert (samples[1].num_due, samples[1].available) == (0, 0)
+    assert samples[1].counts["reused"] == 4
+    with pytest.raises(StopIteration):
+        room.sample(3, num_due=None)
+
+
+def test_a_room_that_is_built_anew_goes_on_with_the_uses_of_a_checkpoint(tmp_path) -> None:
+    rooms = [a_room(tmp_path, enable=True, reuse_cooldown_time=0) for _ in "ab"]
+    rooms[0].write("1", a_packet(*range(12)))
+    rooms[0].sample(1, num_due=12)
+
+    rooms[1].load_storage(rooms[0].storage_state())
+    rooms[1].write("of the checkpoint", rooms[0].waiting())
+
+    assert rooms[1].counts() == rooms[0].counts()
+    nexts = [room.sample(2, num_due=4).value for room in rooms]
+    assert nexts[0].eids == nexts[1].eids

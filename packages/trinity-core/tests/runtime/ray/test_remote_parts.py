@@ -22,7 +22,13 @@ class CountedRoom:
         self.call(method, num_due=num_due)
         self.num_due -= 4
         eids = tuple(f"{step}/0/{run}/0" for run in range(4))
-        sampled = Sampled(metrics={}, eids=eids, num_due=self.num_due, available=self.num_due)
+        sampled = Sampled(
+            metrics={},
+            eids=eids,
+            num_due=self.num_due,
+            available=self.num_due,
+            counts={"uses": 4 * step},
+        )
         return sampled, "a reference"
 
 
@@ -40,6 +46,7 @@ def test_a_sync_interval_asks_once_what_is_there_and_then_only_samples() -> None
     assert [len(batch) for batch in batches] == [4, 4]
     assert batches[1].eids == ("2/0/0/0", "2/0/1/0", "2/0/2/0", "2/0/3/0")
     assert buffer.num_due == 0
+    assert buffer.counts() == {"uses": 8}
 
 
 def test_a_batch_travels_by_its_reference() -> None:

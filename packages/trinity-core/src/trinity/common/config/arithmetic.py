@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
+    from trinity.common.config.synchronizer import SynchronizerConfig
     from trinity.common.config.taskset import TasksetConfig
 
 __all__ = ["arithmetic"]
@@ -37,6 +38,9 @@ def _explore_step(config: Config) -> str:
 
 
 def _most_turns(config: Config) -> int:
+    """Return how many experiences a run may give: its steps, where each is one."""
+    if not config.explorer.rollout_model.enable_history:  # which workflows of many steps need
+        return 1
     turns = [t.workflow_args.get("max_env_steps") for t in config.buffer.explorer_input.tasksets]
     return max((turn for turn in turns if isinstance(turn, int)), default=1)
 
@@ -89,6 +93,18 @@ def _tokens(config: Config) -> str:
 
 def _sync(config: Config) -> str:
     sync = config.synchronizer
+    if sync.sync_style in {"explorer_driven", "trainer_driven"}:
+        return _dynamic_sync(sync)
     steps = "step" if sync.sync_interval == 1 else f"{sync.sync_interval} steps"
     ahead = f", the explorer {sync.sync_offset} ahead" if sync.sync_offset else ""
     return f"new weights every {steps} ({sync.sync_method}){ahead}"
+
+
+def _dynamic_sync(sync: SynchronizerConfig) -> str:
+    explores = sync.sync_style == "explorer_driven"
+    own = sync.explorer_sync_interval if explores else sync.trainer_sync_interval
+    interval = own or sync.sync_interval
+    steps = "step" if interval == 1 else f"{interval} steps"
+    if explores:
+        return f"the explorer takes newer weights every {steps} of its own ({sync.sync_method})"
+    return f"the trainer hands over weights every {steps} of its own ({sync.sync_method})"

@@ -86,9 +86,18 @@ def _plain_type(annotation: Any) -> Any:
     return annotation
 
 
-def core(default: Any, text: str, **limits: Any) -> Any:
-    """Return a field that the runtime reads."""
-    return _field(default, text, {"status": "core"}, limits)
+def core(default: Any, text: str, *, switch: str = "", **limits: Any) -> Any:
+    """Return a field that the runtime reads.
+
+    Args:
+        default: the published default.
+        text: the description.
+        switch: the field beside this one that turns the feature on; while that is at its default
+            this field has no effect and is listed as not used.
+        **limits: as pydantic's ``Field`` takes them.
+    """
+    extra = {"status": "core"} | ({"switch": switch} if switch else {})
+    return _field(default, text, extra, limits)
 
 
 def machine(default: Any, text: str, **limits: Any) -> Any:

@@ -24,12 +24,12 @@ _SQL = "SQL storage"
 class ReplayBufferConfig(StrictModel):
     """``replay_buffer``: hand out experiences by priority instead of in order."""
 
-    enable: bool = not_yet(False, "use priorities")
-    priority_fn: str = not_yet("linear_decay", "the priority function", switch="enable")
-    reuse_cooldown_time: float | None = not_yet(
-        None, "seconds until an experience may be used again; None: never", switch="enable"
+    enable: bool = core(False, "use priorities; read by the experience buffer of a queue")
+    priority_fn: str = core("linear_decay", "the priority function", switch="enable")
+    reuse_cooldown_time: float | None = core(
+        None, "seconds until an experience may be used again; None: never", switch="enable", ge=0
     )
-    priority_fn_args: dict[str, Any] = not_yet(
+    priority_fn_args: dict[str, Any] = core(
         {"decay": 2.0}, "arguments of the priority function", switch="enable"
     )
 
@@ -42,7 +42,11 @@ class ExperienceBufferConfig(StrictModel):
         "queue", "the storage: queue, file, or a plugin's", values=("sql",)
     )
     path: str | None = core(None, "file, folder or Hugging Face id; read by file storage")
-    capacity: int = core(10000, "most batches that wait in a queue before writing waits", ge=1)
+    capacity: int = core(
+        10000,
+        "most batches that wait in a queue before writing waits, or a replay buffer gives some up",
+        ge=1,
+    )
     max_read_timeout: float = core(1800, "seconds that reading a batch may wait", gt=0)
     replay_buffer: ReplayBufferConfig = section(ReplayBufferConfig, "priorities")
     max_retry_times: int = other(3, "attempts to read or write", used_by=_SQL, ge=0)

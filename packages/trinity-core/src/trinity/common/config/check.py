@@ -8,6 +8,7 @@ from trinity.common.config.check_algorithm import algorithm_problems
 from trinity.common.config.check_names import name_problems
 from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
+from trinity.common.config.check_replay import replay_problems
 from trinity.common.config.check_rows import row_problems
 from trinity.common.config.check_support import support_problems
 from trinity.common.config.parts import Parts
@@ -36,5 +37,6 @@ def check(
         *algorithm_problems(config, parts),
         *path_problems(config),
         *row_problems(config),
+        *replay_problems(config),
         *number_problems(config, machine, parts),
     ]

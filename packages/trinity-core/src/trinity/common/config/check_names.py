@@ -23,7 +23,16 @@ __all__ = ["NamedPart", "name_problems", "named_parts"]
 
 _INPUT = "buffer.explorer_input"
 #: kinds whose parts are made of their arguments alone: the check makes one and throws it away
-_PURE = frozenset({"advantage_fn", "policy_loss_fn", "kl_fn", "entropy_loss_fn", "sample_strategy"})
+_PURE = frozenset(
+    {
+        "advantage_fn",
+        "policy_loss_fn",
+        "kl_fn",
+        "entropy_loss_fn",
+        "sample_strategy",
+        "priority_fn",
+    }
+)
 _RUNNER_SETS = frozenset({"num_rows", "seed", "features"})  # given by the buffer
 
 
@@ -175,6 +184,16 @@ def named_parts(config: Config) -> Iterator[NamedPart]:
         if buffer is not None and buffer.storage_type != "sql":  # said by support_problems
             path = "buffer.trainer_input.experience_buffer.storage_type"
             yield NamedPart(path=path, kind="storage", name=buffer.storage_type)
+        if buffer is not None and buffer.replay_buffer.enable:
+            path = "buffer.trainer_input.experience_buffer.replay_buffer.priority_fn"
+            replay = buffer.replay_buffer
+            yield NamedPart(
+                path=path,
+                kind="priority_fn",
+                name=replay.priority_fn,
+                args_path=f"{path}_args",
+                args=replay.priority_fn_args,
+            )
         for name, auxiliary in config.buffer.trainer_input.auxiliary_buffers.items():
             path = f"buffer.trainer_input.auxiliary_buffers.{name}.storage_type"
             yield NamedPart(path=path, kind="storage", name=auxiliary.storage_type)

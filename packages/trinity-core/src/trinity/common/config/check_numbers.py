@@ -102,6 +102,10 @@ def _gpu_problems(config: Config, machine: Machine, parts: Parts) -> list[Proble
 def _interval_problems(config: Config) -> list[Problem]:
     sync = config.synchronizer
     problems = []
+    if sync.sync_style != "fixed" and sync.sync_offset:
+        message = f"is not read with sync_style {sync.sync_style}, only with fixed."
+        where = "synchronizer.sync_offset"
+        problems.append(_problem(config, where, message, severity="notice"))
     for side in ("explorer_sync_interval", "trainer_sync_interval"):
         value = getattr(sync, side)
         if sync.sync_style == "fixed" and value not in {None, sync.sync_interval}:
@@ -113,15 +117,31 @@ def _interval_problems(config: Config) -> list[Problem]:
 
 def _capacity_problems(config: Config) -> list[Problem]:
     buffer, sync = config.buffer.trainer_input.experience_buffer, config.synchronizer
-    ahead = sync.sync_interval + sync.sync_offset
+    ahead, because = sync.sync_interval + sync.sync_offset, "sync_interval + sync_offset"
+    if sync.sync_style != "fixed":
+        ahead, because = _steps_of_a_batch(config), "train_batch_size, and the sync interval"
     if buffer is None or buffer.storage_type != "queue" or buffer.capacity >= ahead:
         return []
     path = "buffer.trainer_input.experience_buffer.capacity"
+    end = "the queue would stay full for ever."
+    if buffer.replay_buffer.enable:
+        end = "experiences would be given up before they are trained on."
     message = (
         f"is {buffer.capacity} batches, but {ahead} steps are explored before the trainer reads "
-        "(sync_interval + sync_offset): the queue would stay full for ever."
+        f"({because}): {end}"
     )
     return [_problem(config, path, message, f"Use {ahead} or more.")]
+
+
+def _steps_of_a_batch(config: Config) -> int:
+    """Return how many explore steps may wait for a whole batch and a sync, with dynamic styles."""
+    sync, buffer = config.synchronizer, config.buffer
+    per_step = buffer.batch_size * (config.algorithm.repeat_times or 1)
+    if sync.sync_style == "explorer_driven":
+        of_a_batch = -(-buffer.train_batch_size // per_step)
+        return (sync.explorer_sync_interval or sync.sync_interval) + of_a_batch - 1
+    num_batches = sync.trainer_sync_interval or sync.sync_interval
+    return -(-num_batches * buffer.train_batch_size // per_step)
 
 
 def _problem(

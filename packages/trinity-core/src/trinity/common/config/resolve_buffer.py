@@ -116,8 +116,16 @@ def _resolve_experience_buffer(work: Resolution) -> None:
     word, origin = work.schema_type
     work.default(f"{_EXPERIENCES}.schema_type", word, origin=origin)
     work.default(f"{_EXPERIENCES}.data_selector.seed", work.config.seed, origin="seed")
+    _resolve_priority_args(work, f"{_EXPERIENCES}.replay_buffer")
     for name in work.config.buffer.trainer_input.auxiliary_buffers:
         _resolve_auxiliary_buffer(work, name)
+
+
+def _resolve_priority_args(work: Resolution, path: str) -> None:
+    """Leave a function that was chosen without arguments to its own, not to linear_decay's."""
+    own = work.value(f"{path}.priority_fn") != "linear_decay"
+    if own and work.value(f"{path}.enable") and not work.asked(f"{path}.priority_fn_args"):
+        work.fill(f"{path}.priority_fn_args", {}, origin="its own defaults")
 
 
 def _resolve_auxiliary_buffer(work: Resolution, name: str) -> None:

@@ -35,16 +35,20 @@ class SynchronizerConfig(StrictModel):
     ] = not_yet(
         "fixed",
         "who decides when: both sides at fixed steps, or one of them",
-        values=("explorer_driven", "trainer_driven", "fully_async"),
+        values=("fully_async",),
     )
     sync_interval: int = core(1, "steps between two synchronisations", ge=1)
     explorer_sync_interval: int | None = core(
-        None, "steps of the explorer between two; default: sync_interval", ge=1
+        None,
+        "steps of the explorer between two, with explorer_driven; default: sync_interval",
+        ge=1,
     )
     trainer_sync_interval: int | None = core(
-        None, "steps of the trainer between two; default: sync_interval", ge=1
+        None,
+        "steps of the trainer between two, with trainer_driven; default: sync_interval",
+        ge=1,
     )
-    sync_offset: int = core(0, "steps that the explorer runs ahead", ge=0)
+    sync_offset: int = core(0, "steps that the explorer runs ahead, with fixed", ge=0)
     sync_timeout: float = other(
         3600, "seconds that one side waits for the other", used_by="runs on Ray", gt=0
     )

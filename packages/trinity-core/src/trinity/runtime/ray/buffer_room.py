@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.wire import encode
-from trinity.runtime.assembly import make_storage, make_strategy
-from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.assembly import make_bounded_source, make_storage, make_strategy
 from trinity.runtime.ray.room import WithPayload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.config import Config
     from trinity.common.metrics import Metrics
     from trinity.common.models.chat_format import ChatFormat
@@ -28,6 +29,7 @@ class Sampled:
     eids: tuple[str, ...]
     num_due: int  # experiences that may still be read before the next sync,
     available: int  # and how many of them are there
+    counts: Mapping[str, int]  # of a replay buffer
 
 
 class BufferRoom:
@@ -42,7 +44,9 @@ class BufferRoom:
         config, manager = context.config, context.manager
         chat_format = _chat_format(config)
         self._storage = make_storage(config, manager, chat_format=chat_format)
-        self._source = BoundedSource(self._storage) if is_bounded else None
+        self._source = None
+        if is_bounded and config.mode != "explore":
+            self._source = make_bounded_source(config, manager, storage=self._storage)
         self._strategy = None
         if config.mode != "explore":
             source = self._source or self._storage
@@ -80,8 +84,14 @@ class BufferRoom:
             eids=packet.eids,
             num_due=source.num_due if source else 0,
             available=source.available() if source else 0,
+            counts=self.counts(),
         )
         return WithPayload(sampled, packet)
+
+    def counts(self) -> dict[str, int]:
+        """Return what became of the experiences in a replay buffer; empty: it is none."""
+        counts: dict[str, int] = getattr(self._storage, "counts", dict)()
+        return counts
 
     def available(self, *, num_due: int | None) -> int:
         """Return how many of the due experiences can be read."""

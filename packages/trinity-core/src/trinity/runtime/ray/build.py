@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.task_source import TaskSource
 from trinity.errors import RoomLostError
-from trinity.runtime.assembly import make_monitors, steps_of_storage, steps_of_tasks
+from trinity.runtime.assembly import (
+    make_monitors,
+    rows_of_a_batch,
+    steps_of_storage,
+    steps_of_tasks,
+)
 from trinity.runtime.boundary import boundary
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
@@ -210,6 +215,7 @@ class _Builder:
         if tasks is None and parts.num_train_steps is None:
             num_stored = parts.storage.room.call("num_stored")
             parts.num_train_steps = steps_of_storage(config, num_experiences=num_stored)
+        parts.batch_size = rows_of_a_batch(config, parts.manager)
         room = self._rooms.start(
             "trainer",
             "trainer_room:TrainerRoom",

@@ -12,7 +12,7 @@ from trinity.runtime.ray.remote_weights import snapshot_of
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from trinity.common.experience import Experience
@@ -90,6 +90,7 @@ class RemoteBuffer:
         self._num_due = 0
         self._is_told = True  # whether the room knows num_due
         self._available: int | None = None  # None: not known
+        self._counts: Mapping[str, int] = {}
 
     @property
     def num_due(self) -> int:
@@ -112,7 +113,12 @@ class RemoteBuffer:
         sampled: Sampled
         sampled, ref = self.room.call_with_payload("sample", step, num_due=untold)
         self._num_due, self._available = sampled.num_due, sampled.available
+        self._counts = sampled.counts
         return RemoteBatch(ref, sampled.eids), sampled.metrics
+
+    def counts(self) -> Mapping[str, int]:
+        """Return what a replay buffer counted up to the last sample or checkpoint."""
+        return self._counts
 
     def write(self, experiences: Sequence[Experience]) -> None:
         """Store what a checkpoint held."""
@@ -132,11 +138,13 @@ class RemoteBuffer:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the storage."""
         state: dict[str, Any] = self.room.call("storage_state")
+        self._counts = self.room.call("counts")
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self.room.call("load_storage", state)
+        self._counts = self.room.call("counts")
 
     def close(self) -> None:
         """Leave the room to whoever started it."""

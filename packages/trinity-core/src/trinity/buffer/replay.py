@@ -1,0 +1,106 @@
+"""The buffer between exploring and training that hands out experiences by priority.
+
+explorer --write()--> [ by priority ] --read()--> trainer
+                        ^                |
+                        +-- after reuse_cooldown_time --+
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.priority_queue import PriorityQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.buffer.priority import PriorityFunction
+    from trinity.common.config import ExperienceBufferConfig
+    from trinity.common.experience import Experience
+
+__all__ = ["ReplayStorage"]
+
+
+class ReplayStorage:
+    """A queue with ``replay_buffer.enable``; any number of threads may write and read.
+
+    What was written together is judged together. ``capacity`` counts such batches, and what is left
+    of one that was read in part; a full buffer gives up the lowest priority, no writer waits.
+
+    Args:
+        config: the section of the buffer.
+        priority_fn: which batches come first.
+
+    Attributes:
+        gives_again: whether experiences that were read can be read again.
+    """
+
+    def __init__(self, config: ExperienceBufferConfig, *, priority_fn: PriorityFunction) -> None:
+        self.name = config.name or "experience_buffer"
+        self.gives_again = config.replay_buffer.reuse_cooldown_time is not None
+        self._queue = PriorityQueue(
+            config.capacity,
+            priority_fn,
+            reuse_cooldown_s=config.replay_buffer.reuse_cooldown_time,
+        )
+        self._state: dict[str, Any] = {}  # of a checkpoint whose experiences are to come
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store one batch, or what a checkpoint held after :meth:`load_state_dict`.
+
+        Raises:
+            BufferClosedError: the buffer was closed.
+        """
+        if self._state:
+            self._queue.load_state_dict(self._state, experiences=experiences)
+            self._state = {}
+        else:
+            self._queue.put(experiences)
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return the experiences of the highest priorities; those of older models are dropped.
+
+        Raises:
+            TimeoutError: too few came in time; all that did stay.
+            StopIteration: the buffer was closed and is empty.
+        """
+        try:
+            return self._queue.take(count, timeout_s=timeout_s, min_model_version=min_model_version)
+        except TimeoutError as error:
+            raise TimeoutError(f"{self.name}: {error} Does the explorer still run?") from None
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Store what was read last and not used as if it had not been read."""
+        self._queue.put_back(experiences)
+
+    def drop_older(self, min_model_version: int) -> None:
+        """Drop what older models made."""
+        self._queue.drop_older(min_model_version)
+
+    def available(self) -> int:
+        """Return how many experiences can be read without waiting."""
+        return self._queue.num_experiences()
+
+    def waiting(self) -> list[Experience]:
+        """Return all that is held, what rests after a use too, without taking it."""
+        return self._queue.contents()
+
+    def counts(self) -> dict[str, int]:
+        """Return experiences by what became of them, and how many are held."""
+        names = ("written", "uses", "reused", "evicted", "given_up", "too_old", "untrained")
+        counts = self._queue.counts()
+        return {name: counts.get(name, 0) for name in names} | {"held": len(self.waiting())}
+
+    def close(self) -> None:
+        """Take no more; what can be had can still be read. Waiting readers go on."""
+        self._queue.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how the experiences of :meth:`waiting` lie, and what was counted."""
+        return self._queue.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there: the experiences themselves are written next, as one batch."""
+        self._queue.load_state_dict(state | {"held": [], "resting": []}, experiences=())
+        if state["held"] or state["resting"]:
+            self._state = state

@@ -1,0 +1,126 @@
+"""Who decides when weights move, as plain decisions about a run's progress.
+
+explore, explore, explore | train, train, sync | explore, ...
+                          ^ a turn of the trainer
+
+Between two syncs the explorer sees nothing of what is trained, so all of it is trained in one turn
+right before the sync. Whenever the explorer works, the engines have the trainer's weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from trinity.common.config import Config
+    from trinity.runtime.progress import Progress
+
+__all__ = ["Pace", "pace_of", "sync_interval_of"]
+
+
+class Pace(Protocol):
+    """Decides, between two explore steps."""
+
+    def begin_turn(self, progress: Progress) -> bool:
+        """Return whether it is the trainer's turn; what it may train is made due."""
+
+    def num_needed(self, progress: Progress) -> int:
+        """Return how many experiences must be there for a next optimizer step."""
+
+    def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
+        """Return whether the engines get weights, after an optimizer step or the turn."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Both sides meet after the explorer's steps o+i, o+2i, ...; the last batch may be short."""
+
+    interval: int
+    offset: int
+
+    def begin_turn(self, progress: Progress) -> bool:
+        """Return whether a sync point is reached; the last ``offset`` steps are kept back."""
+        point = progress.sync_point(interval=self.interval, offset=self.offset)
+        if point == progress.explored > progress.synced:
+            progress.make_due(keep=self.offset)
+        return progress.num_due > 0 or progress.synced < point
+
+    def num_needed(self, progress: Progress) -> int:
+        """Return 1: a short batch is trained too."""
+        return 1
+
+    def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
+        """Return whether the turn is over."""
+        return is_turn_over
+
+
+@dataclass(frozen=True)
+class ByExplorer:
+    """The explorer asks after every ``interval`` of its steps, and takes only a newer version."""
+
+    interval: int
+    batch_size: int
+
+    def begin_turn(self, progress: Progress) -> bool:
+        """Return whether the explorer asks now."""
+        point = progress.sync_point(interval=self.interval, offset=0)
+        if progress.synced >= point:
+            return False
+        progress.make_due(keep=0)
+        return True
+
+    def num_needed(self, progress: Progress) -> int:
+        """Return the size of a whole batch."""
+        return self.batch_size
+
+    def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
+        """Return whether the turn is over and left newer weights."""
+        return is_turn_over and progress.trained > progress.pulled
+
+
+@dataclass(frozen=True)
+class ByTrainer:
+    """The trainer hands weights over after every ``interval`` of its own steps."""
+
+    interval: int
+    batch_size: int
+
+    def begin_turn(self, progress: Progress) -> bool:
+        """Return True: it looks for whole batches after each explore step."""
+        progress.make_due(keep=0)
+        return True
+
+    def num_needed(self, progress: Progress) -> int:
+        """Return what all steps up to the next sync read."""
+        return self.batch_size * (self.interval - progress.trained % self.interval)
+
+    def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
+        """Return whether an interval is full."""
+        is_full = progress.trained % self.interval == 0
+        return is_full and progress.trained > progress.pulled
+
+
+def pace_of(config: Config, *, batch_size: int) -> Pace:
+    """Return what decides in a run.
+
+    Args:
+        config: a resolved configuration.
+        batch_size: how many experiences an optimizer step reads from the buffer.
+    """
+    sync, interval = config.synchronizer, sync_interval_of(config)
+    if sync.sync_style == "explorer_driven":
+        return ByExplorer(interval, batch_size)
+    if sync.sync_style == "trainer_driven":
+        return ByTrainer(interval, batch_size)
+    return Fixed(interval, sync.sync_offset)
+
+
+def sync_interval_of(config: Config) -> int:
+    """Return the steps between two syncs, counted by the side that decides."""
+    sync = config.synchronizer
+    own = {
+        "explorer_driven": sync.explorer_sync_interval,
+        "trainer_driven": sync.trainer_sync_interval,
+    }
+    return own.get(sync.sync_style) or sync.sync_interval

@@ -1,0 +1,139 @@
+"""Parts that only count, for the story of a run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from trinity.common.config import SynchronizerConfig
+from trinity.errors import RunFailedError
+from trinity.runtime.bounded_source import BoundedSource
+
+
+class CountingStorage:
+    def __init__(self) -> None:
+        self.rows = []
+
+    def read(self, count, *, timeout_s, min_model_version=0):
+        taken, self.rows = self.rows[:count], self.rows[count:]
+        return taken
+
+    def available(self):
+        return len(self.rows)
+
+
+class FakeParts:
+    """Parts that write down what happens to them."""
+
+    has_evaluation = False
+
+    def __init__(
+        self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings
+    ) -> None:
+        self.story = []
+        self.storage = CountingStorage()
+        self.source = BoundedSource(self.storage)
+        self.num_explore_steps = self.total_steps = steps
+        self.num_train_steps = settings.pop("num_train_steps", None)
+        self.save_interval = settings.pop("save_interval", 0)
+        self.fails_at = settings.pop("fails_at", None)
+        self.train_fails_at = settings.pop("train_fails_at", None)
+        self.per_step, self.train_batch = per_step, train_batch
+        self.batch_size = train_batch
+        self.config = SimpleNamespace(
+            synchronizer=SynchronizerConfig(
+                sync_interval=interval,
+                sync_offset=offset,
+                sync_style=settings.pop("style", "fixed"),
+            ),
+            explorer=SimpleNamespace(
+                eval_on_startup=False, eval_interval=settings.pop("eval_interval", 100)
+            ),
+            trainer=SimpleNamespace(save_interval=self.save_interval),
+        )
+        self.display = SimpleNamespace(
+            began=lambda **_: None,
+            explored=lambda *_: None,
+            trained=lambda *_: None,
+            evaluated=lambda *_: None,
+        )
+        self.interrupt = SimpleNamespace(is_requested=False)
+        self.info = SimpleNamespace(stage="")
+        self.explorer = self.trainer = self.strategy = self
+        self.sync = None
+
+    def explore_step(self, step):
+        if step == self.fails_at:
+            raise RunFailedError("too many runs failed")
+        self.story.append(f"explore {step}")
+        self.storage.rows += [step] * self.per_step
+        return SimpleNamespace(metrics={}, num_experiences=self.per_step)
+
+    def sample(self, step):
+        return self.source.read(self.train_batch, timeout_s=1.0), {}
+
+    def train_step(self, experiences, *, step):
+        if step == self.train_fails_at:
+            raise ValueError("the loss of a plugin broke")
+        self.story.append(f"train {step}: {experiences}")
+        return {}
+
+    def evaluate(self, step):
+        self.story.append(f"evaluate {step}")
+        return {"eval/rows/reward/mean@1": 0.5}
+
+    def put_back(self, experiences):
+        self.storage.rows = [*experiences, *self.storage.rows]
+
+    def snapshot(self, *, copy):
+        return None
+
+    def note_trained(self, step, experiences):
+        pass
+
+    def buffer_counts(self):
+        return {}
+
+    def explorer_state(self):
+        return {}
+
+    def record(self, role, metrics, *, step):
+        pass
+
+    def save_progress(self, progress, explorer_state):
+        self.story.append(f"note {progress.trained}")
+
+    def save(self, progress, explorer_state):
+        self.story.append(f"save {progress.trained}")
+
+
+class Syncing(FakeParts):
+    def __init__(self, **settings) -> None:
+        super().__init__(**settings)
+        self.sync = SimpleNamespace(sync=self._note_sync)
+
+    def _note_sync(self, snapshot):
+        self.story.append("sync")
+        return 0
+
+
+class Evaluating(FakeParts):
+    has_evaluation = True
+
+
+@pytest.fixture
+def fake_parts() -> type[FakeParts]:
+    """Return parts that write down what happens to them."""
+    return FakeParts
+
+
+@pytest.fixture
+def syncing() -> type[Syncing]:
+    """Return the same, which write down each sync too."""
+    return Syncing
+
+
+@pytest.fixture
+def evaluating() -> type[Evaluating]:
+    """Return the same with an evaluation."""
+    return Evaluating
