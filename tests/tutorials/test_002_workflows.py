@@ -11,6 +11,7 @@ from trinity.buffer.taskset import Taskset
 from trinity.common.config import FormatConfig, GenerationConfig, load_config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Task, Workflow
+from trinity.extend import PluginManager, set_manager
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, scripted_model
 
@@ -46,8 +47,12 @@ def test_P049_environment_classes_that_are_not_installed_name_their_package() ->
     from trinity.common import workflows
 
     assert workflows.MathWorkflow.__name__ == "MathWorkflow"
-    with pytest.raises(ImportError, match="pip install trinity-envs-alfworld"):
-        workflows.AlfworldWorkflow  # noqa: B018
+    before = set_manager(PluginManager.discover(env={}, entry_points=[]))
+    try:
+        with pytest.raises(ImportError, match="pip install trinity-envs-alfworld"):
+            workflows.AlfworldWorkflow  # noqa: B018
+    finally:
+        set_manager(before)
 
 
 def test_P052_and_P160_the_fields_of_a_task_have_the_published_types() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import re
 import threading
@@ -345,23 +344,3 @@ def test_a_failed_instance_is_not_reused(world):
 
 def _without_line_numbers(message):
     return re.sub(rf"{re.escape(__file__)}:\d+", "<TEST>:<LINE>", message)
-
-
-def test_equal_failures_of_a_step_are_one_warning_with_their_number(world, caplog) -> None:
-    calls = itertools.count()
-
-    def sometimes(self):
-        if next(calls) < 2:
-            raise EnvError("the shop is closed")
-        return Good.run(self)
-
-    built = world(a_task(workflow=a_workflow(sometimes), repeat_times=5), max_retry_times=0)
-
-    with caplog.at_level("WARNING"):
-        built.step()
-
-    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-    assert len(told) == 1
-    assert told[0].startswith("step 1: 2 runs failed and are left out:")
-    assert told[0].count("the shop is closed") == 1
-    assert "(and 1 more runs alike)" in told[0]

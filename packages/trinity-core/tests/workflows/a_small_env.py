@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -38,10 +39,24 @@ class Counter:
     def unsendable(self):
         return lambda: 1
 
+    def starts(self):
+        """Return the number of a process that it starts, and that nobody ends."""
+        return subprocess.Popen(["sleep", "1000"]).pid
+
     def close(self):
+        if self.game == "bad":
+            raise RuntimeError("the game cannot be saved")
         if self.game and str(self.game).startswith("/"):
             with open(self.game, "a") as file:
                 file.write("closed\n")
+
+
+class HangsAtTheEnd:
+    def pid(self):
+        return os.getpid()
+
+    def close(self):
+        time.sleep(1000)
 
 
 class NeedsMore:

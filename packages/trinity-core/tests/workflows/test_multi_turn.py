@@ -181,6 +181,15 @@ def test_messages_without_a_reply_of_the_model_are_refused(golden) -> None:
     golden(str(caught.value), "multi_turn_without_a_reply")
 
 
+def test_a_reward_that_is_no_number_is_refused() -> None:
+    workflow = walk(ScriptedEngine("go"))
+    messages = [SYSTEM]
+    messages.append({"role": "assistant", "content": workflow.get_model_response_text(messages)})
+
+    with pytest.raises(WorkflowError, match="the reward of process_messages_to_experience is 'a'"):
+        workflow.process_messages_to_experience(messages, "a")
+
+
 async def _awaited(workflow):
     text = await workflow.get_model_response_text_async([SYSTEM])
     messages = [SYSTEM, {"role": "assistant", "content": text}]

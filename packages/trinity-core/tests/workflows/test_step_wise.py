@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from trinity.common.workflows import RewardPropagationWorkflow, StepWiseRewardWorkflow
 from trinity.errors import ConfigError, WorkflowError
 from trinity_testing.builders import a_task
@@ -160,6 +162,74 @@ def test_the_state_a_step_begins_in_is_hashed_for_gigpo() -> None:
 
     assert hashes[0] == hashes[2] != hashes[1]
     assert hashes[3] is None
+
+
+def test_what_reward_asks_the_model_is_no_part_of_a_step() -> None:
+    class Judged(Scored):
+        def reward(self, exps):
+            self.model.chat([{"role": "user", "content": "Was that good?"}])
+            return super().reward(exps)
+
+    class JudgedAtTheEnd(Propagates):
+        reward = Judged.reward
+
+    assert [(e.eid.step, e.eid.suffix, e.reward) for e in made(Judged, last=2).run()] == [
+        (0, "", 0.0),
+        (1, "", 1.0),
+        (2, "", 2.0),
+    ]
+
+
+def test_a_step_that_asks_nothing_leaves_out_its_number() -> None:
+    class Waits(Scored):
+        def step(self, step_num):
+            return True if step_num == 1 else super().step(step_num)
+
+    experiences = made(Waits, last=2).run()
+
+    assert [(e.eid.step, e.reward) for e in experiences] == [(0, 0.0), (2, 2.0)]
+    assert {e.metrics["actual_env_steps"] for e in experiences} == {3.0}
+
+
+@pytest.mark.parametrize("base", [Propagates, Scored])
+@pytest.mark.parametrize("value", [1, True, 0.5, "0.5", torch.tensor(0.5), np.float32(0.5)])
+def test_any_one_number_is_a_reward(value, base) -> None:
+    cls = type("Numbers", (base,), {"reward": lambda self, exps: value})
+
+    assert {e.reward for e in made(cls, last=1).run()} == {float(value)}
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("good", "'good'"), ([1.0], "[1.0]"), (torch.ones(2), "tensor([1., 1.])"), ({}, "{}")],
+)
+@pytest.mark.parametrize("base", [Propagates, Scored])
+def test_what_is_no_number_is_no_reward(value, shown, base) -> None:
+    cls = type("Words", (base,), {"reward": lambda self, exps: value})
+
+    with pytest.raises(WorkflowError) as caught:
+        made(cls).run()
+
+    assert str(caught.value) == (
+        f"what reward() returned is {shown}, which is no number. Give a finite number, or raise "
+        f"trinity.errors.EnvError if the run cannot be judged."
+    )
+
+
+@pytest.mark.parametrize("given", [0, -1, 2.5, None, "7"])
+def test_max_step_num_is_a_number_above_0(given) -> None:
+    cls = type("Limited", (Propagates,), {"max_step_num": given})
+
+    with pytest.raises(ConfigError, match=r"Limited.max_step_num is .*1 or more"):
+        made(cls).run()
+
+
+@pytest.mark.parametrize("answer", ["no", (False,), ("seen", 0.0, True, {}), 2])
+def test_a_step_says_yes_or_no(answer) -> None:
+    cls = type("Unclear", (Propagates,), {"step": lambda self, step_num: answer})
+
+    with pytest.raises(WorkflowError, match=r"step\(\) returned .*Return True to go on"):
+        made(cls).run()
 
 
 @pytest.mark.parametrize("name", ["no_chat", "no_answer"])

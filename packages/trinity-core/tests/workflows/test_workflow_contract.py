@@ -13,6 +13,7 @@ import trinity.common.workflows.workflow as workflow_module
 from trinity.common.config import FormatConfig, GenerationConfig
 from trinity.common.workflows import WORKFLOWS, MathWorkflow, SimpleWorkflow, Task, Workflow
 from trinity.errors import DataError
+from trinity.extend import PluginManager, set_manager
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import scripted_model
 
@@ -146,8 +147,12 @@ def test_a_class_registered_by_the_decorator_is_found():
     ],
 )
 def test_a_class_of_a_plugin_that_is_not_installed_names_the_install_line(name, distribution):
-    with pytest.raises(ImportError, match=f"pip install {distribution}"):
-        getattr(trinity.common.workflows, name)
+    before = set_manager(PluginManager.discover(env={}, entry_points=[]))
+    try:
+        with pytest.raises(ImportError, match=f"pip install {distribution}"):
+            getattr(trinity.common.workflows, name)
+    finally:
+        set_manager(before)
 
 
 def test_an_unknown_class_is_no_attribute():

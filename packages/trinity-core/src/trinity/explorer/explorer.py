@@ -20,6 +20,7 @@ from trinity.explorer.groups import (
     experiences_of,
     kept_groups,
     tell_failures,
+    tell_retries,
 )
 from trinity.explorer.order import RunResult, by_order, orders_of
 from trinity.explorer.remarks import remarks
@@ -107,7 +108,7 @@ class Explorer:
             raise ValueError("an explorer without tasks and pipeline can only evaluate")
         began, busy_s = time.perf_counter(), self._scheduler.busy_s
         results = self._results_of_step(self._tasks.read(self._batch_size), batch=str(step))
-        tell_failures(results, what=f"step {step}")
+        self._tell(results, what=f"step {step}")
         kept = kept_groups(results)
         experiences = experiences_of(kept.results)
         self._tell_once(experiences)
@@ -140,7 +141,7 @@ class Explorer:
             batch = f"eval/{step}/{evaluation.name}"
             results = self._run(evaluation.tasks(), batch=batch, first=0)
             check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
-            tell_failures(results, what=f"evaluation {evaluation.name}")
+            self._tell(results, what=f"evaluation {evaluation.name}")
             metrics |= evaluation_metrics(
                 results,
                 prefix=f"eval/{evaluation.name}",
@@ -181,6 +182,11 @@ class Explorer:
             num_run += len(further)
             check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
         return by_order(results)
+
+    def _tell(self, results: Sequence[RunResult], *, what: str) -> None:
+        """Say what failed."""
+        tell_retries(results, what=what, said=self._said)
+        tell_failures(results, what=what)
 
     def _tell_once(self, experiences: Sequence[Experience]) -> None:
         """Say what happened to conversations, each thing once."""
@@ -223,18 +229,18 @@ def _counts(results: Sequence[RunResult]) -> Metrics:
         "rollout/num_tokens": float(num_tokens),
         "rollout/num_experiences": float(len(experiences)),
         "rollout/failed_runs": float(sum(result.order.num_runs for result in failed)),
-        "rollout/retried_runs": float(sum(result.num_retries > 0 for result in results)),
-        **{
-            f"rollout/failed_runs/{outcome}": float(count)
-            for outcome, count in _failures_by_outcome(failed).items()
-        },
+        "rollout/retried_runs": float(sum(bool(result.retried) for result in results)),
+        **_by_outcome(failed, "failed_runs"),
+        **_by_outcome([result for result in results if result.retried], "retried_runs"),
     }
 
 
-def _failures_by_outcome(failed: Sequence[RunResult]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for result in failed:
-        if result.failure is not None:
-            name = result.failure.outcome.value
-            counts[name] = counts.get(name, 0) + result.order.num_runs
+def _by_outcome(results: Sequence[RunResult], name: str) -> Metrics:
+    """Return how many runs met each outcome; of one that was made again, the last before it."""
+    counts: Metrics = {}
+    for result in results:
+        failure = result.failure if name == "failed_runs" else result.retried[-1]
+        assert failure is not None
+        key = f"rollout/{name}/{failure.outcome.value}"
+        counts[key] = counts.get(key, 0.0) + result.order.num_runs
     return counts

@@ -80,9 +80,13 @@ def _where(frames: Iterable[traceback.FrameSummary], cls: type[Workflow]) -> str
 
 
 def _own_files(cls: type[Workflow]) -> set[str]:
-    """Return the files of the methods of the class and its bases, up to ``Workflow``."""
+    """Return the files of the methods of the class and its bases, up to ``Workflow``.
+
+    The bases that this package offers are not where a user looks first.
+    """
     owners = cls.__mro__[: cls.__mro__.index(Workflow)]
-    methods = [value for owner in owners for value in vars(owner).values()]
+    users = [owner for owner in owners if not owner.__module__.startswith("trinity.common.")]
+    methods = [value for owner in users or owners for value in vars(owner).values()]
     return {method.__code__.co_filename for method in methods if inspect.isfunction(method)}
 
 

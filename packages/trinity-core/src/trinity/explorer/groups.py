@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.experience import Experience
+    from trinity.common.outcome import RunFailure
 
-__all__ = ["Kept", "check_failures", "kept_groups", "tell_failures"]
+__all__ = ["Kept", "check_failures", "kept_groups", "tell_failures", "tell_retries"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ def check_failures(results: Sequence[RunResult], *, max_failed_ratio: float) -> 
         RunFailedError: more than ``max_failed_ratio`` of them; the message shows the first ones.
     """
     num_runs = sum(result.order.num_runs for result in results)
-    failed = [result for result in by_order(results) if result.failure is not None]
-    num_failed = sum(result.order.num_runs for result in failed)
+    failed = _failed(results)
+    num_failed = _num_runs(failed)
     if num_failed <= max_failed_ratio * num_runs:
         return
     raise RunFailedError(
@@ -76,38 +77,70 @@ def check_failures(results: Sequence[RunResult], *, max_failed_ratio: float) -> 
 
 def tell_failures(results: Sequence[RunResult], *, what: str) -> None:
     """Log what failed and was dropped, one line for each kind of failure."""
-    failed = [result for result in by_order(results) if result.failure is not None]
+    failed = _failed(results)
     if failed:
-        num_failed = sum(result.order.num_runs for result in failed)
+        num_failed = _num_runs(failed)
+        words = "run failed and is" if num_failed == 1 else "runs failed and are"
         lines = "".join(f"\n  {line}" for line in _told(failed))
-        logger.warning("%s: %d runs failed and are left out:%s", what, num_failed, lines)
+        logger.warning("%s: %d %s left out:%s", what, num_failed, words, lines)
 
 
-def _told(failed: Sequence[RunResult]) -> list[str]:
+def tell_retries(results: Sequence[RunResult], *, what: str, said: set[str]) -> None:
+    """Log what failed and went well when it was made again, each kind of failure once.
+
+    Args:
+        results: of a step, or of an evaluation.
+        what: its name.
+        said: the kinds that were told before; those of these results are added.
+    """
+    good = [result for result in by_order(results) if result.failure is None]
+    retried = [(failure, r.order.num_runs) for r in good for failure in r.retried]
+    new = [(failure, count) for failure, count in retried if str(_kind(failure)) not in said]
+    if new:
+        num_new = _num_runs(new)
+        words = "attempt failed and was" if num_new == 1 else "attempts failed and were"
+        lines = "".join(f"\n  {line}" for line in _told(new))
+        logger.warning(
+            "%s: %d %s made again, and no run is lost. Later steps: the same.%s",
+            *(what, num_new, words, lines),
+        )
+        said.update(str(_kind(failure)) for failure, _ in new)
+
+
+def _failed(results: Sequence[RunResult]) -> list[tuple[RunFailure, int]]:
+    """Return the failures that runs ended with, each with the number of its runs."""
+    return [(r.failure, r.order.num_runs) for r in by_order(results) if r.failure is not None]
+
+
+def _num_runs(failed: Sequence[tuple[RunFailure, int]]) -> int:
+    return sum(count for _, count in failed)
+
+
+def _told(failed: Sequence[tuple[RunFailure, int]]) -> list[str]:
     """Return a line for each kind of failure: the first run that met it, and how many did."""
-    kinds: dict[tuple[str, ...], list[RunResult]] = {}
-    for result in failed:
-        kinds.setdefault(_kind(result), []).append(result)
-    lines = [_line(results) for results in kinds.values()]
-    if len(lines) > SHOWN_FAILURES:
-        lines[SHOWN_FAILURES:] = [f"and {len(lines) - SHOWN_FAILURES} other kinds of failure"]
+    kinds: dict[tuple[str, ...], list[tuple[RunFailure, int]]] = {}
+    for failure, count in failed:
+        kinds.setdefault(_kind(failure), []).append((failure, count))
+    lines = [_line(alike) for alike in kinds.values()]
+    num_others = len(lines) - SHOWN_FAILURES
+    if num_others > 0:
+        kinds_of = "kind" if num_others == 1 else "kinds"
+        lines[SHOWN_FAILURES:] = [f"and {num_others} other {kinds_of} of failure, in trinity.log"]
     return lines
 
 
-def _kind(result: RunResult) -> tuple[str, ...]:
+def _kind(failure: RunFailure) -> tuple[str, ...]:
     """Return what equal failures have in common; numbers in a message may differ."""
-    failure = result.failure
-    assert failure is not None
     message = re.sub(r"\d+", "0", failure.message)
     return failure.outcome.value, failure.plugin, failure.workflow, failure.where, message
 
 
-def _line(results: Sequence[RunResult]) -> str:
-    """Return the first failure of a kind, and how many runs failed alike."""
-    failure = results[0].failure
-    assert failure is not None
-    num_others = sum(result.order.num_runs for result in results) - results[0].order.num_runs
-    return failure.line() + (f" (and {num_others} more runs alike)" if num_others else "")
+def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
+    """Return the first failure of a kind, and how many more runs met it."""
+    first, num_first = alike[0]
+    num_others = _num_runs(alike) - num_first
+    runs = "run" if num_others == 1 else "runs"
+    return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
 
 
 def experiences_of(results: Sequence[RunResult]) -> list[Experience]:

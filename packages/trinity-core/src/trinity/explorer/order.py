@@ -44,7 +44,7 @@ class RunResult:
     order: RunOrder
     experiences: tuple[Experience, ...] = ()
     failure: RunFailure | None = None  # None: it ended well
-    num_retries: int = 0
+    retried: tuple[RunFailure, ...] = ()  # how the attempts before the last one ended
     duration_s: float = 0.0
 
 

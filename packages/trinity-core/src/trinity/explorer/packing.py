@@ -74,7 +74,7 @@ class PackedOrders:
 class _End:
     num_experiences: int
     failure: RunFailure | None
-    num_retries: int
+    retried: tuple[RunFailure, ...]
     duration_s: float
 
 
@@ -92,7 +92,7 @@ class PackedResults:
         cls, results: Sequence[RunResult], *, busy_s: float = 0.0, num_hung: int = 0
     ) -> PackedResults:
         """Return the results packed."""
-        ends = [_End(len(r.experiences), r.failure, r.num_retries, r.duration_s) for r in results]
+        ends = [_End(len(r.experiences), r.failure, r.retried, r.duration_s) for r in results]
         packet = encode([experience for r in results for experience in r.experiences])
         return cls(tuple(ends), packet, busy_s, num_hung)
 
@@ -104,7 +104,7 @@ class PackedResults:
                 order=order,
                 experiences=tuple(next(experiences) for _ in range(end.num_experiences)),
                 failure=end.failure,
-                num_retries=end.num_retries,
+                retried=end.retried,
                 duration_s=end.duration_s,
             )
             for order, end in zip(orders, self.ends, strict=True)

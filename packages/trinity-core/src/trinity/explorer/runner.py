@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.workflows.env_pool import end_free_environments
 from trinity.errors import EnvError
 from trinity.explorer.failure import FATAL, failure_of
 from trinity.explorer.finish import finished
@@ -34,11 +35,16 @@ class Attempt:
     """One try at an order; ``awaited`` is what can be cancelled when time is up."""
 
     order: RunOrder
-    number: int = 1  # counts tries at the order, from 1
+    earlier: tuple[RunFailure, ...] = ()  # how the tries before it ended
     awaited: Future[Any] | None = None
     instance: _Instance | None = None
     is_abandoned: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def number(self) -> int:
+        """Return which try it is, from 1."""
+        return len(self.earlier) + 1
 
     def let_go(self) -> bool:
         """Return whether the instance is still the runner's; from now on nobody else closes it."""
@@ -56,6 +62,7 @@ class Attempt:
         if self.awaited is not None:
             self.awaited.cancel()
         if instance is not None:
+            instance.model.end_run()
             name = f"trinity-closing-{self.order.workflow.name}"
             threading.Thread(target=instance.close, name=name, daemon=True).start()
 
@@ -143,8 +150,9 @@ class Runner:
             return failure_of(error, order=attempt.order, attempt=attempt.number)
 
     def close(self) -> None:
-        """Close the instances that wait; safe to call twice."""
+        """Close the instances that wait, and their environments; safe to call twice."""
         with ExitStack() as stack:  # all of them, whichever fails
+            stack.callback(end_free_environments)
             stack.callback(self._loop.close)
             for instance in self._pool.empty():
                 stack.callback(instance.close)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from trinity_testing.engines import Exchange
 
-__all__ = ["trained_spans", "unsampled"]
+__all__ = ["not_as_sampled", "trained_spans", "unsampled"]
 
 
 def trained_spans(experience: Experience) -> list[tuple[int, int]]:
@@ -63,3 +63,28 @@ def _said_here(
 
 def _are_close(first: Sequence[float], second: Sequence[float]) -> bool:
     return all(math.isclose(a, b, abs_tol=1e-6) for a, b in zip(first, second, strict=True))
+
+
+def not_as_sampled(experiences: Sequence[Experience], exchanges: Sequence[Exchange]) -> str:
+    """Return in words how the trained tokens of a run differ from the sampled; empty: not at all.
+
+    Each sampled token is trained once, in its order, after the prompt that it was sampled after,
+    with its log-probability.
+
+    Args:
+        experiences: of one run, in their order.
+        exchanges: all of that run.
+    """
+    asked = sorted(exchanges, key=lambda exchange: exchange.request.key)
+    sampled = [c for exchange in asked for c in exchange.completions]
+    wanted = [token for completion in sampled for token in completion.token_ids]
+    trained: list[int] = []
+    for place, experience in enumerate(experiences):
+        for start, end in trained_spans(experience):
+            trained += experience.tokens[start:end].tolist()
+            problem = unsampled(experience, (start, end), exchanges)
+            if problem:
+                return f"experience {place}: {problem}"
+    if trained == wanted:
+        return ""
+    return f"{len(wanted)} tokens were sampled, and {len(trained)} others are trained"

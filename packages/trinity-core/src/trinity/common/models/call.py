@@ -27,6 +27,7 @@ class RunRequests:
         key: of the run.
         broken: the tokens of each conversation that a template broke, with its earlier chains.
         has_cut_prompts: whether a prompt was too long.
+        is_over: whether nothing more may be asked.
     """
 
     def __init__(self, key: RunKey) -> None:
@@ -36,7 +37,7 @@ class RunRequests:
         """Belong to another run from now on."""
         self.key = key
         self.broken: list[tuple[Tensor, list[Experience]]] = []
-        self.has_cut_prompts = False
+        self.has_cut_prompts = self.is_over = False
         self._count = itertools.count(key.request)
 
     def next_key(self) -> RunKey:

@@ -217,6 +217,10 @@ class ModelWrapper:
         self._history.clear()
         self._calls.clear()
 
+    def end_run(self) -> None:
+        """Let nothing more be asked: the run was left behind, and whoever still asks is to end."""
+        self._run.is_over = True
+
     def clone_with_isolated_history(self) -> ModelWrapper:
         """Return a wrapper of the same run that records apart."""
         clone = self.for_run(self._run.key)
@@ -246,6 +250,8 @@ class ModelWrapper:
         )
 
     def _ask(self, prompt: Prompt, turn: Turn | None, sampling: Sampling) -> Call:
+        if self._run.is_over:
+            raise ModelError("the run was left behind: its time was up, or the whole was stopped.")
         limit = self._settings.prompt_limit
         is_cut = len(prompt.token_ids) > limit
         if is_cut:

@@ -70,12 +70,13 @@ def main(lifeline: int) -> None:
 def _end_with_parent(lifeline: int) -> None:
     """Let the kernel end this process when the other end of the pipe is closed.
 
-    That needs neither the interpreter nor a thread: also a loop in C that never returns is ended.
+    That needs neither the interpreter nor a thread: also a loop in C that never returns is ended,
+    and with it what this process started.
     """
     import fcntl
 
     signal.signal(signal.SIGIO, signal.SIG_DFL)  # which ends the process
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

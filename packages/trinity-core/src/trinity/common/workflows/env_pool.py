@@ -3,12 +3,14 @@
 pool.lease(game) --> a free process that has this game loaded, else any free one, else a new one
      lease.reset() / .step(action) / .call(...)
 lease.close() -----> free again; after an error, a crash or in the midst of a call: killed
+end_free_environments() at the end of a run
 """
 
 from __future__ import annotations
 
 import pickle
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,9 @@ from trinity.errors import EnvError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["EnvLease", "EnvPool", "shared_pool"]
+__all__ = ["EnvLease", "EnvPool", "end_free_environments", "shared_pool"]
+
+CLOSING_S = 10.0  # how long the environments of a pool may take to close; then they are killed
 
 
 class EnvPool:
@@ -83,6 +87,12 @@ class EnvPool:
         with self._lock:
             self._is_closed = True
             self._end()
+
+    def end_free(self) -> None:
+        """End the free processes; the next lease starts another."""
+        with self._lock:
+            ended, self._free[:] = list(self._free), []
+        _end_all(ended)
 
     def _free_slot(self, game: Any) -> _Slot:
         with self._lock:
@@ -191,10 +201,23 @@ def shared_pool(
         return _pools[key]
 
 
+def end_free_environments() -> None:
+    """End the processes in shared pools that no run has, as at the end of ``trinity run``."""
+    with _pools_lock:
+        pools = list(_pools.values())
+    for pool in pools:
+        pool.end_free()
+
+
 _pools: dict[bytes, EnvPool] = {}
 _pools_lock = threading.Lock()
 
 
 def _end_all(slots: list[_Slot]) -> None:
+    limit = time.monotonic() + CLOSING_S
     while slots:
-        slots.pop().process.close()
+        process = slots.pop().process
+        if time.monotonic() < limit:
+            process.close()
+        else:
+            process.kill()

@@ -12,6 +12,7 @@ dies. Only the standard library is used.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import select
@@ -22,10 +23,11 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass, field
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from trinity.common.workflows.env_child import LENGTH, Failure, Value, framed, main
-from trinity.errors import EnvError, PluginError
+from trinity.errors import EnvError, PluginError, TrinityError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,8 @@ DEFAULT_TIMEOUT_S = 60.0  # of any other
 KEPT_OUTPUT = 4096  # bytes of stderr
 SHOWN_LINES = 5
 _CHUNK = 1 << 16
+
+logger = logging.getLogger(__name__)
 
 
 class EnvProcess:
@@ -95,12 +99,14 @@ class EnvProcess:
         """Call the object's ``close``, if it has one, and end the process; safe to call twice.
 
         While another thread waits for a call, the process is killed: the call ends with an error.
+        What ``close`` raises is logged, once; the process ends all the same.
         """
         if self._turn.acquire(blocking=False):
             try:
                 if self.is_alive:
-                    with contextlib.suppress(EnvError):
-                        self._asked("close", ("", (), {}))
+                    self._asked("close", ("", (), {}))
+            except TrinityError as error:
+                _say_once(str(error))
             finally:
                 self._turn.release()
         self.kill()
@@ -284,6 +290,11 @@ class _Child:
     def _keep(self, printed: bytes) -> None:
         self.output += printed
         del self.output[:-KEPT_OUTPUT]
+
+
+@cache
+def _say_once(text: str) -> None:
+    logger.warning("%s No run is lost by it; what it held may stay open.", text)
 
 
 def _number(pipe: IO[bytes] | None) -> int:

@@ -6,6 +6,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.of_task import OfTask, max_env_steps
+from trinity.common.workflows.returned import reward_of
 from trinity.common.workflows.workflow import Workflow
 from trinity.errors import WorkflowError
 
@@ -98,7 +99,7 @@ def _completed(
             "none of the messages is a reply of this run's model, so nothing could be learned. "
             "Append each reply as it was: {'role': 'assistant', 'content': the text}."
         )
-    experience.reward = float(reward)
+    experience.reward = reward_of(reward, what="the reward of process_messages_to_experience")
     experience.info |= info
     experience.metrics |= {k: float(v) for k, v in info.items() if isinstance(v, Real)}
     if truncate_status is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trinity.common.workflows.task import Task
     from trinity.common.workflows.workflow import Workflow
 
-__all__ = ["MAX_ENV_STEPS", "OfTask", "max_env_steps"]
+__all__ = ["MAX_ENV_STEPS", "OfTask", "checked_steps", "max_env_steps"]
 
 MAX_ENV_STEPS = 30  # where workflow_args say nothing
 Value = TypeVar("Value")
@@ -38,8 +38,15 @@ def max_env_steps(task: Task) -> int:
         ConfigError: it is no whole number above 0.
     """
     given = task.workflow_args.get("max_env_steps", MAX_ENV_STEPS)
+    return checked_steps(given, name="workflow_args.max_env_steps")
+
+
+def checked_steps(given: Any, *, name: str) -> int:  # Any: of the user's
+    """Return the most steps of a run.
+
+    Raises:
+        ConfigError: it is no whole number above 0.
+    """
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise ConfigError(
-            f"workflow_args.max_env_steps is {given!r}. Give the most steps of a run: 1 or more."
-        )
+        raise ConfigError(f"{name} is {given!r}. Give the most steps of a run: 1 or more.")
     return given

@@ -16,7 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.experience import EID
-from trinity.common.workflows.of_task import OfTask, max_env_steps
+from trinity.common.workflows.of_task import OfTask, checked_steps, max_env_steps
+from trinity.common.workflows.returned import reward_of, whether
 from trinity.common.workflows.workflow import Workflow
 from trinity.errors import ConfigError, WorkflowError
 
@@ -86,9 +87,10 @@ class BaseStepWiseWorkflow(Workflow):
     async def _episode(self) -> list[Experience]:
         experiences: list[Experience] = []
         num_steps, goes_on = 0, True
-        while goes_on and num_steps < self.max_step_num:
+        limit = checked_steps(self.max_step_num, name=f"{type(self).__name__}.max_step_num")
+        while goes_on and num_steps < limit:
             state = self.env_state()
-            goes_on = _checked(await _value(self.step(num_steps)))
+            goes_on = whether(await _value(self.step(num_steps)))
             own = self._experiences_of(num_steps, state=state)
             if own:
                 await self._score_step(own, step_num=num_steps)
@@ -131,6 +133,8 @@ class StepWiseRewardWorkflow(BaseStepWiseWorkflow):
     def reward(self, exps: list[Experience]) -> Any:  # Any: a number, or an awaitable
         """Return the reward of a step; called after it if it asked the model.
 
+        What it asks the model itself, as a judge, is not trained on.
+
         Args:
             exps: of this step; ``exps[0].eid.step`` is its number, which a method with a second
                 parameter also gets as ``step_num``.
@@ -141,8 +145,9 @@ class StepWiseRewardWorkflow(BaseStepWiseWorkflow):
         takes_number = _takes_step_num(type(self).reward)
         value = await _value(reward(own, step_num) if takes_number else reward(own))
         for experience in own:
-            experience.reward = value if value is None else float(value)
+            experience.reward = reward_of(value, what="what reward() returned")
         own[-1].info["step_reward"] = own[-1].reward  # once a step
+        self.model.extract_experience_from_history()  # what reward() asked is no part of a step
 
 
 class RewardPropagationWorkflow(BaseStepWiseWorkflow):
@@ -159,17 +164,11 @@ class RewardPropagationWorkflow(BaseStepWiseWorkflow):
     async def _score_run(self, experiences: list[Experience]) -> None:
         value = await _value(self.reward(experiences))
         for experience in experiences:
-            experience.reward = value if value is None else float(value)
+            experience.reward = reward_of(value, what="what reward() returned")
 
 
 async def _value(given: Any) -> Any:  # Any: a value, or what gives one when it is awaited
     return await given if inspect.isawaitable(given) else given
-
-
-def _checked(goes_on: Any) -> bool:
-    if goes_on is None:
-        raise WorkflowError("step() returned None. Return True to go on, False to stop.")
-    return bool(goes_on)
 
 
 def _finished(coroutine: Coroutine[Any, Any, list[Experience]]) -> list[Experience]:

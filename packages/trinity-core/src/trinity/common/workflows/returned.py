@@ -1,0 +1,46 @@
+"""What the methods of a user's workflow return, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity.errors import WorkflowError
+
+__all__ = ["reward_of", "whether"]
+
+
+def reward_of(value: Any, *, what: str) -> float | None:  # Any: of the user's own code
+    """Return the number that a value is; None stays None, as another signal may stand for it.
+
+    Args:
+        value: a number, or a tensor or array of one number.
+        what: who gave it, for the message.
+
+    Raises:
+        WorkflowError: it is no number.
+
+    >>> reward_of(True, what="reward()")
+    1.0
+    """
+    if value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        shown = " ".join(f"{value!r:.80}".split())
+        raise WorkflowError(
+            f"{what} is {shown}, which is no number. Give a finite number, or raise "
+            f"trinity.errors.EnvError if the run cannot be judged."
+        ) from error
+
+
+def whether(goes_on: Any) -> bool:  # Any: of the user's own code
+    """Return what ``step`` says.
+
+    Raises:
+        WorkflowError: it is neither true nor false: None, or a tuple as an environment returns it.
+    """
+    if goes_on is None or goes_on not in (True, False):
+        shown = " ".join(f"{goes_on!r:.80}".split())
+        raise WorkflowError(f"step() returned {shown}. Return True to go on, False to stop.")
+    return bool(goes_on)
