@@ -1,0 +1,1 @@
+"""ALFWorld, the household in text, as a plugin."""

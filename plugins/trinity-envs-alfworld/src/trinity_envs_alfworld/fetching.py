@@ -1,0 +1,105 @@
+"""Get the published archives: by download, from files, or from a folder."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
+
+from trinity.errors import DataError
+
+from trinity_envs_alfworld.games import DATA_VERSION
+
+__all__ = ["ARCHIVES", "PUBLISHED_AT", "download", "take"]
+
+PUBLISHED_AT = "https://github.com/alfworld/alfworld/releases/download"
+ARCHIVES = (  # trajectories, problems, games: alfworld-download fetches the same
+    "0.2.2/json_2.1.1_json.zip",
+    "0.2.2/json_2.1.1_pddl.zip",
+    "0.4.0/json_2.1.2_tw-pddl.zip",
+)
+_CHUNK = 1 << 20
+_TIMEOUT_S = 60.0
+_log = logging.getLogger(__name__)
+
+
+def download(root: Path, *, url: str = PUBLISHED_AT) -> None:
+    """Fetch and unpack the archives; what was cut short goes on where it stopped.
+
+    Raises:
+        DataError: the address cannot be reached, or what it sends is no archive.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    for name in ARCHIVES:
+        archive = root / Path(name).name
+        address = f"{url.rstrip('/')}/{name}"
+        _log.info("fetching %s", address)
+        try:
+            _fetch(address, archive)
+        except OSError as error:  # URLError is one
+            raise DataError(
+                f"{address} cannot be fetched: {error}. What has come is kept: run the command "
+                f"again. Without a network, fetch the three archives of {PUBLISHED_AT} elsewhere "
+                f"and run: trinity plugins setup alfworld --from FOLDER"
+            ) from error
+        _unpack(archive, root)
+        archive.unlink()
+
+
+def take(source: Path, root: Path) -> None:
+    """Unpack an archive, or the archives of a folder, or copy a folder that was unpacked.
+
+    Raises:
+        DataError: there is nothing like that.
+    """
+    if source.is_file():
+        _unpack(source, root)
+    elif (source / DATA_VERSION).is_dir():
+        if source.resolve() != root.resolve():
+            shutil.copytree(source, root, dirs_exist_ok=True)
+    elif archives := sorted(source.glob("*.zip")):
+        for archive in archives:
+            _unpack(archive, root)
+    else:
+        names = ", ".join(Path(name).name for name in ARCHIVES)
+        raise DataError(
+            f"{source} is no archive, and no folder with {DATA_VERSION} or with archives in it. "
+            f"Give --from a folder that holds {names}."
+        )
+
+
+def _fetch(address: str, archive: Path) -> None:
+    part = archive.with_suffix(".part")
+    done = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # all of it has come
+            raise
+    else:
+        with answer, part.open("ab" if answer.status == 206 else "wb") as out:
+            shutil.copyfileobj(answer, out, _CHUNK)
+            left = answer.length or 0
+        if left:
+            raise OSError(f"the connection ended {left:,} bytes too early")
+    part.rename(archive)
+
+
+def _unpack(archive: Path, root: Path) -> None:
+    """Unpack what is not there yet; a file is there when its size is right."""
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for member in opened.infolist():
+                there = root / member.filename
+                if not there.is_file() or there.stat().st_size != member.file_size:
+                    opened.extract(member, root)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise DataError(
+            f"{archive} cannot be unpacked into {root}: {error}. If it is damaged, delete it and "
+            f"fetch it again; if the disk is full, make room."
+        ) from error

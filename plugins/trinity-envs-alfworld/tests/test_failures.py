@@ -1,0 +1,71 @@
+"""What goes wrong in the engine's process, and what is too long for the model."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import trinity_envs_alfworld.env as env_module
+from alfworld_runs import BOTH, a_workflow, saying, the_run
+from trinity.common.models.model import ModelWrapper
+from trinity.common.models.settings import ModelSettings
+from trinity.common.workflows.env_pool import shared_pool
+from trinity.errors import EnvError, PluginError
+from trinity_envs_alfworld.env import TIMEOUTS
+from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import script_chat_format
+
+ENGINES = Path(__file__).with_name("broken_engines.py")
+
+
+def replaced(monkeypatch, name):
+    monkeypatch.setattr(env_module, "ENGINE", f"{ENGINES}:{name}")
+
+
+@pytest.mark.parametrize("method", ["Reset", "Step"])
+def test_what_the_engine_raises_becomes_an_error_of_that_run(method, monkeypatch, data, golden):
+    replaced(monkeypatch, f"RaisesIn{method}")
+    for cls in BOTH:
+        with pytest.raises(EnvError) as caught:
+            the_run(cls, *saying("look"), data=data)
+        text = re.sub(r"py:\d+", "py:<LINE>", str(caught.value))
+        golden(text, f"alfworld_raises_in_{method.lower()}", DATA=data, TESTS=ENGINES.parent)
+
+
+def test_an_engine_that_cannot_close_hurts_nobody(monkeypatch, data, caplog):
+    replaced(monkeypatch, "RaisesInClose")
+    experiences, _ = the_run(BOTH[0], *saying("look"), data=data, max_env_steps=2)
+    assert experiences[0].reward == -0.1
+    shared_pool(env_module.ENGINE, arguments={"fast": True}, timeouts=TIMEOUTS).close()
+    assert "the planner gave up in close" in caplog.text
+
+
+def test_an_engine_that_cannot_be_made_faster_plays_and_says_so_once(monkeypatch, data, caplog):
+    replaced(monkeypatch, "CannotBeHastened")
+    for _ in range(2):
+        the_run(BOTH[0], *saying("look"), data=data, max_env_steps=2)
+    assert caplog.text.count("(pddl2sas takes ['problem']): it plays the same, ten times") == 1
+
+
+def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch, data, golden):
+    replaced(monkeypatch, "LacksAPackage")
+    with pytest.raises(PluginError) as caught:
+        the_run(BOTH[0], *saying("look"), data=data)
+    golden(str(caught.value), "alfworld_not_installed", PYTHON=sys.executable, TESTS=ENGINES.parent)
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_an_observation_that_the_context_has_no_room_for_ends_in_a_shorter_lesson(cls, data):
+    workflow = a_workflow(cls, ScriptedEngine("x", repeat=True), data=data, max_env_steps=6)
+    settings = ModelSettings(
+        model_path="scripted", max_model_len=1000, max_response_tokens=60, enable_history=True
+    )
+    engine = ScriptedEngine(*saying("look"), repeat=True)
+    workflow.model = ModelWrapper(engine, script_chat_format(), settings)
+    experiences = workflow.run()
+    assert {one.reward for one in experiences} == {-0.1}
+    assert any(one.truncate_status for one in experiences)
+    assert experiences[0].truncate_status is None or len(experiences) == 1
+    assert max(len(one.request.prompt_token_ids) for one in engine.exchanges) <= 1000
