@@ -2,10 +2,10 @@
 
 Written to ``--folder``, all by ``--seed``:
 
-* ``shop/``: 36 invented products in WebShop's format, each of its own kind and with one option
-* ``train.jsonl``, ``test.jsonl``: goals by their session ids, 50 of them held out
-* ``sft.jsonl``: sessions of an oracle in a hurry: it often buys before all options are chosen
-* ``model/``: a Qwen3 of half a million random weights, and a tokenizer of the shop's words
+* ``shop/``: 36 invented products in WebShop's format, each of its own kind, in colors and sizes
+* ``train.jsonl``, ``test.jsonl``: 526 goals by their session ids, and 50 that are held out
+* ``sft.jsonl``: sessions of an oracle in a hurry: it mostly buys before the size is chosen
+* ``model/``: a Qwen3 of a hundred thousand random weights, and a tokenizer of the shop's names
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 NUM_PRODUCTS, NUM_HELD_OUT = 36, 50
-NUM_DEMONSTRATIONS = 7  # of each training goal
-HURRY = 0.6  # how often an option is not chosen
+HURRY = 0.8  # how often it buys when one option is chosen and the other is not
 SETTINGS = ShopSettings(human_goals=False)
 OBSERVATION_MODE = "text"  # as in webshop_tiny.yaml
+VALUES = {  # none is like another: the reward compares letters
+    "color": ("black", "white", "navy", "olive", "walnut", "ivory", "teal", "gold"),
+    "size": ("small", "medium", "large", "twin", "queen", "compact"),
+}
+NUM_VALUES = 4  # of each option, on each product
 
 PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
@@ -40,6 +44,35 @@ CHAT_TEMPLATE = (
     "{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' -}}"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+)
+PHRASES = (  # what the pages say again and again
+    WEBSHOP_SYSTEM_PROMPT,
+    "Observation:\nWebShop [SEP] Instruction: [SEP] ",
+    "Observation:\nInstruction: [SEP] ",
+    "i am looking for a ",
+    " that is ",
+    " and ",
+    " with color: ",
+    ", and size: ",
+    ", and price lower than ",
+    " dollars [SEP] ",
+    "Search\nAvailable actions:\nsearch[words]",
+    "Back to Search [SEP] Page 1 (Total results: ",
+    ") [SEP] Next > [SEP] ",
+    "\nAvailable actions:\nclick[back to search]\nclick[next >]\nclick[",
+    "Back to Search [SEP] < Prev [SEP] color [SEP] ",
+    " [SEP] size [SEP] ",
+    " [SEP] Price: ",
+    " [SEP] Rating: N.A. [SEP] Description [SEP] Features [SEP] Reviews [SEP] Buy Now\n"
+    "Available actions:\nclick[back to search]\nclick[< prev]\nclick[description]\n"
+    "click[features]\nclick[reviews]\nclick[buy now]\nclick[",
+    " [SEP] ",
+    "]\nclick[",
+    "<action>search[",
+    "<action>click[",
+    "back to search",
+    "buy now",
+    "]</action>",
 )
 
 
@@ -57,20 +90,19 @@ def main() -> None:
     write_rows(folder / "train.jsonl", sessions[NUM_HELD_OUT:])
     shown = demonstrations(shop, seed=options.seed)
     write_rows(folder / "sft.jsonl", shown)
-    write_model(folder / "model", texts=texts_of(shop, shown), seed=options.seed)
+    write_model(folder / "model", names=names_of(shop), seed=options.seed)
     print(f"{len(shop.goals)} goals, {len(shown)} demonstrations and a model are in {folder}/")
 
 
 def write_shop(folder: Path) -> None:
-    """Write the first products that have one option of four values or more, one of each kind."""
+    """Write the first product of each kind, with two options and no long texts."""
     products: dict[str, dict[str, Any]] = {}
     about: dict[str, Any] = {}
     number = 0
     while len(products) < NUM_PRODUCTS:
         entry, what_is_said, _ = product_entry(number)
-        values = [len(given) for given in (entry["customization_options"] or {}).values()]
-        has_choices = len(values) == 1 and values[0] >= 4
-        if has_choices and entry["query"] not in products and "instruction" in what_is_said:
+        if entry["query"] not in products and "instruction" in what_is_said:
+            entry |= plain_parts(entry, rng=random.Random(number))
             products[entry["query"]] = entry
             about[entry["asin"]] = what_is_said
         number += 1
@@ -80,10 +112,25 @@ def write_shop(folder: Path) -> None:
     (folder / "items_human_ins.json").write_text("{}")
 
 
+def plain_parts(entry: dict[str, Any], *, rng: random.Random) -> dict[str, Any]:
+    """Return what replaces a product's long texts, its price and its options."""
+    options = {
+        name: [{"value": value, "image": None} for value in rng.sample(values, NUM_VALUES)]
+        for name, values in VALUES.items()
+    }
+    return {
+        "name": entry["query"].title(),
+        "full_description": "",
+        "small_description": entry["small_description"][:-2],
+        "pricing": f"${rng.randrange(5, 95, 10)}",
+        "customization_options": options,
+    }
+
+
 def demonstrations(shop: Shop, *, seed: int) -> list[dict[str, Any]]:
-    """Return conversations about the training goals, in a random order."""
+    """Return a conversation about each training goal, in a random order."""
     rng = random.Random(seed)
-    numbers = [*range(NUM_HELD_OUT, len(shop.goals))] * NUM_DEMONSTRATIONS
+    numbers = list(range(NUM_HELD_OUT, len(shop.goals)))
     rng.shuffle(numbers)
     return [{"messages": conversation(shop, number, rng=rng)} for number in numbers]
 
@@ -91,7 +138,7 @@ def demonstrations(shop: Shop, *, seed: int) -> list[dict[str, Any]]:
 def conversation(
     shop: Shop, number: int, *, rng: random.Random, hurry: float = HURRY
 ) -> list[dict[str, str]]:
-    """Return one session as messages; each option is left out as often as ``hurry`` says."""
+    """Return one session as messages; the second option is left out as often as ``hurry`` says."""
     env = WebShopEnv(shop, observation_mode=OBSERVATION_MODE)
     observation, _ = env.reset(number)
     messages = [{"role": "system", "content": WEBSHOP_SYSTEM_PROMPT}]
@@ -100,7 +147,7 @@ def conversation(
         shown = format_observation(observation, env.get_available_actions())
         action = oracle_action(env, words=env.goal.query)
         is_option = env.session.page.clickables.get(action[len("click[") : -1]) == "option"
-        if is_option and rng.random() < hurry:
+        if is_option and env.session.options and rng.random() < hurry:
             action = "click[buy now]"
         messages += [
             {"role": "user", "content": shown},
@@ -110,34 +157,28 @@ def conversation(
     return messages
 
 
-def texts_of(shop: Shop, shown: list[dict[str, Any]]) -> list[str]:
-    """Return what the tokenizer is to have words for."""
-    goals = [shop.goals[number].instruction_text for number in range(len(shop.goals))]
-    return goals + [message["content"] for row in shown for message in row["messages"]]
-
-
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object a line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def write_model(folder: Path, *, texts: list[str], seed: int) -> None:
+def write_model(folder: Path, *, names: set[str], seed: int) -> None:
     """Write a small Qwen3 with random weights, and its tokenizer, as a model folder."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    tokenizer = make_tokenizer(texts)
+    tokenizer = make_tokenizer(names)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=3,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
-        head_dim=24,
-        max_position_embeddings=2048,
+        head_dim=16,
+        max_position_embeddings=1024,
         initializer_range=0.08,  # the usual 0.02 is for wide models; this one would learn slowly
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -149,27 +190,29 @@ def write_model(folder: Path, *, texts: list[str], seed: int) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with a token for nearly every word of the texts."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+def names_of(shop: Shop) -> set[str]:
+    """Return what is named on pages and in goals: a token each."""
+    goals = [shop.goals[number] for number in range(len(shop.goals))]
+    names = {value for values in VALUES.values() for value in values}
+    for goal in goals:
+        product = shop.catalogue.product(shop.catalogue.number_of(goal.asin) or 0)
+        names |= {product.title, product.asin, product.asin.lower(), product.price_text}
+        names |= {goal.query, *goal.attributes, f"{goal.price_upper:.2f}"}
+    return names
+
+
+def make_tokenizer(names: set[str]) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with a token for each phrase and name, and one for each other byte."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    core = Tokenizer(models.BPE())
-    words = Regex(r"\n| ?[A-Za-z0-9.-]+| ?[^\sA-Za-z0-9]+|\s")
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(words, behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [PAD, END, *ROLES, *alphabet]
+    core = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, []))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=3000,
-        special_tokens=[PAD, END, *ROLES],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    core.train_from_iterator(texts, trainer)
+    core.add_special_tokens([PAD, END, *ROLES])
+    core.add_tokens([AddedToken(text, normalized=False) for text in (*PHRASES, *sorted(names))])
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         eos_token=END,
