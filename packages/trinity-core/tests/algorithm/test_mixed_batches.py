@@ -9,8 +9,12 @@ from trinity.algorithm.normalizer import weight_of_part
 from trinity.algorithm.policy_loss_fn.mix import MIXPolicyLossFn
 from trinity.algorithm.policy_loss_fn.mix_chord import MIXCHORDPolicyLossFn, expert_share
 from trinity.algorithm.sample_strategy.mix import MixSampleStrategy
+from trinity.buffer.queue import QueueStorage
 from trinity.common.batch import ExperienceBatch
+from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import Experience
+from trinity.errors import DataError
+from trinity_testing.builders import an_experience
 
 
 def two_rows(*, expert):
@@ -148,6 +152,23 @@ def test_the_strategy_reads_both_buffers_and_marks_the_rows():
     assert batch.batch["step"].tolist() == [4] * 5
     assert batch["advantages"][3].tolist() == [0.0, 0.0]
     assert batch["rewards"].tolist() == [1.0] * 3 + [0.0] * 2
+
+
+def test_own_rows_are_put_back_where_the_experts_cannot_be_read():
+    class Broken(Source):
+        def read(self, count, *, timeout_s, min_model_version=0):
+            raise DataError("a row of the expert cannot be read")
+
+    own = QueueStorage(ExperienceBufferConfig())
+    rows = [an_experience(run=run) for run in range(4)]
+    own.write(rows)
+    strategy = MixSampleStrategy(expert_data_ratio=0.5)
+    strategy.bind({"own": own, "sft_dataset": Broken([])}, train_batch_size=4, read_timeout_s=1)
+
+    with pytest.raises(DataError):
+        strategy.sample(1)
+
+    assert own.waiting() == rows
 
 
 def test_the_strategy_names_the_buffer_that_is_missing():

@@ -71,6 +71,12 @@ def test_what_a_replay_buffer_or_a_style_needs(checked, settings, complaint) -> 
     assert "replay_buffer" not in told or complaint
 
 
+def test_the_file_of_a_training_run_can_be_evaluated_as_it_is(cpu, resolved) -> None:
+    problems = check(resolved(ENABLE, "mode=bench"), cpu)
+
+    assert {p.severity for p in problems if "replay_buffer" in p.path} == {"notice"}
+
+
 def test_a_negative_cooldown_is_refused(a_run) -> None:
     from trinity.errors import ConfigError
 

@@ -1,5 +1,7 @@
 """New weights arrive in place, whole or not at all."""
 
+import time
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -80,6 +82,27 @@ def test_a_shared_module_answers_as_a_copy_does_to_the_last_bit(tiny, start, ask
     )
     assert own == others
     assert all(weight.requires_grad for weight in shared.parameters())
+
+
+def test_a_shared_module_can_be_trained_while_an_answer_is_on_its_way(tiny, start, ask):
+    """A run that is given up leaves the engine a step behind; the trainer does not wait for it."""
+    model = AutoModelForCausalLM.from_pretrained(tiny).train()
+    model.model.embed_tokens.weight.requires_grad = False  # frozen by its user, and the head tied
+    how = model.config._attn_implementation
+    asked = start(tiny, module=model).submit(ask(max_new_tokens=120, n=8, ignore_eos=True))
+    while not asked.running():
+        time.sleep(0.001)
+
+    for _ in range(20):
+        assert not asked.done()
+        assert model.training
+        assert model.config._attn_implementation == how
+        model(torch.tensor([[5, 6]])).logits.sum().backward()
+
+    assert [n for n, w in model.named_parameters() if w.grad is None] == [
+        "model.embed_tokens.weight"
+    ]
+    asked.cancel()
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,24 @@ def test_what_is_too_old_to_be_trained_ends_the_turn(syncing) -> None:
 
     assert parts.story == ["explore 1", "explore 2", "save 0"]
     assert pipeline.progress.num_due == 0
+
+
+def test_a_trainer_whose_next_batch_is_too_old_hands_over_what_it_has(syncing) -> None:
+    parts = syncing(steps=3, train_batch=4, interval=2, style="trainer_driven")
+    sample = parts.sample
+
+    def second_too_old(step):
+        if parts.storage.rows == [2] * 4:
+            parts.storage.rows.clear()
+            raise StopIteration
+        return sample(step)
+
+    parts.sample = second_too_old
+    Pipeline(parts).run()
+
+    assert parts.story == [
+        "explore 1",
+        "explore 2", "train 1: [1, 1, 1, 1]", "sync",  # a resumed run would go on with these too
+        "explore 3", "train 2: [3, 3, 3, 3]", "sync",
+        "save 2",
+    ]  # fmt: skip

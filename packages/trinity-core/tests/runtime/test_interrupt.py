@@ -37,3 +37,10 @@ def test_the_first_signal_ends_what_loads_and_only_that() -> None:
         "stopped at once, while the run was loading: the same command goes on",
         "stopping: the step is finished and saved first; Ctrl-C again stops at once",
     ]
+
+
+def test_a_signal_right_before_the_loading_is_not_waited_for() -> None:
+    with Interrupt(lambda _text: None) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            stop.at_once(lambda: pytest.fail("it loads"))()

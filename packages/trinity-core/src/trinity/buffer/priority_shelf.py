@@ -110,7 +110,7 @@ class PriorityShelf:
         parts = [list(part) for _, part in groupby(experiences, key=_age)]
         for part in reversed(parts):
             self._num_put_back += 1
-            priority, _ = self._priority_fn(part)
+            priority, _ = self._judged(part)
             self._held.append(_Held(priority, -self._num_put_back, part))
 
     def wake(self, now: float) -> None:
@@ -162,7 +162,7 @@ class PriorityShelf:
             self._priority_fn.load_state_dict(state["priority_fn"])
 
     def _place(self, experiences: list[Experience]) -> None:
-        priority, is_kept = self._priority_fn(experiences)
+        priority, is_kept = self._judged(experiences)
         if not is_kept:
             self.lose(experiences, "given_up")
             return
@@ -175,6 +175,10 @@ class PriorityShelf:
             self.lose(lowest.experiences, "evicted")
         self._num_placed += 1
         self._held.append(_Held(priority, self._num_placed, experiences))
+
+    def _judged(self, experiences: list[Experience]) -> tuple[float, bool]:
+        priority, is_kept = self._priority_fn(experiences)
+        return float(priority), bool(is_kept)  # of a plugin's tensors; a checkpoint is json
 
     def _count_use(self, experience: Experience, change: int) -> None:
         self.counts["uses"] += change

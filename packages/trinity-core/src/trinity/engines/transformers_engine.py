@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future, InvalidStateError
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +21,7 @@ from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.decode import Forwards
 from trinity.engines.gate import Gate, Waiting, Work
 from trinity.engines.loading import end_tokens, load_model, pick_device
-from trinity.engines.module_state import evaluating, set_threads
+from trinity.engines.module_state import set_threads, twin_of
 from trinity.engines.reply import Reply
 from trinity.engines.request_checks import check_request
 from trinity.engines.weights import copy_weights
@@ -58,8 +58,8 @@ class TransformersEngine:
             cache.
         trust_remote_code: run code that comes with the model.
         gate_patience_s: how long a batch waits for a run that sends nothing.
-        module: the trainer's own model, used instead of a copy; it must not change while a batch
-            runs, and :meth:`load_weights` then notes the version only.
+        module: the trainer's own model, whose tensors are used instead of copies; they must not
+            change while a batch runs, and :meth:`load_weights` then notes the version only.
 
     Raises:
         ModelError: the model cannot be loaded, or keeps more than keys and values.
@@ -81,12 +81,12 @@ class TransformersEngine:
         module: PreTrainedModel | None = None,
     ) -> None:
         self._is_shared = module is not None
-        self._module = module or load_model(
-            model_path,
-            dtype=dtype,
-            device=pick_device(device),
-            trust_remote_code=trust_remote_code,
-        )
+        if module is None:
+            place = pick_device(device)
+            loaded = load_model(
+                model_path, dtype=dtype, device=place, trust_remote_code=trust_remote_code
+            )
+        self._module = loaded if module is None else twin_of(module)
         set_threads(self._module, num_threads)
         self._max_model_len = max_model_len
         self._seed = seed
@@ -195,10 +195,7 @@ class TransformersEngine:
         self._backlog.add(live)
 
     def _run_batch(self) -> list[_Outcome]:
-        """Continue rows until none is left, with joining and leaving; return the last outcomes.
-
-        Those are for when the model is as it was: the trainer may be waiting for it.
-        """
+        """Continue rows until none is left, with joining and leaving; return the last outcomes."""
         batch = Batch(
             self._forwards,
             eos_V=self._eos_V,
@@ -207,11 +204,9 @@ class TransformersEngine:
             are_keys_transposed=self._kernels.has_attention,
         )
         began = time.perf_counter()
-        with ExitStack() as stack:
-            # A tensor made in inference mode could not be used by the trainer of a shared module.
-            stack.enter_context(torch.no_grad() if self._is_shared else torch.inference_mode())
-            stack.enter_context(evaluating(self._module))
-            stack.enter_context(self._kernels.in_use())
+        # A tensor made in inference mode could not be used by the trainer of a shared module.
+        without_gradients = torch.no_grad() if self._is_shared else torch.inference_mode()
+        with without_gradients, self._kernels.in_use():
             outcomes = self._stepped(batch)
         self._busy_s += time.perf_counter() - began
         return outcomes

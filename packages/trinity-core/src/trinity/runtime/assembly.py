@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import ConfigError
 from trinity.runtime.bounded_source import BoundedSource
 from trinity.runtime.pace import sync_interval_of
 
@@ -64,9 +65,21 @@ def make_bounded_source(
 
 
 def rows_of_a_batch(config: Config, manager: PluginManager) -> int:
-    """Return how many experiences an optimizer step reads from the experience buffer."""
-    num_read = getattr(_strategy(config, manager), "num_read", lambda size: size)
-    return max(1, int(num_read(config.buffer.train_batch_size)))
+    """Return how many experiences an optimizer step reads from the experience buffer, 1 or more.
+
+    Raises:
+        ConfigError: it is none, and nothing else would end the training.
+    """
+    size, name = config.buffer.train_batch_size, config.algorithm.sample_strategy
+    num_read = int(getattr(_strategy(config, manager), "num_read", lambda size: size)(size))
+    if num_read < 1 and config.mode == "both" and config.trainer.total_steps is None:
+        raise ConfigError(
+            f"algorithm.sample_strategy {name} reads none of the explorer's experiences for a "
+            f"batch of {size}, so the training would never end. Change "
+            f"algorithm.sample_strategy_args or buffer.train_batch_size, or set "
+            f"trainer.total_steps."
+        )
+    return max(1, num_read)
 
 
 def make_strategy(

@@ -50,6 +50,8 @@ class Interrupt:
         def loaded() -> T:
             self._is_loading = True
             try:
+                if self._is_requested:  # a moment ago, with nothing to save yet
+                    raise KeyboardInterrupt
                 return load()
             finally:
                 self._is_loading = False

@@ -96,9 +96,10 @@ class ByTrainer:
         return self.batch_size * (self.interval - progress.trained % self.interval)
 
     def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
-        """Return whether an interval is full."""
+        """Return whether an interval is full, or the rest of it was too old to be trained."""
         is_full = progress.trained % self.interval == 0
-        return is_full and progress.trained > progress.pulled
+        is_cut_off = is_turn_over and not progress.num_due
+        return (is_full or is_cut_off) and progress.trained > progress.pulled
 
 
 def pace_of(config: Config, *, batch_size: int) -> Pace:

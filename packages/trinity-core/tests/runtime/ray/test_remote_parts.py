@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from trinity.runtime.ray.buffer_room import Sampled
 from trinity.runtime.ray.remote_parts import RemoteBuffer
 
@@ -47,6 +48,22 @@ def test_a_sync_interval_asks_once_what_is_there_and_then_only_samples() -> None
     assert batches[1].eids == ("2/0/0/0", "2/0/1/0", "2/0/2/0", "2/0/3/0")
     assert buffer.num_due == 0
     assert buffer.counts() == {"uses": 8}
+
+
+def test_what_the_room_drops_as_too_old_is_not_there_any_more() -> None:
+    class OfOldWeights(CountedRoom):
+        def call_with_payload(self, method, step, *, num_due=None):
+            self.num_due = 0
+            raise StopIteration
+
+    buffer = RemoteBuffer(OfOldWeights())
+    buffer.num_due = 8
+    assert buffer.available() == 8
+
+    with pytest.raises(StopIteration):
+        buffer.sample(1)
+
+    assert buffer.available() == 0
 
 
 def test_a_batch_travels_by_its_reference() -> None:

@@ -69,7 +69,11 @@ class MixSampleStrategy(SampleStrategy):
     def sample(self, step: int) -> tuple[list[Experience], Metrics]:
         """Return the own rows, then the expert's, and the weight versions of the own ones."""
         usual = self._read(self.source, self.num_usual)
-        expert = self._read(self._experts, self.num_expert)
+        try:
+            expert = self._read(self._experts, self.num_expert)
+        except BaseException:
+            super().put_back(usual)  # a checkpoint after the failure holds them
+            raise
         for is_expert, rows in ((False, usual), (True, expert)):
             for row in rows:
                 row.info |= {"is_expert": is_expert, "step": step}

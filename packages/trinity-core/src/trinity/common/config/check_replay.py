@@ -29,7 +29,8 @@ def replay_problems(config: Config) -> list[Problem]:
                 Problem(
                     path=config.source.written(f"{path}.enable"),
                     message=f"is true, but {reason}.",
-                    remedy="Leave it out.",
+                    remedy="" if config.mode == "bench" else "Leave it out.",
+                    severity="notice" if config.mode == "bench" else "error",
                     where=config.source.where(f"{path}.enable"),
                 )
             )

@@ -157,8 +157,10 @@ def _init(address: str, config: Config) -> None:
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                 )
-        except Exception as error:
-            ray.shutdown()
+        except BaseException as error:
+            ray.shutdown()  # after a Ctrl-C too: a notebook may start another
+            if not isinstance(error, Exception):
+                raise
             raise TrinityError(explained(error, address, native=native())) from error
 
 

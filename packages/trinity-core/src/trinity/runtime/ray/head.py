@@ -26,7 +26,7 @@ ANSWER_TIMEOUT_S = 10.0
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _SET_TOKEN = (
     "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's token; "
-    "on its head, ray get-auth-token prints it."
+    "on its head, ray get-auth-token prints it. With RAY_ADDRESS=local the run starts its own Ray."
 )
 
 
@@ -123,8 +123,8 @@ def explained(error: Exception, address: str, *, native: str) -> str:
         remedy = _SET_TOKEN
     elif address:
         remedy = (
-            "See on its head whether it is alive: ray status. A run without an address starts its "
-            "own Ray."
+            "See on its head whether it is alive: ray status. With RAY_ADDRESS=local the run "
+            "starts its own Ray."
         )
     else:
         remedy = (

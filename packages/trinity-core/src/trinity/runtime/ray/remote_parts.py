@@ -108,8 +108,12 @@ class RemoteBuffer:
         return self._available
 
     def sample(self, step: int) -> tuple[RemoteBatch, Metrics]:
-        """Return the strategy's batch, which stays where it is."""
-        untold = self._untold()
+        """Return the strategy's batch, which stays where it is.
+
+        Raises:
+            StopIteration: there is nothing left, or what was there is too old.
+        """
+        untold, self._available = self._untold(), None  # too old: the room dropped it
         sampled: Sampled
         sampled, ref = self.room.call_with_payload("sample", step, num_due=untold)
         self._num_due, self._available = sampled.num_due, sampled.available
