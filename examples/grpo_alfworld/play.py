@@ -6,12 +6,15 @@ python examples/grpo_alfworld/play.py [--game GAME_FILE] [--seed 7] [--size smal
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.common.config import FormatConfig
 from trinity.common.workflows import Task
+from trinity.errors import TrinityError
+from trinity_envs_alfworld.folder import found_game
 from trinity_envs_alfworld.games import TASK_TYPES, playable_games
 from trinity_envs_alfworld.generate_room import SIZES
 from trinity_envs_alfworld.generate_write import write_games
@@ -58,8 +61,9 @@ def main() -> None:
 
 def play(game_file: Path) -> None:
     """Run the workflow on the oracle."""
+    game_file = found_game(game_file.absolute())
     task = Task(
-        raw_task={"game_file": str(game_file.absolute())},
+        raw_task={"game_file": str(game_file)},
         format_args=FormatConfig(prompt_key="game_file"),
         workflow_args={"max_env_steps": 50},
     )
@@ -75,4 +79,7 @@ def play(game_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TrinityError as error:
+        sys.exit(f"Error: {error}")
