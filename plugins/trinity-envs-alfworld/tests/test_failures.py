@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import trinity_envs_alfworld.env as env_module
-from alfworld_runs import BOTH, a_workflow, saying, the_run
+from alfworld_runs import BOTH, GAME, a_workflow, saying, the_run
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.workflows.env_pool import shared_pool
 from trinity.errors import EnvError, PluginError
-from trinity_envs_alfworld.env import TIMEOUTS
+from trinity_envs_alfworld.env import TIMEOUTS, create_environment
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 
@@ -32,6 +32,13 @@ def test_what_the_engine_raises_becomes_an_error_of_that_run(method, monkeypatch
             the_run(cls, *saying("look"), data=data)
         text = re.sub(r"py:\d+", "py:<LINE>", str(caught.value))
         golden(text, f"alfworld_raises_in_{method.lower()}", DATA=data, TESTS=ENGINES.parent)
+
+
+def test_a_message_shows_the_beginning_of_a_long_action(monkeypatch, data):
+    replaced(monkeypatch, "RaisesInStep")
+    with pytest.raises(EnvError, match=r"in the step 'sing [sing ]{60,99}\.{3}' of ") as caught:
+        create_environment(GAME, data=data).step("sing " * 50_000)
+    assert len(str(caught.value)) < 1000
 
 
 def test_an_engine_that_cannot_close_hurts_nobody(monkeypatch, data, caplog):

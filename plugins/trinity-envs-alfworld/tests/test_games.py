@@ -161,6 +161,66 @@ def test_too_few_games_and_no_archive_are_refused(tmp_path, few, golden):
     golden(str(caught.value), "alfworld_damaged_archive", TMP=tmp_path)
 
 
+def test_a_damaged_file_of_an_archive_is_not_taken_for_a_whole_one_later(tmp_path, few):
+    source = a_folder(tmp_path / "source")
+    game = playable_games(source, "train")[0]
+    good, bad = tmp_path / "good.zip", tmp_path / "bad.zip"
+    for path in (good, bad):
+        with zipfile.ZipFile(path, "w") as opened:
+            for file in source.rglob("*"):
+                opened.write(file, file.relative_to(source))
+    text = game.read_bytes()
+    bad.write_bytes(bad.read_bytes().replace(text, text.replace(b"mug", b"gum")))
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        assets.fetch(data=str(tmp_path / "data"), from_=str(bad))
+    assets.fetch(data=str(tmp_path / "data"), from_=str(good))
+    assert (tmp_path / "data" / game.relative_to(source)).read_bytes() == text
+
+
+def test_a_damaged_deflated_archive_is_named(tmp_path, few):
+    path = Path(shutil.make_archive(str(tmp_path / "a"), "zip", a_folder(tmp_path / "source")))
+    content = bytearray(path.read_bytes())
+    for place in range(len(content) // 3, len(content) // 2):
+        content[place] ^= 0x5A
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a.zip cannot be unpacked into .* If it is damaged"):
+        assets.fetch(data=str(tmp_path / "data"), from_=str(path))
+
+
+def test_a_folder_that_is_whole_is_not_fetched_again(tmp_path, few):
+    a_folder(tmp_path)
+    assets.fetch(data=str(tmp_path), url="http://127.0.0.1:9/nobody")
+
+
+def test_published_games_are_not_put_among_invented_ones(tmp_path, few):
+    source = a_folder(tmp_path / "source")
+    write_game(tmp_path / "data")
+    (tmp_path / "data" / "generated.json").write_text('{"num_games": {"train": 1}}')
+    archive = shutil.make_archive(str(tmp_path / "all"), "zip", source)
+    for given in (source, archive):
+        with pytest.raises(DataError, match="holds invented games"):
+            assets.fetch(data=str(tmp_path / "data"), from_=str(given))
+    assert missing_games(tmp_path / "data") == ""
+    assets.fetch(data=str(tmp_path / "copy"), from_=str(tmp_path / "data"))
+    assert missing_games(tmp_path / "copy") == ""
+
+
+def test_options_that_contradict_or_do_nothing_are_refused(tmp_path):
+    with pytest.raises(DataError, match="Give one of the two"):
+        assets.fetch(data=str(tmp_path), from_="a.zip", generate="2")
+    for option, name in (("sizes", "sizes"), ("task_types", "task-types"), ("seed", "seed")):
+        with pytest.raises(DataError, match=f"--{name} is of the games that --generate invents"):
+            assets.fetch(data=str(tmp_path), **{option: "1"})
+
+
+def test_a_data_folder_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "a").touch()
+    write_game(tmp_path)
+    for folder, given in (("a", {"from_": str(tmp_path)}), ("a/b", {"generate": "1"})):
+        with pytest.raises(DataError, match=r"cannot be written: .* Give a folder with --data"):
+            assets.fetch(data=str(tmp_path / folder), **given)
+
+
 @pytest.mark.parametrize("given", ["many", "0", "-3"])
 def test_generate_wants_a_number_above_0(given, tmp_path):
     with pytest.raises(DataError, match=f"--generate is '{given}'. Give a whole number, 1 or"):

@@ -45,3 +45,28 @@ def test_the_published_file_plays_trains_and_accounts_for_each_step(
     eids = [eid for line in lines for eid in json.loads(line)["eids"]]
     assert len(eids) == len(set(eids)) == 4 * 2 * 2
     assert (stage.buffer["written"], stage.buffer["reused"]) == (16, 0)
+
+
+@pytest.mark.slow
+def test_one_bad_game_of_a_taskset_is_counted_and_the_others_are_trained_on(
+    data, tmp_path, monkeypatch, capsys
+) -> None:
+    games = sorted((data / "json_2.1.1" / "train").rglob("game.tw-pddl"))
+    (tmp_path / "bad.tw-pddl").write_text("no game")
+    names = [*(str(game) for game in games), str(tmp_path / "bad.tw-pddl")]
+    rows = [json.dumps({"game_file": name}) for name in names]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows) + "\n")
+    monkeypatch.setenv("ALFWORLD_DATA", str(data))
+    given = [*SIZES, "buffer.batch_size=3", "buffer.total_epochs=1"]
+    given += [f"buffer.explorer_input.taskset.path={tmp_path / 'train.jsonl'}"]
+    given += [f"model.model_path={make_tiny_model(tmp_path / 'model')}"]
+    given += [f"checkpoint_root_dir={tmp_path}"]
+
+    result = trinity.run(load_config(PUBLISHED, overrides=given), local=True)
+
+    assert result.status is RunStatus.FINISHED
+    told = capsys.readouterr().out
+    assert told.count("step 1: 2 runs failed and are left out") == 1
+    assert told.count("bad.tw-pddl cannot be played: it is no game of ALFWorld") == 1
+    lines = (result.directory / "history.jsonl").read_text().splitlines()
+    assert sum(len(json.loads(line)["eids"]) for line in lines) == 2 * 2 * 2

@@ -218,7 +218,7 @@ def a_bad_game(data, **content):
 )
 def test_a_game_that_cannot_be_played_says_so(name, content, tmp_path, golden):
     game = a_bad_game(tmp_path, **content)
-    with pytest.raises((DataError, EnvError)) as caught:
+    with pytest.raises(EnvError) as caught:
         the_run(AlfworldWorkflow, "x", data=tmp_path, game=game)
     golden(_without_place(caught.value), name, TMP=tmp_path)
 
@@ -227,9 +227,13 @@ def test_missing_data_and_games_say_so(tmp_path, golden):
     with pytest.raises(DataError) as caught:
         the_run(AlfworldWorkflow, "x", data=tmp_path / "none", game="a/game.tw-pddl")
     golden(str(caught.value), "alfworld_no_data", TMP=tmp_path)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="is no folder with ALFWorld's games"):
+        the_run(AlfworldWorkflow, "x", data=tmp_path, game="json_2.1.1/train/a/game.tw-pddl")
+    with pytest.raises(EnvError) as caught:
         the_run(AlfworldWorkflow, "x", data=tmp_path, game="a/game.tw-pddl")
     golden(str(caught.value), "alfworld_no_such_game", TMP=tmp_path)
+    with pytest.raises(EnvError, match="there is no such file"):
+        the_run(AlfworldWorkflow, "x", data=tmp_path, game="Put a mug on the desk. " * 50)
     with pytest.raises(DataError) as caught:
         the_run(AlfworldWorkflow, "x", data=tmp_path, game=None)
     golden(str(caught.value), "alfworld_row_without_game")
@@ -241,6 +245,34 @@ def test_a_misspelt_argument_is_refused_with_the_nearest(cls, data):
         the_run(cls, "x", data=data, fsat=False)
     with pytest.raises(ConfigError, match=r"workflow_args.fast is 'no'"):
         the_run(cls, "x", data=data, fast="no")
+    workflow = a_workflow(cls, ScriptedEngine("x"), data=data)
+    workflow.task.workflow_args["data"] = 5
+    with pytest.raises(ConfigError, match=r"workflow_args.data is 5. Give the path of a folder"):
+        workflow.run()
+
+
+def test_a_game_that_is_changed_where_it_lies_is_played_as_it_is_now(tmp_path):
+    game = write_game(tmp_path)
+    for number, task in enumerate(["put a mug in desk", "bring a mug to desk"]):
+        game.write_text(game.read_text().replace("put a mug in desk", task))
+        os.utime(game, ns=(number, number))
+        env = create_environment(game)
+        assert f"Your task is to: {task}." in env.reset()[0]
+        env.close()
+
+
+def test_a_relative_data_folder_is_found_from_a_process_that_was_started_elsewhere(
+    tmp_path, monkeypatch
+):
+    write_game(tmp_path / "here" / "data", trial=1)
+    elsewhere = create_environment(write_game(tmp_path, trial=2))
+    elsewhere.close()  # its process is free, and was started in another folder
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("ALFWORLD_DATA", "data")
+    env = create_environment(GAME)
+    assert env.game_file == tmp_path / "here" / "data" / GAME
+    assert "Your task is to" in env.reset()[0]
+    env.close()
 
 
 def test_trinity_plugins_check_tries_real_games_where_there_are_some(data, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from typing import Any
 from trinity.errors import DataError, PluginError
 
 from trinity_envs_alfworld.data_check import GENERATED, missing_engine, missing_games
-from trinity_envs_alfworld.fetching import PUBLISHED_AT, download, take
+from trinity_envs_alfworld.fetching import PUBLISHED_AT, download, holds_invented, take
 from trinity_envs_alfworld.folder import data_folder
 from trinity_envs_alfworld.games import DATA_VERSION
 
@@ -54,25 +54,49 @@ def fetch(  # noqa: PLR0913 -- each is an option of trinity plugins setup
         PluginError: the engine is not installed.
     """
     root = data_folder(data)
-    if from_ is not None:
-        take(Path(from_).expanduser(), root)
-    elif generate is not None:
-        chosen = {"sizes": sizes, "task_types": task_types, "rooms": rooms}
-        given = {name: _words(text) for name, text in chosen.items() if text}
-        _invent(root, generate=generate, seed=seed, chosen=given)
-    elif (root / GENERATED).exists():
+    chosen = {"sizes": sizes, "task_types": task_types, "rooms": rooms}
+    given = {name: _words(text) for name, text in chosen.items() if text}
+    _refuse_pairs(from_=from_, generate=generate, of_generate=[*given, *(["seed"] if seed else [])])
+    if from_ is None and generate is None and not missing_games(root):
+        return
+    try:
+        if from_ is not None:
+            source = Path(from_).expanduser()
+            if not holds_invented(source):
+                _refuse_invented(root)
+            take(source, root)
+        elif generate is not None:
+            _invent(root, generate=generate, seed=seed, chosen=given)
+        else:
+            _refuse_invented(root)
+            download(root, url=url)
+        _add_logic(root)
+    except OSError as error:
         raise DataError(
-            f"{root} holds invented games, which the published ones would be mixed with. Give "
-            f"another folder with --data, or invent more with --generate."
-        )
-    else:
-        download(root, url=url)
-    _add_logic(root)
+            f"{root} cannot be written: {error}. Give a folder with --data, or with ALFWORLD_DATA."
+        ) from error
     problem = missing_games(root)
     if problem:
         raise DataError(
             f"{problem}. Run the command again, from other archives if these are not the published "
             f"ones; delete {root / DATA_VERSION} first if it holds games of somewhere else."
+        )
+
+
+def _refuse_pairs(*, from_: str | None, generate: str | int | None, of_generate: list[str]) -> None:
+    if from_ is not None and generate is not None:
+        raise DataError("--from takes games and --generate invents some. Give one of the two.")
+    if generate is None and of_generate:
+        name = of_generate[0].replace("_", "-")
+        raise DataError(f"--{name} is of the games that --generate invents. Add --generate 200.")
+
+
+def _refuse_invented(root: Path) -> None:
+    """Refuse to put published games among those that were invented."""
+    if (root / GENERATED).exists():
+        raise DataError(
+            f"{root} holds invented games, which the published ones would be mixed with. Give "
+            f"another folder with --data, or invent more with --generate."
         )
 
 

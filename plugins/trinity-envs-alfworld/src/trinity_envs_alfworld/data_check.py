@@ -28,7 +28,9 @@ def missing_engine() -> str:
 def missing_games(root: Path) -> str:
     """Return what a data folder lacks, in words; empty: it holds all games."""
     if not (root / DATA_VERSION).is_dir():
-        return f"{root} holds no folder {DATA_VERSION}"
+        return (
+            f"{root} holds no folder {DATA_VERSION}; if the games are elsewhere, set ALFWORLD_DATA"
+        )
     expected = expected_counts(root)
     counts = {split: len(playable_games(root, split)) for split in SPLITS if expected[split]}
     wrong = [

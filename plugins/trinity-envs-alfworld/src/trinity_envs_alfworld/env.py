@@ -22,6 +22,7 @@ __all__ = ["ENGINE", "TIMEOUTS", "AlfworldEnv", "create_environment"]
 
 ENGINE = "trinity_envs_alfworld.worker:AlfworldEngine"
 TIMEOUTS = {"load": 120.0, "reset": 60.0, "step": 30.0}  # seconds
+_SHOWN = 100  # characters of an action, in a message: a model may have written pages
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +62,8 @@ class AlfworldEnv:
         Raises:
             EnvError: the engine failed; other runs go on.
         """
-        with as_clear_error(f"step {action!r} of {self.game_file}"):
+        shown = repr(action if len(action) <= _SHOWN else f"{action[:_SHOWN]}...")
+        with as_clear_error(f"step {shown} of {self.game_file}"):
             text, reward, is_done, info = self._lease.step(action)
         self.won = info["won"]
         seen = observation_with_commands(text, info["admissible_commands"])
@@ -92,12 +94,13 @@ def create_environment(
         fast: keep translations and parsed texts in the process.
 
     Raises:
-        DataError: the file is missing, no game, or a game that cannot be won.
+        DataError: the data folder is none.
         PluginError: alfworld or textworld are not installed.
-        EnvError: the engine cannot load it.
+        EnvError: the file is missing, no game, a game that cannot be won, or the engine cannot
+            load it; other games can be played.
     """
     path = found_game(game_file, data=data)
     with as_clear_error(f"load of {path}"):
         pool = shared_pool(ENGINE, arguments={"fast": fast}, timeouts=TIMEOUTS)
-        lease = pool.lease(str(path))
+        lease = pool.lease((str(path), path.stat().st_mtime_ns))  # changed: loaded anew
     return AlfworldEnv(lease, path)

@@ -7,13 +7,15 @@ import shutil
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from pathlib import Path
 
 from trinity.errors import DataError
 
+from trinity_envs_alfworld.data_check import GENERATED
 from trinity_envs_alfworld.games import DATA_VERSION
 
-__all__ = ["ARCHIVES", "PUBLISHED_AT", "download", "take"]
+__all__ = ["ARCHIVES", "PUBLISHED_AT", "download", "holds_invented", "take"]
 
 PUBLISHED_AT = "https://github.com/alfworld/alfworld/releases/download"
 ARCHIVES = (  # trajectories, problems, games: alfworld-download fetches the same
@@ -23,6 +25,7 @@ ARCHIVES = (  # trajectories, problems, games: alfworld-download fetches the sam
 )
 _CHUNK = 1 << 20
 _TIMEOUT_S = 60.0
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError)
 _log = logging.getLogger(__name__)
 
 
@@ -71,6 +74,16 @@ def take(source: Path, root: Path) -> None:
         )
 
 
+def holds_invented(source: Path) -> bool:
+    """Return whether what ``take`` would unpack or copy are invented games."""
+    if source.is_dir():
+        return (source / GENERATED).exists()
+    if not zipfile.is_zipfile(source):
+        return False
+    with zipfile.ZipFile(source) as opened:
+        return GENERATED in opened.namelist()
+
+
 def _fetch(address: str, archive: Path) -> None:
     part = archive.with_suffix(".part")
     done = part.stat().st_size if part.exists() else 0
@@ -97,9 +110,19 @@ def _unpack(archive: Path, root: Path) -> None:
             for member in opened.infolist():
                 there = root / member.filename
                 if not there.is_file() or there.stat().st_size != member.file_size:
-                    opened.extract(member, root)
-    except (zipfile.BadZipFile, OSError) as error:
+                    _extract(opened, member, root)
+    except _DAMAGE as error:
         raise DataError(
             f"{archive} cannot be unpacked into {root}: {error}. If it is damaged, delete it and "
             f"fetch it again; if the disk is full, make room."
         ) from error
+
+
+def _extract(opened: zipfile.ZipFile, member: zipfile.ZipInfo, root: Path) -> None:
+    """Unpack a file; one that is damaged is not left there, for its size may be right."""
+    try:
+        opened.extract(member, root)
+    except _DAMAGE:
+        if not member.is_dir():
+            (root / member.filename).unlink(missing_ok=True)
+        raise

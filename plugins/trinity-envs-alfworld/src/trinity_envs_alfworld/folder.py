@@ -7,9 +7,9 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from trinity.errors import DataError
+from trinity.errors import DataError, EnvError
 
-from trinity_envs_alfworld.games import GAME_FILE
+from trinity_envs_alfworld.games import DATA_VERSION, GAME_FILE
 
 __all__ = ["DATA_VARIABLE", "data_folder", "found_game"]
 
@@ -23,54 +23,70 @@ _REMEDY = (
 
 
 def data_folder(given: str | Path | None = None) -> Path:
-    """Return the folder that was given, else the one of ALFWORLD_DATA, else alfworld's own."""
-    return Path(given or os.environ.get(DATA_VARIABLE) or _DEFAULT).expanduser()
+    """Return the folder that was given, else the one of ALFWORLD_DATA, else alfworld's own.
+
+    It is absolute: a process that was started elsewhere finds the same one.
+    """
+    return Path(given or os.environ.get(DATA_VARIABLE) or _DEFAULT).expanduser().absolute()
 
 
 def found_game(game_file: str | Path, *, data: str | Path | None = None) -> Path:
-    """Return the file of a game that can be played.
+    """Return the file of a game that can be played, absolute.
 
     Args:
         game_file: its path, absolute or below the data folder; the folder of a game does as well.
         data: the data folder; None: see ``data_folder``.
 
     Raises:
-        DataError: it is not there, no game, or marked as one that cannot be won.
+        DataError: the data folder is none, so no game of it can be played.
+        EnvError: this game is not there, no game, or marked as one that cannot be won.
     """
     root = data_folder(data)
-    path = root / Path(game_file).expanduser()
-    if path.is_dir():
+    given = Path(game_file).expanduser()
+    if not given.is_absolute():
+        _check_folder(root, game=given)
+    path = root / given
+    if os.path.isdir(path):  # as isfile: False, too, for a text that is too long for a path
         path /= GAME_FILE
-    if not path.is_file():
-        raise DataError(_missing(path, root=root))
-    _check(path, path.stat().st_mtime_ns)
+    is_there = os.path.isfile(path)
+    problem = _problem(path, path.stat().st_mtime_ns) if is_there else _missing(given, root)
+    if problem:
+        raise EnvError(f"{path} cannot be played: {problem} Its runs have no reward, others go on.")
     return path
 
 
-def _missing(path: Path, *, root: Path) -> str:
-    if not root.is_dir() and path.is_relative_to(root):
-        return f"{root} is no folder with ALFWorld's games; {DATA_VARIABLE} names it. {_REMEDY}"
+def _check_folder(root: Path, *, game: Path) -> None:
+    first = root / game.parts[0] if game.parts else root
+    if not root.is_dir() or (game.parts[:1] == (DATA_VERSION,) and not first.is_dir()):
+        raise DataError(
+            f"{root} is no folder with ALFWorld's games; {DATA_VARIABLE} names it. {_REMEDY}"
+        )
+
+
+def _missing(given: Path, root: Path) -> str:
+    below = f" A relative path begins below {DATA_VARIABLE}, which is {root}."
     return (
-        f"there is no game {path}. A relative path begins below {DATA_VARIABLE}, which is {root}. "
-        f"Correct it, or make the dataset anew with get_alfworld_data.py."
+        f"there is no such file.{'' if given.is_absolute() else below} Correct the path, or make "
+        f"the dataset anew with get_alfworld_data.py."
     )
 
 
 @lru_cache(maxsize=4096)
-def _check(path: Path, changed_ns: int) -> None:
-    """Raise unless the file holds a game; once for each state of the file."""
+def _problem(path: Path, changed_ns: int) -> str:
+    """Return why the file holds no game to play; found once for each state of the file."""
     try:
         game: object = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is no game of ALFWorld: {error}. {_REMEDY}") from error
+        return f"it is no game of ALFWorld ({error}). {_REMEDY}."
     lacking = [name for name in _PARTS if not isinstance(game, dict) or not game.get(name)]
     if lacking or not isinstance(game, dict):
-        raise DataError(
-            f"{path} is no game of ALFWorld: it has no {' and no '.join(lacking)}. A game is a "
-            f"file named {GAME_FILE}. {_REMEDY}"
+        return (
+            f"it is no game of ALFWorld, it has no {' and no '.join(lacking)}. A game is a file "
+            f"named {GAME_FILE}. {_REMEDY}."
         )
     if game.get("solvable") is False:
-        raise DataError(
-            f"{path} cannot be won: it is marked as not solvable. The published selection leaves "
-            f"it out; make the dataset with get_alfworld_data.py."
+        return (
+            "it is marked as not solvable. The published selection leaves it out; make the dataset "
+            "with get_alfworld_data.py."
         )
+    return ""

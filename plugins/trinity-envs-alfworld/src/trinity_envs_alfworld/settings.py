@@ -48,6 +48,10 @@ class EnvSettings:
         settings = cls(**arguments)
         if not isinstance(settings.fast, bool):
             raise ConfigError(f"workflow_args.fast is {settings.fast!r}. Write true or false.")
+        if not isinstance(settings.data, str | None):
+            raise ConfigError(
+                f"workflow_args.data is {settings.data!r}. Give the path of a folder."
+            )
         return settings
 
 

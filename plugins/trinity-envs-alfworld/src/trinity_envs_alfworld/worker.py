@@ -40,8 +40,14 @@ class AlfworldEngine:
         self._obstacle = _hasten(plain) if fast else ""
         self._env = AlfredDemangler(plain)
 
-    def load(self, game: str | Mapping[str, Any]) -> None:
-        """Make this the game that ``reset`` begins: the path of its file, or what that holds."""
+    def load(self, game: str | tuple[str, int] | Mapping[str, Any]) -> None:
+        """Make this the game that ``reset`` begins.
+
+        Args:
+            game: the path of its file, alone or with the time of its last change, or what it holds.
+        """
+        if isinstance(game, tuple):
+            game, _ = game
         if isinstance(game, str):
             game = json.loads(Path(game).read_bytes())
         try:
