@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from trinity.runtime.ray.cluster import Cluster
+
+# A shell that runs the tests in the background makes them, and what they start, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
 

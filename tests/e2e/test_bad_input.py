@@ -35,6 +35,8 @@ PROMISED = {
     "a plugin that is too new": "run_plugin_too_new",
     "a plugin that clashes": "run_plugin_clash",
     "a plugin that misspells a hook": "run_plugin_misspelt_hook",
+    "a workflow whose data are missing": "run_workflow_data_missing",
+    "a workflow whose check fails": "run_workflow_check_fails",
     "a workflow that raises": "run_workflow_raises",
     "a workflow that returns nothing": "run_workflow_returns_nothing",
     "a workflow that returns wrong lengths": "run_workflow_returns_wrong_lengths",
@@ -126,6 +128,32 @@ def plugin_dir_import_failure(world: World) -> None:
     world.options += ["--plugin-dir", world.folder / "plugins"]
 
 
+CHECKS = """
+from trinity.common.workflows import WORKFLOWS, SimpleWorkflow
+from trinity.errors import DataError
+
+
+@WORKFLOWS.register_module("house")
+class House(SimpleWorkflow):
+    @classmethod
+    def check_arguments(cls, arguments):
+        if "data" not in arguments:
+            raise DataError("nothing says where the house is. Set data in workflow_args.")
+        return arguments["data"].upper()
+"""
+
+
+def workflow_data_missing(world: World) -> None:
+    world.write("plugins/house.py", CHECKS)
+    world.options += ["--plugin-dir", world.folder / "plugins"]
+    world.taskset["default_workflow_type"] = "house"
+
+
+def workflow_check_fails(world: World) -> None:
+    workflow_data_missing(world)
+    world.taskset["workflow_args"] = {"data": 5}
+
+
 GIVES_A_WORKFLOW = """
 from trinity.extend import hookimpl
 
@@ -165,6 +193,8 @@ BEFORE_IT_STARTS = [
     model_folder_is_none,
     group_of_one,
     batch_cannot_be_cut,
+    workflow_data_missing,
+    workflow_check_fails,
     unwritable,
     plugin_import_failure,
     plugin_dir_import_failure,

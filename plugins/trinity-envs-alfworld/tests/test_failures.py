@@ -12,7 +12,8 @@ from alfworld_runs import BOTH, GAME, a_workflow, saying, the_run
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.workflows.env_pool import shared_pool
-from trinity.errors import EnvError, PluginError
+from trinity.errors import ConfigError, DataError, EnvError, PluginError
+from trinity_envs_alfworld import data_check
 from trinity_envs_alfworld.env import TIMEOUTS, create_environment
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
@@ -76,3 +77,26 @@ def test_an_observation_that_the_context_has_no_room_for_ends_in_a_shorter_lesso
     assert any(one.truncate_status for one in experiences)
     assert experiences[0].truncate_status is None or len(experiences) == 1
     assert max(len(one.request.prompt_token_ids) for one in engine.exchanges) <= 1000
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_wrong_arguments_and_a_folder_that_is_none_are_found_before_a_run(
+    cls, data, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("ALFWORLD_DATA", str(data))
+    cls.check_arguments({"max_env_steps": 3})
+    with pytest.raises(ConfigError, match=r"no 'max_step'\. Did you mean 'max_env_steps'\?"):
+        cls.check_arguments({"max_step": 3})
+    with pytest.raises(DataError, match="is no folder with ALFWorld's games"):
+        cls.check_arguments({"data": str(tmp_path / "gone")})
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "gone"))
+    with pytest.raises(DataError, match="trinity plugins setup alfworld"):
+        cls.check_arguments({})
+    monkeypatch.delenv("ALFWORLD_DATA")
+    cls.check_arguments({})  # the rows may hold absolute paths
+
+
+def test_an_engine_that_is_not_installed_is_found_before_a_run(monkeypatch):
+    monkeypatch.setattr(data_check, "_PACKAGES", ("alfworld", "a_package_that_nobody_has"))
+    with pytest.raises(PluginError, match="lacks the package a_package_that_nobody_has; run: "):
+        BOTH[0].check_arguments({})

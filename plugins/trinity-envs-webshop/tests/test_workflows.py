@@ -211,3 +211,14 @@ def test_the_published_names_lead_here():
     from trinity.common.workflows.envs.webshop.webshop_workflow import WebShopWorkflow as Published
 
     assert Exported is Published is WebShopWorkflow is WORKFLOWS.get("webshop_workflow")
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_wrong_arguments_and_missing_data_are_found_before_a_run(cls, monkeypatch, tmp_path):
+    monkeypatch.delenv("WEBSHOP_DATA", raising=False)
+    with pytest.raises(ConfigError, match=r"no 'tager'\. Did you mean 'tagger'\?"):
+        cls.check_arguments({"tager": "lexicon"})
+    with pytest.raises(DataError, match="nothing says where WebShop's data are"):
+        cls.check_arguments({})
+    with pytest.raises(DataError, match=r"holds no items_shuffle\.json"):
+        cls.check_arguments({"data": str(tmp_path)})

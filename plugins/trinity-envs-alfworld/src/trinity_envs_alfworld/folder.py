@@ -11,7 +11,7 @@ from trinity.errors import DataError, EnvError
 
 from trinity_envs_alfworld.games import DATA_VERSION, GAME_FILE
 
-__all__ = ["DATA_VARIABLE", "data_folder", "found_game"]
+__all__ = ["DATA_VARIABLE", "check_named_folder", "data_folder", "found_game"]
 
 DATA_VARIABLE = "ALFWORLD_DATA"
 _DEFAULT = "~/.cache/alfworld"  # alfworld's own
@@ -55,12 +55,25 @@ def found_game(game_file: str | Path, *, data: str | Path | None = None) -> Path
     return path
 
 
+def check_named_folder(given: str | None) -> None:
+    """Raise a ``DataError`` if the folder that was given, or ALFWORLD_DATA, is none.
+
+    Where neither names one, the rows may hold absolute paths.
+    """
+    if (given or os.environ.get(DATA_VARIABLE)) and not data_folder(given).is_dir():
+        raise _no_folder(data_folder(given))
+
+
 def _check_folder(root: Path, *, game: Path) -> None:
     first = root / game.parts[0] if game.parts else root
     if not root.is_dir() or (game.parts[:1] == (DATA_VERSION,) and not first.is_dir()):
-        raise DataError(
-            f"{root} is no folder with ALFWorld's games; {DATA_VARIABLE} names it. {_REMEDY}"
-        )
+        raise _no_folder(root)
+
+
+def _no_folder(root: Path) -> DataError:
+    return DataError(
+        f"{root} is no folder with ALFWorld's games; {DATA_VARIABLE} names it. {_REMEDY}"
+    )
 
 
 def _missing(given: Path, root: Path) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import ConfigError, DataError, did_you_mean
+from trinity.errors import ConfigError, DataError, PluginError, did_you_mean
 
+from trinity_envs_alfworld.data_check import missing_engine
 from trinity_envs_alfworld.env import AlfworldEnv, create_environment
+from trinity_envs_alfworld.folder import check_named_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.workflows import Task
 
-__all__ = ["EnvSettings", "environment_of"]
+__all__ = ["EnvSettings", "check_arguments", "environment_of"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,20 @@ class EnvSettings:
                 f"workflow_args.data is {settings.data!r}. Give the path of a folder."
             )
         return settings
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Look at what a taskset gives, and at what is installed.
+
+    Raises:
+        ConfigError: the arguments are wrong.
+        DataError: the data folder that is named is none.
+        PluginError: a package of the engine is missing.
+    """
+    check_named_folder(EnvSettings.of(arguments).data)
+    missing = missing_engine()
+    if missing:
+        raise PluginError(f"ALFWorld's engine cannot start: it lacks {missing}.")
 
 
 def environment_of(task: Task) -> AlfworldEnv:

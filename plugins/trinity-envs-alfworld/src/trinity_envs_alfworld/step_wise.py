@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.step_wise_workflow import RewardPropagationWorkflow
 
 from trinity_envs_alfworld.prompt import AlfWORLD_SYSTEM_PROMPT, format_observation, parse_action
-from trinity_envs_alfworld.settings import environment_of
+from trinity_envs_alfworld.settings import check_arguments, environment_of
 from trinity_envs_alfworld.trial_games import TrialGames
 from trinity_envs_alfworld.workflow import UNFINISHED_REWARD, report_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.experience import Experience
     from trinity.common.workflows import Task
 
@@ -38,6 +40,11 @@ class StepWiseAlfworldWorkflow(RewardPropagationWorkflow):
     done = False
     final_reward = UNFINISHED_REWARD
     _num_round = 0
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Raise if no row could run with these: see ``settings.check_arguments``."""
+        check_arguments(arguments)
 
     def step(self, step_num: int) -> bool:
         """Show the model what it sees, do what it says; return whether the game goes on."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
 
 from trinity_envs_alfworld.env import AlfworldEnv, create_environment
 from trinity_envs_alfworld.prompt import AlfWORLD_SYSTEM_PROMPT, format_observation, parse_action
-from trinity_envs_alfworld.settings import environment_of
+from trinity_envs_alfworld.settings import check_arguments, environment_of
 from trinity_envs_alfworld.trial_games import TrialGames
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.experience import Experience
     from trinity.common.workflows import Task
 
@@ -38,6 +40,11 @@ class AlfworldWorkflow(MultiTurnWorkflow):
     can_reset = True
     conformance_args = TrialGames()
     _env: AlfworldEnv | None = None
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Raise if no row could run with these: see ``settings.check_arguments``."""
+        check_arguments(arguments)
 
     def run(self) -> list[Experience]:
         """Return one experience for each of ``repeat_times`` plays of the game."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import ConfigError, DataError, did_you_mean
 
 from trinity_envs_webshop.env import ObservationMode, WebShopEnv
-from trinity_envs_webshop.folder import data_folder
+from trinity_envs_webshop.folder import WebShopFiles, data_folder
 from trinity_envs_webshop.shop import ShopSettings, open_shop
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from trinity.common.workflows import Task
 
-__all__ = ["DEFAULT_STEPS", "EnvSettings", "num_steps_of", "session_of"]
+__all__ = ["DEFAULT_STEPS", "EnvSettings", "check_arguments", "num_steps_of", "session_of"]
 
 DEFAULT_STEPS = 15
 _OTHERS = ("data", "observation_mode", "max_env_steps")
@@ -64,6 +64,16 @@ class EnvSettings:
         shop = open_shop(data_folder(self.data), self.shop)
         rng = random.Random(f"webshop {session}")
         return WebShopEnv(shop, observation_mode=self.observation_mode, rng=rng)
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Look at what a taskset gives.
+
+    Raises:
+        ConfigError: there is no such argument.
+        DataError: the data folder is not named, is none, or lacks a file.
+    """
+    WebShopFiles.in_folder(data_folder(EnvSettings.of(arguments).data))
 
 
 def session_of(task: Task) -> int | str:

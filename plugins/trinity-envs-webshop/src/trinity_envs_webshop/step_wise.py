@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.of_task import OfTask
 from trinity.common.workflows.step_wise_workflow import RewardPropagationWorkflow
 
 from trinity_envs_webshop.failures import as_env_error
-from trinity_envs_webshop.settings import EnvSettings, num_steps_of, session_of
+from trinity_envs_webshop.settings import EnvSettings, check_arguments, num_steps_of, session_of
 from trinity_envs_webshop.workflow import (
     UNFINISHED_REWARD,
     WEBSHOP_SYSTEM_PROMPT,
@@ -18,6 +18,8 @@ from trinity_envs_webshop.workflow import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.experience import Experience
     from trinity.common.workflows import Task
 
@@ -34,6 +36,11 @@ class StepWiseWebShopWorkflow(RewardPropagationWorkflow):
     _env: WebShopEnv | None = None
     _observation: str
     _memory: list[dict[str, str]]
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Raise if no row could run with these: see ``settings.check_arguments``."""
+        check_arguments(arguments)
 
     def step(self, step_num: int) -> bool:
         """Show the model the page, do what it says; return whether the session goes on."""

@@ -14,9 +14,11 @@ from trinity_envs_webshop.prompt import (
     parse_action,
     validate_action,
 )
-from trinity_envs_webshop.settings import EnvSettings, num_steps_of, session_of
+from trinity_envs_webshop.settings import EnvSettings, check_arguments, num_steps_of, session_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.experience import Experience
 
     from trinity_envs_webshop.env import WebShopEnv
@@ -44,6 +46,11 @@ class WebShopWorkflow(MultiTurnWorkflow):
 
     can_reset = True
     max_env_steps: OfTask[int] = OfTask(num_steps_of)
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Raise if no row could run with these: see ``settings.check_arguments``."""
+        check_arguments(arguments)
 
     def run(self) -> list[Experience]:
         """Return one experience for each of ``repeat_times`` sessions."""

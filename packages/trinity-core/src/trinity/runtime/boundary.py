@@ -13,7 +13,7 @@ from trinity.extend import get_manager
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["boundary", "marked"]
+__all__ = ["boundary", "marked", "place_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def boundary(what: str) -> Iterator[None]:
     except Exception as error:
         logger.info("%s failed", what, exc_info=True)
         text = " ".join(str(error).split())
-        place, log = getattr(error, _PLACE, "") or _place(error), getattr(error, _LOG, "")
+        place, log = getattr(error, _PLACE, "") or place_of(error), getattr(error, _LOG, "")
         raise TrinityError(
             f"{what} failed: {type(error).__name__}: {text} at {place}. Correct that, then "
             "run the same command: it goes on from what is saved. "
@@ -49,12 +49,12 @@ def marked(error: BaseException, *, log: str) -> BaseException:
     A traceback cannot leave its process; what is marked once stays so on the way up.
     """
     if not isinstance(error, TrinityError | StopIteration) and not hasattr(error, _LOG):
-        setattr(error, _PLACE, _place(error))
+        setattr(error, _PLACE, place_of(error))
         setattr(error, _LOG, log)
     return error
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     """Return file and line of the innermost frame that is no library's, and whose it is."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(name in frame.filename for name in _LIBRARIES)]

@@ -8,18 +8,23 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from trinity.common.config.check_names import problem_at, tasksets_in_use
 from trinity.common.config.preparation import run_manager
-from trinity.errors import ConfigError
+from trinity.common.config.problem import config_error
+from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
+from trinity.runtime.boundary import place_of
+from trinity.runtime.environment import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trinity.common.config import Config
+    from trinity.common.config.taskset import TasksetConfig
     from trinity.extend import PluginManager
     from trinity.runtime.rundir import RunDir
 
-__all__ = ["header_lines", "plugins_of", "set_threads"]
+__all__ = ["check_workflows", "header_lines", "plugins_of", "set_threads"]
 
 
 def set_threads() -> None:
@@ -50,6 +55,41 @@ def plugins_of(config: Config) -> Iterator[PluginManager]:
         yield manager
     finally:
         set_manager(before)
+
+
+def check_workflows(stages: Sequence[Config], *, manager: PluginManager) -> None:
+    """Let each workflow look at what its tasksets give it.
+
+    Raises:
+        ConfigError: one of them could run no row; the message lists every problem.
+        PluginError: a workflow failed to look.
+    """
+    problems = []
+    for stage in stages:
+        with environment(stage.explorer.env_vars):
+            for path, taskset in tasksets_in_use(stage):
+                found = _problem_of(taskset, manager)
+                problems += [problem_at(stage, f"{path}.workflow_args", found)] if found else []
+    if problems:
+        raise config_error(problems, name=stages[0].source.file)
+
+
+def _problem_of(taskset: TasksetConfig, manager: PluginManager) -> str:
+    if not taskset.default_workflow_type:
+        return ""  # each row names its own
+    component = manager.find("workflow", taskset.default_workflow_type)
+    check = getattr(component.load(), "check_arguments", None)  # a plain function has none
+    try:
+        if check is not None:
+            check(taskset.workflow_args)
+    except TrinityError as error:
+        return str(error)
+    except Exception as error:  # of a plugin's code
+        raise PluginError(
+            f"check_arguments of workflow {component.name} ({component.origin}) failed: "
+            f"{type(error).__name__}: {error} at {place_of(error)}."
+        ) from error
+    return ""
 
 
 def header_lines(stages: Sequence[Config], *, rundir: RunDir, manager: PluginManager) -> list[str]:

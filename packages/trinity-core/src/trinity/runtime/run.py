@@ -15,7 +15,7 @@ from trinity.runtime.environment import environment
 from trinity.runtime.interrupt import Interrupt
 from trinity.runtime.lock import run_lock
 from trinity.runtime.logs import logs_to
-from trinity.runtime.preflight import header_lines, plugins_of, set_threads
+from trinity.runtime.preflight import check_workflows, header_lines, plugins_of, set_threads
 from trinity.runtime.result import RunResult, RunStatus, StageResult, not_started
 from trinity.runtime.rundir import RunDir
 from trinity.runtime.stage import run_stage
@@ -52,6 +52,7 @@ def run(
     with plugins_of(given) as manager:
         manager.call("trinity_configure", config=given)
         stages = prepared_stages(given)
+        check_workflows(stages, manager=manager)
         display = Display(console, title=given.name)
         rundir = _run_directory(stages[0], given, display)
         for line in header_lines(stages, rundir=rundir, manager=manager):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import Parts
     from trinity.common.config.taskset import TasksetConfig
 
-__all__ = ["NamedPart", "name_problems", "named_parts"]
+__all__ = ["NamedPart", "name_problems", "named_parts", "problem_at", "tasksets_in_use"]
 
 _INPUT = "buffer.explorer_input"
 #: kinds whose parts are made of their arguments alone: the check makes one and throws it away
@@ -58,12 +58,12 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
             loaded = parts.manager.find(part.kind, part.name)
             target = loaded.load()
         except TrinityError as error:
-            problems.append(_problem(config, part.path, str(error)))
+            problems.append(problem_at(config, part.path, str(error)))
             continue
         wrong = wrong_class(part.kind, target) if loaded.held is None else None
         if wrong is not None:
             message = f"{part.name} is no {part.kind}: {wrong.message}. {wrong.remedy}"
-            problems.append(_problem(config, part.path, message))
+            problems.append(problem_at(config, part.path, message))
             continue
         if not part.args_path:
             continue
@@ -71,12 +71,12 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
         if not found and part.kind in _PURE:
             found = _refusal(target, part.args)
         for path, message in found:
-            problems.append(_problem(config, f"{part.args_path}.{path}".rstrip("."), message))
+            problems.append(problem_at(config, f"{part.args_path}.{path}".rstrip("."), message))
     problems += _missing_rewards(config, parts)
     problems += _missing_history(config, parts)
     problems += _repeated_evaluations(config)
     problems += [
-        _problem(config, "plugins.require", line.removeprefix("plugins.require: "))
+        problem_at(config, "plugins.require", line.removeprefix("plugins.require: "))
         for line in parts.manager.missing_requirements(config.plugins.require)
     ]
     return [*problems, *_switches_of_nothing(config, parts)]
@@ -100,7 +100,7 @@ def _switches_of_nothing(config: Config, parts: Parts) -> list[Problem]:
     known = sorted({name for r in records for name in (r.name, r.distribution) if name})
     return [
         replace(
-            _problem(
+            problem_at(
                 config, path, f"no plugin named {name!r} is installed.{did_you_mean(name, known)}"
             ),
             severity="notice",
@@ -114,7 +114,7 @@ def _repeated_evaluations(config: Config) -> list[Problem]:
     """Find evaluation tasksets of one name, whose metrics would be one."""
     names = [taskset.name for taskset in config.buffer.explorer_input.eval_tasksets]
     return [
-        _problem(
+        problem_at(
             config,
             f"{_INPUT}.eval_tasksets[{number}].name",
             f"{name!r} is the name of an earlier one; metrics are eval/<name>/... Set another.",
@@ -127,14 +127,16 @@ def _repeated_evaluations(config: Config) -> list[Problem]:
 def _missing_rewards(config: Config, parts: Parts) -> list[Problem]:
     """Return a problem for each set whose workflow needs a reward function and gets none."""
     problems = []
-    for path, taskset in _sets_in_use(config):
+    for path, taskset in tasksets_in_use(config):
         loaded = parts.load("workflow", taskset.default_workflow_type)
         if taskset.default_reward_fn_type or taskset.format.reward_fn_key:
             continue
         if getattr(loaded, "needs_reward_fn", False):
             what = f"is missing: {taskset.default_workflow_type} has no reward function of its own."
             remedy = "Name one, such as math_reward."
-            problems.append(_problem(config, f"{path}.default_reward_fn_type", f"{what} {remedy}"))
+            problems.append(
+                problem_at(config, f"{path}.default_reward_fn_type", f"{what} {remedy}")
+            )
     return problems
 
 
@@ -144,7 +146,7 @@ def _missing_history(config: Config, parts: Parts) -> list[Problem]:
         return []
     names = [
         taskset.default_workflow_type
-        for _, taskset in _sets_in_use(config)
+        for _, taskset in tasksets_in_use(config)
         if getattr(parts.load("workflow", taskset.default_workflow_type), "needs_history", False)
     ]
     if not names:
@@ -153,10 +155,10 @@ def _missing_history(config: Config, parts: Parts) -> list[Problem]:
         f"is false, but workflow {names[0]} makes its experiences of the recorded calls of its "
         f"model. Set true."
     )
-    return [_problem(config, "explorer.rollout_model.enable_history", message)]
+    return [problem_at(config, "explorer.rollout_model.enable_history", message)]
 
 
-def _sets_in_use(config: Config) -> list[tuple[str, TasksetConfig]]:
+def tasksets_in_use(config: Config) -> list[tuple[str, TasksetConfig]]:
     """Return the tasksets that the mode runs, with their paths."""
     uses = {"tasksets": config.mode in {"both", "explore"}, "eval_tasksets": config.mode != "train"}
     inputs = config.buffer.explorer_input
@@ -273,7 +275,7 @@ def _taskset_parts(config: Config, list_path: str, index: int) -> Iterator[Named
         )
 
 
-def _problem(config: Config, path: str, message: str) -> Problem:
+def problem_at(config: Config, path: str, message: str) -> Problem:
     """Return the problem at the place where the value was written: it may come from elsewhere."""
     origin = config.origins.get(path, "")
     path = origin if config.source.where(origin) else path

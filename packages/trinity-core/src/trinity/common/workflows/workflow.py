@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trinity.extend import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.experience import Experience
     from trinity.common.models.model import ModelWrapper
     from trinity.common.workflows.math import MathWorkflow
@@ -91,6 +93,14 @@ class Workflow(ABC):
         self.repeat_times = getattr(self.task, "repeat_times", 1) or 1
         self.run_id_base = 0
         self.logger = logging.getLogger(type(self).__module__)
+
+    @classmethod  # noqa: B027
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Raise a ``TrinityError`` if no row of a taskset with these ``workflow_args`` could run.
+
+        Called for each taskset before anything is started: an argument that does not exist, data
+        that are not there.
+        """
 
     @abstractmethod
     def run(self) -> list[Experience]:
