@@ -71,7 +71,9 @@ def _is_ready(asset: AssetSpec, *, record: PluginRecord, given: Mapping[str, str
     options = {parameter_of(option): text for option, text in given.items() if option in own}
     missing = missing_part(asset, record=record, options=options)
     if asset.fetch and (missing or options):
-        typer.echo(f"{asset.name}: fetching {asset.what} ({asset.size})")
+        asked = " ".join(f"{option} {text}" for option, text in given.items() if option in own)
+        how = f"setting up with {asked}" if asked else f"fetching {asset.what} ({asset.size})"
+        typer.echo(f"{asset.name}: {how}")
         fetch(asset, record=record, options=options)
         missing = missing_part(asset, record=record, options=options)
     by_hand = "" if asset.fetch else " It cannot be fetched for you."
