@@ -4,7 +4,7 @@ Written to ``--folder``, all by ``--seed``:
 
 * ``games/``: bathrooms in ALFWorld's format, where one thing of four is to be put somewhere
 * ``train.jsonl``, ``test.jsonl``: their paths, 50 of them held out
-* ``sft.jsonl``: games begun by somebody who knows how, but whose mind wanders sooner or later
+* ``sft.jsonl``: plays of somebody who knows how, but mostly forgets the last command
 * ``model/``: a Qwen3 of 0.4 million random weights, and a tokenizer of what the rooms say
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,8 @@ NUM_GAMES = {"train": 600, "valid_seen": 50}
 THINGS = ("Candle", "Cloth", "SoapBar", "SprayBottle")
 PLACES = ("CounterTop", "GarbageCan", "SinkBasin", "Toilet")
 NUM_DEMONSTRATIONS = 2  # of each training game
-ABSENT = 0.2  # how often the mind begins to wander, at each step
-NUM_LOOKS = 2  # shown of the looking around; who plays would go on until the end
+FORGETS = 0.75  # how often who plays stands there, ready to win, and only looks around
+NUM_LOOKS = 2  # shown of the looking around; it would go on until the end
 MAX_STEPS = 10  # as in alfworld_tiny.yaml
 
 PAD, END = "<|pad|>", "<|end|>"
@@ -89,16 +89,19 @@ def write_games(data: Path, *, split: str, number: int, seed: int) -> None:
         (folder / "traj_data.json").write_text(json.dumps(game.trajectory()), encoding="utf-8")
 
 
-class AbsentMindedPlayer:
-    """Plays as another for some steps; then its mind wanders, and it only looks around."""
+class ForgetfulPlayer:
+    """Plays as another until it has to let go of the thing; then it may forget, and look around."""
 
-    def __init__(self, player: SearchingPlayer, *, num_steps: int) -> None:
-        self._player, self._num_left = player, num_steps
+    def __init__(self, player: SearchingPlayer, *, forgets: bool) -> None:
+        self._player, self._forgets = player, forgets
+        self.num_looks = 0
 
     def reply(self, observation: str) -> str:
         """Return a command."""
-        self._num_left -= 1
-        command = "look" if self._num_left < 0 else self._player.turn(observation)[1]
+        command = "look" if self.num_looks else self._player.turn(observation)[1]
+        if self._forgets and command.startswith("move "):
+            command = "look"
+        self.num_looks += command == "look"
         return f"<action>{command}</action>"
 
 
@@ -110,11 +113,11 @@ def demonstrations(data: Path, shown: list[dict[str, str]], *, seed: int) -> lis
         game_file = (data / row["game_file"]).resolve()
         env = create_environment(game_file)
         for _ in range(NUM_DEMONSTRATIONS):
-            num_steps = next(n for n in count() if rng.random() < ABSENT)
             searching = SearchingPlayer(goal_of(game_file))
-            player = AbsentMindedPlayer(searching, num_steps=num_steps)
-            most = min(MAX_STEPS, num_steps + NUM_LOOKS)
-            made.append({"messages": conversation(env, player, max_steps=most).messages})
+            player = ForgetfulPlayer(searching, forgets=rng.random() < FORGETS)
+            messages = conversation(env, player, max_steps=MAX_STEPS).messages
+            num_left_out = 2 * max(0, player.num_looks - NUM_LOOKS)
+            made.append({"messages": messages[: len(messages) - num_left_out]})
         env.close()
     rng.shuffle(made)
     return made
