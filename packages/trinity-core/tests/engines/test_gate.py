@@ -12,7 +12,7 @@ from trinity.errors import ModelError
 
 @pytest.fixture
 def gate():
-    return Gate(patience_s=0.3)
+    return Gate(patience_s=3600)
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def taken(gate):
 
 
 def test_without_runs_a_batch_starts_at_once(gate, waiting):
+    order, thread = taken(gate)
     gate.submit(waiting(task=1))
-    start = time.monotonic()
-    assert len(gate.take().requests) == 1
-    assert time.monotonic() - start < 0.2
+    thread.join(60)
+    assert order == [(1, 0)]
 
 
 def test_a_batch_waits_for_every_run_and_stands_in_the_order_of_keys(gate, waiting):
@@ -52,7 +52,7 @@ def test_a_batch_waits_for_every_run_and_stands_in_the_order_of_keys(gate, waiti
     thread.join(0.1)
     assert order == []
     gate.submit(waiting(task=1, run=5))
-    thread.join(5)
+    thread.join(60)
     assert order == [(1, 5), (2, 0), (2, 1)]
 
 
@@ -62,17 +62,18 @@ def test_a_run_that_ends_is_not_waited_for(gate, waiting):
     order, thread = taken(gate)
     gate.submit(waiting(task=1))
     gate.run_ended()
-    thread.join(0.2)
+    thread.join(60)
     assert order == [(1, 0)]
 
 
-def test_a_slow_run_is_waited_for_until_patience_ends(gate, waiting):
-    gate.run_began()
-    gate.run_began()
+def test_a_slow_run_is_waited_for_until_patience_ends(waiting):
+    gate = Gate(patience_s=0.3)
     start = time.monotonic()
+    gate.run_began()
+    gate.run_began()
     gate.submit(waiting(task=1))
     assert len(gate.take().requests) == 1
-    assert 0.25 < time.monotonic() - start < 2
+    assert time.monotonic() - start > 0.25
 
 
 def test_a_run_that_was_answered_is_waited_for_again(gate, waiting):
@@ -88,7 +89,7 @@ def test_a_run_that_was_answered_is_waited_for_again(gate, waiting):
     thread.join(0.1)
     assert order == []
     gate.submit(waiting(task=1))
-    thread.join(5)
+    thread.join(60)
     assert order == [(1, 0), (2, 0)]
 
 
@@ -101,7 +102,7 @@ def test_two_requests_of_one_run_count_as_one_run(gate, waiting):
     thread.join(0.1)
     assert order == []
     gate.submit(waiting(task=2))
-    thread.join(5)
+    thread.join(60)
     assert len(order) == 3
 
 

@@ -78,11 +78,11 @@ def test_a_run_that_was_left_behind_asks_the_engine_no_more(world) -> None:
                 errors.append(str(error))
             ended.set()
 
-    built = world(a_task(workflow=Late), max_failed_ratio=1.0, max_timeout=0.3, max_retry_times=0)
+    built = world(a_task(workflow=Late), max_failed_ratio=1.0, max_timeout=2, max_retry_times=0)
     [failure] = built.step().failures
     goes_on.set()
 
-    assert ended.wait(10)
+    assert ended.wait(60)
     assert failure.outcome is Outcome.TIMEOUT
     assert errors == ["the run was left behind: its time was up, or the whole was stopped."]
     assert len(built.engine.exchanges) == 1

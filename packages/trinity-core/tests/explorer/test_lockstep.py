@@ -131,7 +131,7 @@ def test_a_scheduler_that_is_stopped_leaves_its_runs_behind() -> None:
     (order,) = orders_of(
         a_task(workflow=Turns, raw_task={"turns": 1}), batch="1", number=0, max_repeat_times=None
     )
-    threading.Thread(target=lambda: asked.wait(10) and scheduler.stop()).start()
+    threading.Thread(target=lambda: asked.wait(60) and scheduler.stop()).start()
 
     with pytest.raises(CancelledError):
         scheduler.run([order])

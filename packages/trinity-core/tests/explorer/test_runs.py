@@ -253,7 +253,7 @@ def test_workflows_that_await_run_on_one_loop_at_the_same_time(world):
 
 
 def test_workflows_that_block_run_at_the_same_time_in_threads_of_their_own(world):
-    barrier = threading.Barrier(3, timeout=10)
+    barrier = threading.Barrier(3, timeout=60)
 
     class Meets(Tutorial):
         def run(self):

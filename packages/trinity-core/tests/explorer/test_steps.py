@@ -308,7 +308,7 @@ def test_a_run_that_is_late_is_closed_once_and_its_thread_ends(world, cls) -> No
     result = made.step()
 
     assert result.metrics["rollout/failed_runs/timeout"] == 1.0
-    limit = time.monotonic() + 5
+    limit = time.monotonic() + 60
     while made.explorer._scheduler.num_hung and time.monotonic() < limit:
         time.sleep(0.01)
     assert made.explorer._scheduler.num_hung == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 from trinity.errors import PluginError
@@ -29,12 +28,11 @@ def test_plugins_are_sorted_by_distribution_then_name(site, dull_source):
     assert [record.name for record in site.discover().unloaded_records()] == ["zebra", "ant"]
 
 
-def test_150_distributions_are_listed_in_well_under_a_second(site, dull_source):
+def test_150_distributions_are_listed_and_none_is_imported(site, dull_source):
     for number in range(150):
         site.plugin(f"p{number:03}", dull_source)
-    began = time.process_time()
     assert len(site.discover().unloaded_records()) == 150
-    assert time.process_time() - began < 0.7
+    assert [name for name in sys.modules if name.startswith("trinity_p")] == []
 
 
 def test_a_good_plugin_is_ok_and_its_component_is_found(dull):

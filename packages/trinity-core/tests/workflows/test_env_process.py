@@ -58,7 +58,7 @@ def test_large_values_travel_both_ways(process) -> None:
 
 @pytest.mark.parametrize("trouble", ["raise", "hang", "spin", "exit", "crash", "quit"])
 def test_whatever_it_does_is_an_EnvError(trouble, process, golden) -> None:
-    env = process(timeouts={"step": 0.3})
+    env = process(timeouts={"step": 0.3} if trouble in {"hang", "spin"} else {})
 
     with pytest.raises(EnvError) as caught:
         env.call("step", trouble)
@@ -111,7 +111,7 @@ def test_a_close_from_another_thread_ends_a_call_that_hangs(process) -> None:
     thread.start()
     time.sleep(0.1)
     env.close()
-    thread.join(10)
+    thread.join(60)
 
     assert not thread.is_alive()
     assert "was ended while it was asked" in errors[0]

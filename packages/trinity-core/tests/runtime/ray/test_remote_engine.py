@@ -95,7 +95,7 @@ def test_an_engine_that_dies_in_mid_generation_is_asked_again(rooms, remote, key
         engine.run_began()
     requests = [a_request(run=run) for run in range(4)]
     futures = [engine.submit(request) for request in requests]
-    assert stuck.arrived.wait(10)
+    assert stuck.arrived.wait(60)
 
     room.kill()
 
@@ -157,7 +157,7 @@ def test_a_closed_engine_leaves_no_thread_and_no_request(rooms, keyed_engine) ->
     before = set(threading.enumerate())
     engine = RemoteEngine(rooms.engine_room(keyed_engine(is_stuck=True)))
     future = engine.submit(a_request())
-    assert rooms.built[0].arrived.wait(10)
+    assert rooms.built[0].arrived.wait(60)
 
     engine.close()
 
@@ -191,7 +191,7 @@ def test_the_news_of_a_session_are_told_in_the_order_of_their_numbers(rooms, key
     )
     later.start()
     part.exchange("one", 1, [(1, a_request(run=1))], 0.0)
-    later.join(10)
+    later.join(60)
 
     assert [request.key.run for request in engine.requests] == [1, 2]
 

@@ -165,7 +165,7 @@ def test_a_runner_that_dies_in_mid_run_does_its_runs_again(
     orders = orders_for(*some_tasks())
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(scheduler(runner).run, orders)
-        assert stuck.arrived.wait(10)
+        assert stuck.arrived.wait(60)
         stuck.is_stuck = False
         runner.kill()
         results = running.result(20)
@@ -192,7 +192,7 @@ def test_another_explorer_stops_what_the_last_one_left_running(rooms, local, key
     orders = orders_for(*some_tasks(1))
     with ThreadPoolExecutor(1) as pool:
         left = pool.submit(runner.call, "run", "old", PackedOrders.of(orders))
-        assert stuck.arrived.wait(10)
+        assert stuck.arrived.wait(60)
         stuck.is_stuck = False
         packed = runner.call("run", "new", PackedOrders.of(orders))
         with pytest.raises(CancelledError):
@@ -214,7 +214,7 @@ def test_a_closed_runner_leaves_no_thread(rooms, scheduler) -> None:
     runner.part.close()
 
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
     assert set(threading.enumerate()) <= before
 
 
