@@ -12,10 +12,17 @@ ALFWORLD = "trinity.common.workflows.envs.alfworld.alfworld_workflow"
 
 
 @pytest.fixture
-def forget():
+def forget(monkeypatch):
+    """Take published paths out of what is imported, for the test and after it."""
+    for name in _served_names():
+        monkeypatch.delitem(sys.modules, name)
     yield
-    for name in [name for name in sys.modules if ".envs" in name or name.endswith(".opmd")]:
+    for name in _served_names():
         del sys.modules[name]
+
+
+def _served_names():
+    return [name for name in sys.modules if ".envs" in name or name.endswith(".opmd")]
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_150_distributions_are_listed_and_none_is_imported(site, dull_source):
     for number in range(150):
         site.plugin(f"p{number:03}", dull_source)
     assert len(site.discover().unloaded_records()) == 150
-    assert [name for name in sys.modules if name.startswith("trinity_p")] == []
+    assert [name for name in sys.modules if name.startswith(("trinity_p0", "trinity_p1"))] == []
 
 
 def test_a_good_plugin_is_ok_and_its_component_is_found(dull):

@@ -107,7 +107,7 @@ def listening(pid):
     return found
 
 
-def soon(is_so, *, timeout_s=60.0):
+def soon(is_so, *, timeout_s=240.0):
     end = time.monotonic() + timeout_s
     while not is_so() and time.monotonic() < end:
         time.sleep(0.2)
