@@ -37,7 +37,7 @@ COMPILED = "plugins/trinity-envs-alfworld"  # its engine takes minutes and a C++
 EXTRAS = {"packages/trinity-core": "[lora]"}  # what tests cover and users choose
 EDITABLE = {folder: ["-e", f"{folder}{EXTRAS.get(folder, '')}"] for folder in DISTRIBUTIONS}
 GROUPS = {  # what each installs; run: what the quickstart needs
-    "run": ["-e", "packages/trinity-core"],
+    "run": ["-e", "packages/trinity-core", "-e", "packages/trinity-testing"],
     "dev": [*itertools.chain(*EDITABLE.values()), "-e", ".[dev]"],
     "docs": ["-e", ".[docs]"],
 }
@@ -45,6 +45,9 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+QUICK = "not acceptance and not network"  # as in pyproject.toml
+SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")
 
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
 
@@ -63,8 +66,15 @@ def quickstart(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests: ``nox -s tests -- packages/trinity-core/tests/buffer -x`` runs some."""
-    pytest(session, *session.posargs)
+    """Run the tests, those of Ray last: ``nox -s tests -- packages/trinity-core/tests/buffer -x``.
+
+    Without arguments, files that do not start Ray are shared out among the processors.
+    """
+    if session.posargs:
+        pytest(session, *session.posargs)
+        return
+    pytest(session, "-m", f"{QUICK} and not ray", *SIDE_BY_SIDE)
+    pytest(session, "-m", f"{QUICK} and ray")
 
 
 @nox.session(venv_backend="none")
@@ -207,7 +217,7 @@ def shared_environment(session: nox.Session, *groups: str) -> Path:
 
 def fingerprint(group: str) -> str:
     """Return a digest of all that decides what a group installs."""
-    chosen = {"run": DISTRIBUTIONS[:1], "dev": (*DISTRIBUTIONS, ".")}
+    chosen = {"run": DISTRIBUTIONS[:2], "dev": (*DISTRIBUTIONS, ".")}
     folders = chosen.get(group, (".",))
     projects = [nox.project.load_toml(ROOT / folder / "pyproject.toml") for folder in folders]
     wanted = [CONSTRAINTS.read_text(), *(str(project["project"]) for project in projects)]

@@ -8,11 +8,11 @@ The games are those of the published selection, shuffled by a seed; paths begin 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from pathlib import Path
 
+from trinity.common.rows import write_splits
 from trinity.errors import TrinityError
 from trinity_envs_alfworld.folder import data_folder
 from trinity_envs_alfworld.games import DATA_VERSION, rows
@@ -36,7 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     except TrinityError as error:
         print(error, file=sys.stderr)
         return 1
-    write_splits(found, given.output, num_train=given.num_train)
+    drawn = {split: random.Random(SEED).sample(games, len(games)) for split, games in found.items()}
+    drawn["train"] = drawn["train"][: given.num_train]
+    write_splits(given.output, drawn)
+    for split, games in drawn.items():
+        print(f"{given.output / split}.jsonl: {len(games):,} games")
     return 0
 
 
@@ -47,21 +51,6 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where the rows are written")
     parser.add_argument("--num-train", type=int, help="at most that many rows to train on")
     return parser.parse_args(arguments)
-
-
-def write_splits(
-    found: dict[str, list[dict[str, str]]], folder: Path, *, num_train: int | None = None
-) -> None:
-    """Write a file for each split, and the file that names the splits."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, games in found.items():
-        drawn = random.Random(SEED).sample(games, len(games))
-        drawn = drawn[:num_train] if split == "train" else drawn
-        lines = (json.dumps(row) + "\n" for row in drawn)
-        (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
-        print(f"{folder / split}.jsonl: {len(drawn):,} games")
-    names = json.dumps({"splits": list(found)})
-    (folder / "dataset_dict.json").write_text(names, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.rows import write_rows
 from trinity_envs_alfworld.env import create_environment
-from trinity_envs_alfworld.games import rows
+from trinity_envs_alfworld.games import DATA_VERSION, rows
 from trinity_envs_alfworld.generate import games
 from trinity_envs_alfworld.oracle import SearchingPlayer, conversation, goal_of
+from trinity_testing.small_model import END, PAD, ROLES, chat_tokenizer, make_small_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from transformers import PreTrainedTokenizerFast
 
 NUM_GAMES = {"train": 600, "valid_seen": 50}
@@ -35,14 +35,6 @@ FORGETS = 0.75  # how often who plays stands there, ready to win, and only looks
 NUM_LOOKS = 2  # shown of the looking around; it would go on until the end
 MAX_STEPS = 10  # as in alfworld_tiny.yaml
 
-PAD, END = "<|pad|>", "<|end|>"
-ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' -}}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
-)
 # A tag; a thing with its number; a phrase up to the next thing; a word; anything else.
 TOKENS = (
     r"</?[a-z]+>| [a-z]+ \d+|\n*[A-Z.,-][^\n<>:]*?(?= [a-z]+ \d|[\n<>:]|$):?"
@@ -56,19 +48,31 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of all that is random here")
     parser.add_argument("--folder", type=Path, default=Path("alfworld_tiny_run"))
     options = parser.parse_args()
-    data: Path = options.folder / "games"
-    for split, number in NUM_GAMES.items():
-        write_games(data, split=split, number=number, seed=options.seed)
-    write_rows(options.folder / "train.jsonl", rows(data, "train"))
-    write_rows(options.folder / "test.jsonl", rows(data, "valid_seen"))
-    shown = demonstrations(data, rows(data, "train"), seed=options.seed)
-    write_rows(options.folder / "sft.jsonl", shown)
-    write_model(options.folder / "model", texts=texts_of(shown), seed=options.seed)
-    print(f"games, {len(shown)} demonstrations and a model are in {options.folder}/")
+    folder: Path = options.folder
+    data = folder / "games"
+    train, test = (write_games(data, split=split, seed=options.seed) for split in NUM_GAMES)
+    write_rows(folder / "train.jsonl", train)
+    write_rows(folder / "test.jsonl", test)
+    shown = demonstrations(data, train, seed=options.seed)
+    write_rows(folder / "sft.jsonl", shown)
+    make_small_model(
+        folder / "model",
+        tokenizer=make_tokenizer(texts_of(shown)),
+        hidden=96,
+        mlp=256,
+        layers=3,
+        max_positions=2048,
+        init_std=0.08,
+        seed=options.seed,
+    )
+    print(f"games, {len(shown)} demonstrations and a model are in {folder}/")
 
 
-def write_games(data: Path, *, split: str, number: int, seed: int) -> None:
-    """Write the first generated games that ask for a thing and a place of the few that we take."""
+def write_games(data: Path, *, split: str, seed: int) -> list[dict[str, str]]:
+    """Write the first generated games that ask for one of our things and places; return the rows.
+
+    What another seed left in the folder has no row.
+    """
     made = games(
         seed,
         split=split,
@@ -82,11 +86,14 @@ def write_games(data: Path, *, split: str, number: int, seed: int) -> None:
         for game, content in made
         if game.room.goal.item in THINGS and game.room.goal.place in PLACES
     )
-    for game, content in islice(fitting, number):
-        folder = data / "json_2.1.1" / split / game.folder
+    written = set()
+    for game, content in islice(fitting, NUM_GAMES[split]):
+        folder = data / DATA_VERSION / split / game.folder
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "game.tw-pddl").write_text(json.dumps(content), encoding="utf-8")
         (folder / "traj_data.json").write_text(json.dumps(game.trajectory()), encoding="utf-8")
+        written.add(folder / "game.tw-pddl")
+    return [row for row in rows(data, split) if data / row["game_file"] in written]
 
 
 class ForgetfulPlayer:
@@ -128,43 +135,9 @@ def texts_of(shown: list[dict[str, Any]]) -> list[str]:
     return [message["content"] for row in shown for message in row["messages"]]
 
 
-def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write one JSON object a line."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_model(folder: Path, *, texts: list[str], seed: int) -> None:
-    """Write a small Qwen3 with random weights, and its tokenizer, as a model folder."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tokenizer = make_tokenizer(texts)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=24,
-        max_position_embeddings=2048,
-        initializer_range=0.08,  # the usual 0.02 is for wide models; this one would learn slowly
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(seed)
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer with a token for each thing, word and phrase of the texts."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
@@ -181,14 +154,7 @@ def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        eos_token=END,
-        pad_token=PAD,
-        additional_special_tokens=list(ROLES),
-        chat_template=CHAT_TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
+    return chat_tokenizer(core)
 
 
 if __name__ == "__main__":

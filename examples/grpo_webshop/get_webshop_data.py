@@ -8,10 +8,10 @@ Test, evaluation and training are divided by the published shuffle; no test goal
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from trinity.common.rows import write_splits
 from trinity.errors import TrinityError
 from trinity_envs_webshop.folder import data_folder
 from trinity_envs_webshop.shop import Shop, ShopSettings
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     except TrinityError as error:
         print(error, file=sys.stderr)
         return 1
-    write_splits(splits, given.output, num_train=given.num_train)
+    write_sessions(splits, given.output, num_train=given.num_train)
     return 0
 
 
@@ -44,20 +44,20 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def write_splits(splits: Splits, folder: Path, *, num_train: int | None = None) -> None:
-    """Write a file for each split, and the file that names the splits."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = {
+def write_sessions(splits: Splits, folder: Path, *, num_train: int | None = None) -> None:
+    """Write the session ids of each split, and say how many there are."""
+    drawn = {
         "train": splits.train[:num_train],
         "evaluation": splits.evaluation,
         "test": splits.test,
     }
-    for split, ids in rows.items():
-        lines = (json.dumps({"task_id": task_id, "target": ""}) + "\n" for task_id in ids)
-        (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+    rows = {
+        split: [{"task_id": task_id, "target": ""} for task_id in ids]
+        for split, ids in drawn.items()
+    }
+    write_splits(folder, rows)
+    for split, ids in drawn.items():
         print(f"{folder / split}.jsonl: {len(ids):,} goals")
-    names = json.dumps({"splits": list(rows)})
-    (folder / "dataset_dict.json").write_text(names, encoding="utf-8")
     if splits.is_shrunk:
         print("fewer than 3,000 goals: the same shares instead of the published 500 and 1,000")
     if splits.num_repeated:

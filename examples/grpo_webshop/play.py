@@ -6,12 +6,14 @@ python examples/grpo_webshop/play.py [--data FOLDER] [--session 7]
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.common.config import FormatConfig
 from trinity.common.workflows import Task
+from trinity.errors import TrinityError
 from trinity_envs_webshop.env import WebShopEnv
 from trinity_envs_webshop.oracle import oracle_action
 from trinity_envs_webshop.shop import Shop
@@ -69,4 +71,7 @@ def play(folder: Path, session: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TrinityError as error:
+        sys.exit(f"Error: {error}")

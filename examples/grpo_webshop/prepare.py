@@ -16,15 +16,15 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.rows import write_rows
 from trinity_envs_webshop.env import WebShopEnv
 from trinity_envs_webshop.oracle import oracle_action
 from trinity_envs_webshop.prompt import WEBSHOP_SYSTEM_PROMPT, format_observation
 from trinity_envs_webshop.shop import Shop, ShopSettings
 from trinity_envs_webshop.synthetic import product_entry
+from trinity_testing.small_model import END, PAD, ROLES, chat_tokenizer, make_small_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from transformers import PreTrainedTokenizerFast
 
 NUM_PRODUCTS, NUM_HELD_OUT = 36, 50
@@ -37,14 +37,6 @@ VALUES = {  # none is like another: the reward compares letters
 }
 NUM_VALUES = 4  # of each option, on each product
 
-PAD, END = "<|pad|>", "<|end|>"
-ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' -}}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
-)
 PHRASES = (  # what the pages say again and again
     WEBSHOP_SYSTEM_PROMPT,
     "Observation:\nWebShop [SEP] Instruction: [SEP] ",
@@ -90,7 +82,16 @@ def main() -> None:
     write_rows(folder / "train.jsonl", sessions[NUM_HELD_OUT:])
     shown = demonstrations(shop, seed=options.seed)
     write_rows(folder / "sft.jsonl", shown)
-    write_model(folder / "model", names=names_of(shop), seed=options.seed)
+    make_small_model(
+        folder / "model",
+        tokenizer=make_tokenizer(names_of(shop)),
+        hidden=64,
+        mlp=128,
+        layers=2,
+        max_positions=1024,
+        init_std=0.08,
+        seed=options.seed,
+    )
     print(f"{len(shop.goals)} goals, {len(shown)} demonstrations and a model are in {folder}/")
 
 
@@ -157,39 +158,6 @@ def conversation(
     return messages
 
 
-def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write one JSON object a line."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_model(folder: Path, *, names: set[str], seed: int) -> None:
-    """Write a small Qwen3 with random weights, and its tokenizer, as a model folder."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tokenizer = make_tokenizer(names)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=16,
-        max_position_embeddings=1024,
-        initializer_range=0.08,  # the usual 0.02 is for wide models; this one would learn slowly
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(seed)
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 def names_of(shop: Shop) -> set[str]:
     """Return what is named on pages and in goals: a token each."""
     goals = [shop.goals[number] for number in range(len(shop.goals))]
@@ -204,7 +172,6 @@ def names_of(shop: Shop) -> set[str]:
 def make_tokenizer(names: set[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer with a token for each phrase and name, and one for each other byte."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = [PAD, END, *ROLES, *alphabet]
@@ -213,14 +180,7 @@ def make_tokenizer(names: set[str]) -> PreTrainedTokenizerFast:
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([PAD, END, *ROLES])
     core.add_tokens([AddedToken(text, normalized=False) for text in (*PHRASES, *sorted(names))])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        eos_token=END,
-        pad_token=PAD,
-        additional_special_tokens=list(ROLES),
-        chat_template=CHAT_TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
+    return chat_tokenizer(core)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ Written to ``--folder``, all by ``--seed``:
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from trinity.common.rows import write_rows
+from trinity_testing.small_model import END, PAD, ROLES, chat_tokenizer, make_small_model
 
+if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 PHRASINGS = (
@@ -32,14 +32,7 @@ NUM_HELD_OUT = 80
 NUM_DEMONSTRATIONS = 6  # of each training question
 MAX_ERROR = 2  # of a demonstration's answer
 
-PAD, UNKNOWN, END = "<|pad|>", "<|unknown|>", "<|end|>"
-ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' -}}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
-)
+UNKNOWN = "<|unknown|>"
 
 
 def main() -> None:
@@ -48,10 +41,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the split")
     parser.add_argument("--folder", type=Path, default=Path("quickstart_run"))
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    write_questions(options.folder, seed=options.seed)
-    write_model(options.folder / "model", seed=options.seed)
-    print(f"model and questions are in {options.folder}/ (seed {options.seed})")
+    folder, seed = options.folder, options.seed
+    write_questions(folder, seed=seed)
+    make_small_model(
+        folder / "model",
+        tokenizer=make_tokenizer(),
+        hidden=64,
+        mlp=256,
+        layers=2,
+        max_positions=64,
+        init_std=0.1,
+        seed=seed,
+    )
+    print(f"model and questions are in {folder}/ (seed {seed})")
 
 
 def write_questions(folder: Path, *, seed: int) -> None:
@@ -84,43 +86,9 @@ def demonstration(row: dict[str, str], *, rng: random.Random) -> dict[str, Any]:
     }
 
 
-def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write one JSON object a line."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def write_model(folder: Path, *, seed: int) -> None:
-    """Write a small Qwen3 with random weights, and its tokenizer, as a model folder."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tokenizer = make_tokenizer()
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=16,
-        max_position_embeddings=64,
-        initializer_range=0.1,  # the usual 0.02 is for wide models; this one would learn slowly
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(seed)
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer whose tokens are the words of the questions and the numbers 0 to 18."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     special = [PAD, UNKNOWN, END, *ROLES]
     numbers = [str(number) for number in range(MAX_SUM + 1)]
@@ -133,15 +101,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
             pre_tokenizers.Split(Regex(r"\d+|\w+|[^\w\s]"), behavior="isolated"),
         ]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        eos_token=END,
-        pad_token=PAD,
-        unk_token=UNKNOWN,
-        additional_special_tokens=list(ROLES),
-        chat_template=CHAT_TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
+    return chat_tokenizer(core, unknown=UNKNOWN)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trinity_testing.small_model import write_random_model
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from transformers import PreTrainedTokenizerFast
 
 __all__ = ["CHAT_TEMPLATE", "make_tiny_model", "make_tiny_tokenizer"]
@@ -59,11 +62,8 @@ def make_tiny_model(  # noqa: PLR0913 -- the options of a builder
         chat_template: Jinja text; ChatML if left out.
         seed: of the weights. The tokenizer is always the same.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+    from transformers import AutoConfig, GenerationConfig
 
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tiny_tokenizer(vocab=vocab, chat_template=chat_template)
     eos, pad = tokenizer.convert_tokens_to_ids([TURN_END, END_OF_TEXT])
     config = AutoConfig.for_model(
@@ -83,13 +83,10 @@ def make_tiny_model(  # noqa: PLR0913 -- the options of a builder
         eos_token_id=eos,
         pad_token_id=pad,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.generation_config = GenerationConfig(eos_token_id=[eos, pad], pad_token_id=pad)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    stops = GenerationConfig(eos_token_id=[eos, pad], pad_token_id=pad)
+    return write_random_model(
+        path, config=config, tokenizer=tokenizer, generation_config=stops, seed=seed
+    )
 
 
 def make_tiny_tokenizer(
