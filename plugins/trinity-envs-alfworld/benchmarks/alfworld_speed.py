@@ -7,22 +7,24 @@ Times are CPU time of the processes, so that other work on the machine counts li
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from trinity.common.workflows.env_pool import EnvPool
+from trinity.common.workflows.env_pool import EnvPool, shared_pool
 from trinity.common.workflows.env_process import EnvProcess
-from trinity_envs_alfworld.env import ENGINE
+from trinity_envs_alfworld.env import ENGINE, TIMEOUTS, create_environment
 from trinity_envs_alfworld.generate import games
 
 NUM_RESETS, NUM_GAMES = 1000, 50
 NUM_PLAYS, NUM_PROCESSES = 36, 12
-NUM_EPISODES = 96
+RUNS_OF_A_GAME = 8
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -124,31 +126,53 @@ def _played(pool: EnvPool, game: dict[str, Any]) -> list[Any]:
 
 
 def rollout() -> None:
-    """Play with 1, 4 and 16 environments at once; no model is asked."""
-    chosen = invented("small", 16)
-    for num_environments in (1, 4, 16):
-        say(_rollout(chosen[:num_environments]))
+    """Play games that are new to the processes, eight runs of each, 1, 4 and 16 at once.
+
+    As a group of GRPO is played, through what the workflows use; no model is asked.
+    """
+    for size, num_games in (("small", 12), ("large", 4)):
+        with tempfile.TemporaryDirectory() as folder:
+            for number, num_parallel in enumerate((1, 4, 16)):
+                files = _written(Path(folder), size, first=number * num_games, count=num_games)
+                say(f"{size}, {_rollout(files, num_parallel)}")
 
 
-def _rollout(chosen: list[dict[str, Any]]) -> str:
-    pool = EnvPool(ENGINE)
+def _written(folder: Path, size: str, *, first: int, count: int) -> list[Path]:
+    files = []
+    for number, game in enumerate(invented(size, first + count)[first:], start=first):
+        files.append(folder / f"{number}.tw-pddl")
+        files[-1].write_text(json.dumps(game))
+    return files
 
-    def num_steps(game: dict[str, Any]) -> int:
-        return len(_played(pool, game)) - 1
 
-    with ThreadPoolExecutor(len(chosen)) as threads:
-        list(threads.map(num_steps, chosen))  # each process has a game loaded
-        clocks = [_Clock(slot.process) for slot in pool._free]
-        begun, cpu_before = time.perf_counter(), sum(clock.ticks() for clock in clocks)
-        steps = list(threads.map(num_steps, (NUM_EPISODES // len(chosen)) * chosen))
+def _rollout(files: list[Path], num_parallel: int) -> str:
+    (warm_up,) = invented("tiny", 1)
+    pool = shared_pool(ENGINE, arguments={"fast": True}, timeouts=TIMEOUTS)
+    for lease in [pool.lease(warm_up) for _ in range(num_parallel)]:
+        lease.reset()
+        lease.close()
+    runs = [file for file in files for _ in range(RUNS_OF_A_GAME)]
+    clocks = [_Clock(slot.process) for slot in pool._free]
+    begun, before = time.perf_counter(), sum(clock.ticks() for clock in clocks)
+    with ThreadPoolExecutor(num_parallel) as threads:
+        num_steps = sum(threads.map(_num_steps, runs))
     wall = time.perf_counter() - begun
-    cpu = (sum(clock.ticks() for clock in clocks) - cpu_before) / _TICK
+    cpu = (sum(clock.ticks() for clock in clocks) - before) / _TICK
     pool.close()
     return (
-        f"{len(chosen):>2} environments: {len(steps) / wall:.1f} episodes/s, "
-        f"{sum(steps) / wall:.0f} steps/s; of CPU {len(steps) / cpu:.1f} episodes/s a core, "
-        f"{cpu / sum(steps) * 1000:.1f} ms a step with its share of the reset"
+        f"{num_parallel:>2} at once: {len(runs) / wall:.1f} episodes/s, {num_steps / wall:.0f} "
+        f"steps/s; of CPU {cpu / len(runs) * 1000:.0f} ms an episode of "
+        f"{num_steps / len(runs):.0f} steps, {len(runs) / cpu:.1f} episodes/s a core"
     )
+
+
+def _num_steps(file: Path) -> int:
+    env, commands = create_environment(file), json.loads(file.read_bytes())["walkthrough"]
+    env.reset()
+    for command in commands:
+        env.step(command)
+    env.close()
+    return len(commands)
 
 
 def say(text: str) -> None:

@@ -12,6 +12,9 @@ class _Engine:
     def load(self, game):
         self._fail("load")
 
+    def translation(self):
+        return None
+
     def reset(self):
         self._fail("reset")
         return "A room.", {"won": False, "admissible_commands": ["look"]}

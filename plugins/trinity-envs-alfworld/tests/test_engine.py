@@ -111,8 +111,13 @@ def test_an_engine_that_looks_otherwise_is_left_as_it_is():
     class OtherTexts:
         pass
 
-    problem = caches.obstacle(logic=OtherLogic, textgen=OtherTexts)
-    assert "no attribute 'Rule'" in problem
+    class OtherTranslator:
+        @staticmethod
+        def pddl_to_sas(task):
+            return task
+
+    modules = {"logic": OtherLogic, "textgen": OtherTexts, "translate": OtherTranslator}
+    assert "no attribute 'Rule'" in caches.obstacle(**modules)
 
 
 def test_a_relative_path_begins_below_the_data_folder(data, monkeypatch):
@@ -161,8 +166,16 @@ def test_the_translation_for_the_planner_is_never_made():
         def copy_context(context):
             return context
 
-    assert not caches.obstacle(logic=Logic, textgen=Texts)
-    caches.install(logic=Logic, textgen=Texts)
+    class Translate:
+        @staticmethod
+        def pddl_to_sas(task):
+            return task
+
+    modules = {"logic": Logic, "textgen": Texts, "translate": Translate}
+    assert not caches.obstacle(**modules)
+    translator = caches.install(**modules)
+    assert caches.install(**modules) is translator is Engine.pddl2sas
+    assert not caches.obstacle(**modules)
     assert Logic._parse_and_convert("a", "b") is Logic._parse_and_convert("a", "b")
     assert Engine.pddl2sas("d", "p", optimize=True) == (None, "")
     assert Engine.pddl2sas("d", "p") is Engine.pddl2sas("d", "p")
@@ -184,7 +197,9 @@ def test_only_the_workers_modules_import_the_engine():
 @pytest.mark.parametrize("num_games", [caches.NUM_GAMES_KEPT + 1])
 def test_only_so_many_translations_are_kept(num_games):
     made = []
-    remembered = caches._translation(lambda domain, problem, verbose: made.append(problem))
+    remembered = caches.Translator(
+        lambda domain, problem, verbose: made.append(problem), pddl_to_sas=str
+    )
     for number in [*range(num_games), 0, num_games - 1]:
         remembered("d", str(number))
     assert made == [*map(str, range(num_games)), "0"]

@@ -10,7 +10,7 @@ import signal
 import pytest
 from alfworld_runs import BOTH, GAME, a_workflow, prompt_of, saying, the_run
 from tiny_game import WALKTHROUGH, a_game, write_game
-from trinity.errors import ConfigError, DataError, EnvError
+from trinity.errors import BadTaskError, ConfigError, DataError, EnvError
 from trinity_envs_alfworld.env import AlfworldEnv, create_environment
 from trinity_envs_alfworld.prompt import AlfWORLD_SYSTEM_PROMPT, parse_action
 from trinity_envs_alfworld.step_wise import StepWiseAlfworldWorkflow
@@ -218,7 +218,7 @@ def a_bad_game(data, **content):
 )
 def test_a_game_that_cannot_be_played_says_so(name, content, tmp_path, golden):
     game = a_bad_game(tmp_path, **content)
-    with pytest.raises(EnvError) as caught:
+    with pytest.raises(BadTaskError) as caught:
         the_run(AlfworldWorkflow, "x", data=tmp_path, game=game)
     golden(_without_place(caught.value), name, TMP=tmp_path)
 
@@ -229,7 +229,7 @@ def test_missing_data_and_games_say_so(tmp_path, golden):
     golden(str(caught.value), "alfworld_no_data", TMP=tmp_path)
     with pytest.raises(DataError, match="is no folder with ALFWorld's games"):
         the_run(AlfworldWorkflow, "x", data=tmp_path, game="json_2.1.1/train/a/game.tw-pddl")
-    with pytest.raises(EnvError) as caught:
+    with pytest.raises(BadTaskError) as caught:
         the_run(AlfworldWorkflow, "x", data=tmp_path, game="a/game.tw-pddl")
     golden(str(caught.value), "alfworld_no_such_game", TMP=tmp_path)
     with pytest.raises(EnvError, match="there is no such file"):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "BadTaskError",
     "BufferClosedError",
     "CheckpointError",
     "ConfigError",
@@ -66,6 +67,10 @@ class WorkflowError(TrinityError, RuntimeError):
 
 class EnvError(TrinityError, RuntimeError):
     """An environment failed; a run that ends by it carries no reward."""
+
+
+class BadTaskError(EnvError):
+    """What a task asks for can never be done; its run is not made again, other tasks go on."""
 
 
 class ModelError(TrinityError, RuntimeError):

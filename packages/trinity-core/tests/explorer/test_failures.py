@@ -36,6 +36,10 @@ def with_reward(reward):
     return lambda self: [Experience(tokens=[1, 2, 3], reward=reward)]
 
 
+def with_metrics(metrics):
+    return lambda self: [Experience(tokens=[1, 2, 3], reward=1.0, metrics=metrics)]
+
+
 def raising(error):
     def run(self):
         raise error
@@ -52,6 +56,8 @@ def raising(error):
         ("returns_wrong_lengths", wrong_lengths, Outcome.WORKFLOW_ERROR),
         ("returns_nan_reward", with_reward(math.nan), Outcome.WORKFLOW_ERROR),
         ("returns_no_reward", with_reward(None), Outcome.WORKFLOW_ERROR),
+        ("returns_a_text_as_reward", with_reward("good"), Outcome.WORKFLOW_ERROR),
+        ("returns_a_text_as_metric", with_metrics({"mood": "good"}), Outcome.WORKFLOW_ERROR),
         ("raises", raising(KeyError("question")), Outcome.WORKFLOW_ERROR),
         ("env_fails", raising(EnvError("the shop is closed")), Outcome.ENV_ERROR),
         ("exits", raising(SystemExit(3)), Outcome.WORKFLOW_ERROR),

@@ -165,6 +165,23 @@ def test_a_group_of_several_steps_each_numbers_its_runs(world):
     ]
 
 
+def test_a_workflow_may_number_its_runs_in_the_ids_of_its_answers(world):
+    class Numbers(Workflow):
+        can_repeat = True
+
+        def run(self):
+            answers = self.model.chat([{"role": "user", "content": "?"}], n=self.repeat_times)
+            for place, answer in enumerate(answers):
+                answer.reward = float(place)
+                answer.eid.run = place + self.run_id_base
+            return answers[::-1]
+
+    made = world(a_task(workflow=Numbers, repeat_times=3))
+    made.step()
+
+    assert [(e.eid.run, e.reward) for e in made.sink.last] == [(0, 0.0), (1, 1.0), (2, 2.0)]
+
+
 def test_a_group_with_too_few_runs_is_a_failure(world):
     class OneOnly(Workflow):
         can_repeat = True

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+from trinity.errors import BadTaskError
+
 
 class Counter:
     def __init__(self, size=3):
@@ -18,6 +20,8 @@ class Counter:
     def load(self, game):
         if game == "no such game":
             raise FileNotFoundError(game)
+        if game == "a game of words":
+            raise BadTaskError("that is no game of mine")
         self.game = game
         self.num_loads += 1
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from trinity.common.workflows.env_process import EnvProcess
-from trinity.errors import EnvError, PluginError
+from trinity.errors import BadTaskError, EnvError, PluginError
 
 HERE = Path(__file__).parent
 TARGET = "a_small_env:Counter"
@@ -84,6 +84,15 @@ def test_what_cannot_be_imported_stops_the_run_and_what_raises_the_rollout(proce
             process(target)
     with pytest.raises(EnvError, match=r"RuntimeError: no data.*It printed: cannot find my data"):
         process("a_small_env:Fails")
+
+
+def test_what_can_never_be_done_is_told_from_what_failed(process) -> None:
+    env = process()
+    with pytest.raises(BadTaskError, match=r"\(load\) raised .*: that is no game of mine"):
+        env.call("load", "a game of words")
+    with pytest.raises(EnvError, match=r"raised FileNotFoundError: no such game") as caught:
+        env.call("load", "no such game")
+    assert type(caught.value) is EnvError
 
 
 def test_what_cannot_travel_is_an_error_and_the_process_stays(process) -> None:

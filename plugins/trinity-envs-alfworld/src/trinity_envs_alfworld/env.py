@@ -12,6 +12,7 @@ from trinity_envs_alfworld.failures import as_clear_error
 from trinity_envs_alfworld.folder import found_game
 from trinity_envs_alfworld.games import task_type_of
 from trinity_envs_alfworld.prompt import observation_with_commands
+from trinity_envs_alfworld.translations import GameFile, SharedTranslations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ ENGINE = "trinity_envs_alfworld.worker:AlfworldEngine"
 TIMEOUTS = {"load": 120.0, "reset": 60.0, "step": 30.0}  # seconds
 _SHOWN = 100  # characters of an action, in a message: a model may have written pages
 _log = logging.getLogger(__name__)
+_translations = SharedTranslations()
 
 
 class AlfworldEnv:
@@ -91,16 +93,18 @@ def create_environment(
     Args:
         game_file: its path, absolute or below the data folder.
         data: the data folder; None: the one that ALFWORLD_DATA names.
-        fast: keep translations and parsed texts in the process.
+        fast: keep translations and parsed texts, translations for all processes.
 
     Raises:
         DataError: the data folder is none.
         PluginError: alfworld or textworld are not installed.
-        EnvError: the file is missing, no game, a game that cannot be won, or the engine cannot
-            load it; other games can be played.
+        BadTaskError: the file is missing, no game, or a game that cannot be won or loaded; other
+            games can be played.
+        EnvError: the engine failed; another time it may not.
     """
     path = found_game(game_file, data=data)
     with as_clear_error(f"load of {path}"):
         pool = shared_pool(ENGINE, arguments={"fast": fast}, timeouts=TIMEOUTS)
-        lease = pool.lease((str(path), path.stat().st_mtime_ns))  # changed: loaded anew
+        game = GameFile(str(path), path.stat().st_mtime_ns)  # changed: loaded anew
+        lease = _translations.lease(pool, game) if fast else pool.lease(game)
     return AlfworldEnv(lease, path)

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trinity.errors import EnvError, PluginError
+from trinity.errors import BadTaskError, EnvError, PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,7 @@ def as_clear_error(doing: str) -> Iterator[None]:
 
     Raises:
         PluginError: a package of the engine is missing.
+        BadTaskError: the game cannot be played.
         EnvError: the engine raised, hung or died.
     """
     try:
@@ -30,6 +31,11 @@ def as_clear_error(doing: str) -> Iterator[None]:
     except PluginError as error:
         raise PluginError(
             f"ALFWorld's engine cannot start: {error} Run: {INSTALL}. {_NEEDS}."
+        ) from error
+    except BadTaskError as error:
+        raise BadTaskError(
+            f"ALFWorld failed in the {doing}: {error} Its runs have no reward, others go on. Leave "
+            f"that game out of the dataset."
         ) from error
     except EnvError as error:
         raise EnvError(

@@ -7,7 +7,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from trinity.errors import DataError, EnvError
+from trinity.errors import BadTaskError, DataError, EnvError
 
 from trinity_envs_alfworld.games import DATA_VERSION, GAME_FILE
 
@@ -39,7 +39,8 @@ def found_game(game_file: str | Path, *, data: str | Path | None = None) -> Path
 
     Raises:
         DataError: the data folder is none, so no game of it can be played.
-        EnvError: this game is not there, no game, or marked as one that cannot be won.
+        BadTaskError: this game is not there, no game, or marked as one that cannot be won.
+        EnvError: its file cannot be read now.
     """
     root = data_folder(data)
     given = Path(game_file).expanduser()
@@ -49,9 +50,14 @@ def found_game(game_file: str | Path, *, data: str | Path | None = None) -> Path
     if os.path.isdir(path):  # as isfile: False, too, for a text that is too long for a path
         path /= GAME_FILE
     is_there = os.path.isfile(path)
-    problem = _problem(path, path.stat().st_mtime_ns) if is_there else _missing(given, root)
+    try:
+        problem = _problem(path, path.stat().st_mtime_ns) if is_there else _missing(given, root)
+    except OSError as error:
+        raise EnvError(f"{path} cannot be read ({error}).") from error
     if problem:
-        raise EnvError(f"{path} cannot be played: {problem} Its runs have no reward, others go on.")
+        raise BadTaskError(
+            f"{path} cannot be played: {problem} Its runs have no reward, others go on."
+        )
     return path
 
 
@@ -86,10 +92,14 @@ def _missing(given: Path, root: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _problem(path: Path, changed_ns: int) -> str:
-    """Return why the file holds no game to play; found once for each state of the file."""
+    """Return why the file holds no game to play; found once for each state of the file.
+
+    Raises:
+        OSError: it cannot be read; that is not remembered.
+    """
     try:
         game: object = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         return f"it is no game of ALFWorld ({error}). {_REMEDY}."
     lacking = [name for name in _PARTS if not isinstance(game, dict) or not game.get(name)]
     if lacking or not isinstance(game, dict):

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import BadTaskError
+
 from trinity_envs_alfworld import caches
+from trinity_envs_alfworld.translations import GameFile, Translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from types import ModuleType
 
 __all__ = ["AlfworldEngine"]
 
@@ -37,25 +43,33 @@ class AlfworldEngine:
         from textworld.envs.pddl import PddlEnv
 
         plain = PddlEnv(EnvInfos(won=True, admissible_commands=True))
-        self._obstacle = _hasten(plain) if fast else ""
+        self._obstacle, self._translator = _hasten(plain) if fast else ("", None)
         self._env = AlfredDemangler(plain)
+        self._problem = ("", "")
 
-    def load(self, game: str | tuple[str, int] | Mapping[str, Any]) -> None:
+    def load(self, game: GameFile | Mapping[str, Any]) -> None:
         """Make this the game that ``reset`` begins.
 
         Args:
-            game: the path of its file, alone or with the time of its last change, or what it holds.
+            game: its file, with its translation if there is one, or what it holds.
+
+        Raises:
+            BadTaskError: the engine cannot play it, now or later.
         """
-        if isinstance(game, tuple):
-            game, _ = game
-        if isinstance(game, str):
-            game = json.loads(Path(game).read_bytes())
+        content = game if not isinstance(game, GameFile) else _content(game)
+        if self._translator is not None:
+            self._translator.given = game.translation if isinstance(game, GameFile) else None
         try:
-            self._env.load(game)
-        except KeyError as error:
-            if error.args == (_DUMMY,):
-                raise ValueError("no commands can reach its goal") from error
+            self._env.load(content)
+        except (OSError, MemoryError):
             raise
+        except (Exception, SystemExit) as error:  # whatever upstream says of a text it cannot read
+            raise BadTaskError(_why_not(error)) from error
+        self._problem = content["pddl_domain"], content["pddl_problem"]
+
+    def translation(self) -> Translation | None:
+        """Return what spares another process most of loading this game; None where nothing can."""
+        return self._translator.translation(*self._problem) if self._translator else None
 
     def reset(self) -> tuple[str, dict[str, Any]]:
         """Return the first text and ``info``, of the game from its beginning.
@@ -83,15 +97,41 @@ def _info(state: Mapping[str, Any]) -> dict[str, Any]:
     return {"won": bool(state["won"]), "admissible_commands": list(state["admissible_commands"])}
 
 
-def _hasten(env: Any) -> str:
-    """Return why that cannot be done; empty: it is done."""
+def _content(game: GameFile) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = json.loads(Path(game.path).read_bytes())
+    return content
+
+
+def _why_not(error: BaseException) -> str:
+    if isinstance(error, KeyError) and error.args == (_DUMMY,):
+        return "no commands can reach its goal"
+    return f"the engine cannot read it ({type(error).__name__}: {error})"
+
+
+def _hasten(env: Any) -> tuple[str, caches.Translator | None]:
+    """Return why that cannot be done, or, after an empty text, what translates from now on."""
     from textworld.envs.pddl import logic, textgen
 
-    problem = caches.obstacle(logic=logic, textgen=textgen)
-    if not problem:
-        caches.install(logic=logic, textgen=textgen)
-        env.downward_lib.load_sas_replan = _ignored  # the planner's variant, which is not made
-    return problem
+    try:
+        translate = _translator_of(logic.fast_downward)
+        modules = {"logic": logic, "textgen": textgen, "translate": translate}
+    except (AttributeError, ImportError) as error:
+        return str(error), None
+    problem = caches.obstacle(**modules)
+    if problem:
+        return problem, None
+    env.downward_lib.load_sas_replan = _ignored  # the planner's variant, which is not made
+    return "", caches.install(**modules)
+
+
+def _translator_of(planner: ModuleType) -> ModuleType:
+    """Return a module of textworld's planner, whose options are read when it is imported."""
+    before = sys.argv
+    sys.argv = ["translate.py", "domain", "task"]
+    try:
+        return import_module(f"{planner.__name__}.translate.translate")
+    finally:
+        sys.argv = before
 
 
 def _ignored(_: bytes) -> None:

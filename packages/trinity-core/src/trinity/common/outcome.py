@@ -36,6 +36,7 @@ class RunFailure:
     message: str  # one line: error type and text
     where: str = ""  # file:line of the first frame that is the workflow's own; "" if there is none
     attempt: int = 1
+    is_final: bool = False  # another attempt would end in the same way
 
     def line(self) -> str:
         """Return the failure as one line for a person."""

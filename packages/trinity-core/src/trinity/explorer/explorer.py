@@ -24,6 +24,7 @@ from trinity.explorer.groups import (
 )
 from trinity.explorer.order import RunResult, by_order, orders_of
 from trinity.explorer.remarks import remarks
+from trinity.explorer.watch import FailureWatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +96,9 @@ class Explorer:
         self._scheduler = scheduler
         self._pipeline = pipeline
         self._said: set[str] = set()
+        self._watch = FailureWatch(
+            num_tasks=config.buffer.batch_size, max_failed_ratio=config.explorer.max_failed_ratio
+        )
 
     def explore_step(self, step: int) -> ExploreResult:
         """Run the tasks of a step and hand on what they give.
@@ -151,13 +155,15 @@ class Explorer:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the tasks stand."""
-        return {"tasks": self._tasks.state_dict() if self._tasks is not None else {}}
+        """Return where the tasks stand, and how many runs of the last ones failed."""
+        tasks = self._tasks.state_dict() if self._tasks is not None else {}
+        return {"tasks": tasks, "recent_runs": self._watch.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         if self._tasks is not None and state.get("tasks"):
             self._tasks.load_state_dict(state["tasks"])
+        self._watch.load_state_dict(state.get("recent_runs", []))
 
     def close(self) -> None:
         """Close what workflows and operators hold; safe to call twice."""
@@ -172,7 +178,7 @@ class Explorer:
         At most as many tasks are added as the step has: a step may end short.
         """
         results = self._run(tasks, batch=batch, first=0)
-        check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
+        self._watch.check(results)
         num_run, most = len(tasks), 2 * len(tasks)
         while missing := min(len(tasks) - _num_groups(results), most - num_run):
             further = self._further_tasks(missing)
@@ -180,7 +186,8 @@ class Explorer:
                 break
             results += self._run(further, batch=batch, first=num_run)
             num_run += len(further)
-            check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
+            self._watch.check(results)
+        self._watch.note(results)
         return by_order(results)
 
     def _tell(self, results: Sequence[RunResult], *, what: str) -> None:

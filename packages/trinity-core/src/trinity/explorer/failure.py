@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from trinity.common.outcome import Outcome, RunFailure
 from trinity.common.workflows import Workflow
 from trinity.errors import (
+    BadTaskError,
     ConfigError,
     ConflictError,
     DataError,
@@ -42,6 +43,7 @@ def failure_of(error: BaseException, *, order: RunOrder, attempt: int) -> RunFai
         order=order,
         attempt=attempt,
         where=_where(traceback.extract_tb(error.__traceback__), order.workflow.cls),
+        is_final=isinstance(error, BadTaskError),
     )
 
 
@@ -58,7 +60,13 @@ def timed_out(
 
 
 def _failure(
-    outcome: Outcome, message: str, *, order: RunOrder, attempt: int, where: str
+    outcome: Outcome,
+    message: str,
+    *,
+    order: RunOrder,
+    attempt: int,
+    where: str,
+    is_final: bool = False,
 ) -> RunFailure:
     return RunFailure(
         outcome=outcome,
@@ -69,6 +77,7 @@ def _failure(
         message=message,
         where=where,
         attempt=attempt,
+        is_final=is_final,
     )
 
 

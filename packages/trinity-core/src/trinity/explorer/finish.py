@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trinity.common.experience import EID, Experience
+from trinity.common.workflows.returned import reward_of
 from trinity.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ def _check(experience: Experience, *, place: int) -> None:
         experience.__post_init__()  # fields may have been set since it was built
     except (TypeError, ValueError) as e:
         raise WorkflowError(f"experience {place}: {e}. Correct what run() returns.") from e
+    experience.reward = reward_of(experience.reward, what=f"experience {place}: reward")
+    experience.metrics = experience.metrics or {}
+    _check_metrics(experience.metrics, place=place)
     for name, value in (("reward", experience.reward), ("logprobs", experience.logprobs)):
         if value is not None and not _is_finite(value):
             shown = value if isinstance(value, (int, float)) else "NaN or infinite in places"
@@ -102,6 +106,18 @@ def _check(experience: Experience, *, place: int) -> None:
     )
     if not has_signal:
         raise WorkflowError(f"experience {place}: reward is None. Set it, or raise an error.")
+
+
+def _check_metrics(metrics: dict[str, Any], *, place: int) -> None:
+    for name, value in metrics.items():
+        try:
+            float(value)
+        except (TypeError, ValueError, RuntimeError) as e:
+            shown = " ".join(f"{value!r:.80}".split())
+            raise WorkflowError(
+                f"experience {place}: metrics[{name!r}] is {shown}, which is no number. "
+                f"What is no number belongs into info."
+            ) from e
 
 
 def _is_finite(value: Any) -> bool:

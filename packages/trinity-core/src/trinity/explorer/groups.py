@@ -52,21 +52,32 @@ def kept_groups(results: Sequence[RunResult]) -> Kept:
     return Kept(results=tuple(kept), num_dropped_groups=num_dropped)
 
 
-def check_failures(results: Sequence[RunResult], *, max_failed_ratio: float) -> None:
+def check_failures(
+    results: Sequence[RunResult],
+    *,
+    max_failed_ratio: float,
+    earlier: Sequence[tuple[int, int]] = (),
+) -> None:
     """Stop the run if too many of these runs failed.
 
+    Args:
+        results: of a step, or of an evaluation.
+        max_failed_ratio: of the runs that may fail.
+        earlier: runs and failed runs of further tasks, which are counted in.
+
     Raises:
-        RunFailedError: more than ``max_failed_ratio`` of them; the message shows the first ones.
+        RunFailedError: some failed, and more than may; the message shows the first ones.
     """
-    num_runs = sum(result.order.num_runs for result in results)
     failed = _failed(results)
-    num_failed = _num_runs(failed)
-    if num_failed <= max_failed_ratio * num_runs:
+    num_failed = _num_runs(failed) + sum(count for _, count in earlier)
+    num_runs = sum(r.order.num_runs for r in results) + sum(count for count, _ in earlier)
+    if not failed or num_failed <= max_failed_ratio * num_runs:
         return
+    also = f", those of the {len(earlier)} tasks before this step included" if earlier else ""
     raise RunFailedError(
         "\n".join(
             [
-                f"{num_failed} of {num_runs} runs failed, and explorer.max_failed_ratio is "
+                f"{num_failed} of {num_runs} runs failed{also}, and explorer.max_failed_ratio is "
                 f"{max_failed_ratio:g}:",
                 *(f"  {line}" for line in _told(failed)),
                 "Correct the workflow, or raise explorer.max_failed_ratio.",

@@ -1,7 +1,7 @@
 """Decide when which order runs, and on which thread.
 
     orders --one lane an engine--> [ slot slot slot ] --> results
-                                      ^ a failed attempt starts again at once
+                                      ^ a failed attempt starts again at once, unless it is final
                                       ^ one that is late leaves its slot behind
 
 An engine waits with a batch until every run that began has asked for something or ended. So a run
@@ -142,8 +142,11 @@ class Scheduler:
         with ExitStack() as stack:  # all of them, whichever fails
             for runner in self._runners:
                 stack.callback(runner.close)
-            while self._idle:
-                self._idle.pop().close()
+            ended, self._idle = self._idle, []
+            for slot in ended:
+                slot.close()
+            for slot in ended:  # a thread that lets its last run go as the process ends aborts it
+                slot.join(LOOK_S)
 
     def _begin_first_wave(self) -> None:
         sizes = [min(len(lane), self._limits.num_slots) for lane in self._lanes]
@@ -215,7 +218,8 @@ class Scheduler:
         attempt, order = active.attempt, active.attempt.order
         if isinstance(ended, RunFailure):
             logger.info("%s", ended.line())
-            if attempt.number < self._limits.max_attempts and self._limits.can_fail:
+            is_last = attempt.number >= self._limits.max_attempts or ended.is_final
+            if not is_last and self._limits.can_fail:
                 again = Attempt(order, (*attempt.earlier, ended))
                 return self._made_active(
                     active.place, again, piece=active.piece, slot=slot, began=active.began

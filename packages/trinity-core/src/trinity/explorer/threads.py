@@ -58,6 +58,10 @@ class Slot:
         """End the thread once its work is done, if it ever is."""
         self._inbox.put(None)
 
+    def join(self, limit_s: float) -> None:
+        """Wait until the thread has ended, or for so many seconds."""
+        self._thread.join(limit_s)
+
     def _work(self) -> None:
         while (work := self._inbox.get()) is not None:
             work()

@@ -45,7 +45,9 @@ class ExplorerConfig(StrictModel):
     runner_prepare_concurrency: int = other(8, "runners started at once", used_by=_RAY, ge=1)
     runner_prepare_max_retries: int = other(2, "attempts to start one", used_by=_RAY, ge=0)
     max_timeout: float = core(1800, "seconds that a task may take", gt=0)
-    max_retry_times: int = core(2, "further attempts after a task failed", ge=0)
+    max_retry_times: int = core(
+        2, "further attempts after a run failed, unless it can never succeed", ge=0
+    )
     env_vars: dict[str, str] = core({}, "environment variables of the runners")
     concurrent_mode: Annotated[
         Literal["sequential", "asynchronous", "multi-threading"], Lowercase
@@ -81,7 +83,11 @@ class ExplorerConfig(StrictModel):
         2, "batches that run at the same time", used_by="sync style fully_async", ge=1
     )
     max_failed_ratio: float = core(
-        0.5, "part of a step's runs that may fail before the run stops with an error", ge=0, le=1
+        0.5,
+        "part of the runs of the last `buffer.batch_size` tasks that may fail before the run stops "
+        "with an error",
+        ge=0,
+        le=1,
     )
     on_failed_run: Annotated[Literal["drop", "fail"], Lowercase] = core(
         "drop", "drop a failed run (and its group if fewer than two remain), or stop"

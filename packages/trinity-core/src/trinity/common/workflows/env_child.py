@@ -13,6 +13,8 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from trinity.errors import BadTaskError
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -35,6 +37,7 @@ class Failure:
     text: str  # "ValueError: no such game"
     where: str  # file:line, the innermost
     is_import: bool
+    is_bad_task: bool  # a BadTaskError
 
 
 def framed(message: Any) -> bytes:  # Any: what pickle takes
@@ -125,4 +128,9 @@ def _called(made: Any, method: str, args: tuple[Any, ...], options: dict[str, An
 def _failure_of(error: BaseException) -> Failure:
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
-    return Failure(f"{type(error).__name__}: {error}", where, isinstance(error, ImportError))
+    return Failure(
+        f"{type(error).__name__}: {error}",
+        where,
+        is_import=isinstance(error, ImportError),
+        is_bad_task=isinstance(error, BadTaskError),
+    )

@@ -27,7 +27,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from trinity.common.workflows.env_child import LENGTH, Failure, Value, framed, main
-from trinity.errors import EnvError, PluginError, TrinityError
+from trinity.errors import BadTaskError, EnvError, PluginError, TrinityError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +92,7 @@ class EnvProcess:
         Raises:
             EnvError: the method raised, or it did not end in time, or the process died. It is
                 killed in the last two cases.
+            BadTaskError: the method raised that.
         """
         return self._ask(method, (method, args, options))
 
@@ -153,7 +154,8 @@ class EnvProcess:
                 f"{what} cannot import what it needs: {failure.text}. Install it for "
                 f"{sys.executable}, or correct the name."
             )
-        return EnvError(f"{what} raised {failure.text} at {failure.where}.{self._child.told()}")
+        kind = BadTaskError if failure.is_bad_task else EnvError
+        return kind(f"{what} raised {failure.text} at {failure.where}.{self._child.told()}")
 
 
 @dataclass(eq=False, slots=True)
