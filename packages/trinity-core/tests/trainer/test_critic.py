@@ -73,6 +73,27 @@ def test_the_gradient_is_that_of_the_batch_however_it_is_cut(a_trainer, ragged, 
     assert (cut - whole).norm() <= 5e-6 * whole.norm()
 
 
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_its_metrics_do_not_depend_on_how_the_batch_is_cut(a_trainer, ragged, mode) -> None:
+    batch = ExperienceBatch.from_experiences(ragged())
+    shape = batch["action_mask"].shape
+    batch["values"], batch["returns"] = torch.zeros(shape), torch.ones(shape)
+    batch["values"][1] = 0.45  # 9 tokens, where the head's 0.45 is no step too far
+
+    def metrics(budget):
+        critic = {"loss_agg_mode": mode, "cliprange_value": 0.1}
+        settings = {"max_token_len_per_gpu": budget, "critic": critic}
+        trainer = a_trainer(trainer=settings, **PPO)
+        with torch.no_grad():
+            trainer._critic._head.bias.fill_(0.45)
+        return trainer._critic._accumulate(batch, step=1)
+
+    whole, cut = metrics(100_000), metrics(16)
+
+    assert whole["vf_clipfrac"] == pytest.approx(1 - 9 / 41)  # a share of tokens, not of rows
+    assert cut == pytest.approx(whole, rel=1e-5)
+
+
 def test_in_the_warm_up_the_critic_alone_learns(a_trainer, ragged) -> None:
     trainer = a_trainer(trainer=FAST | {"critic_warmup": 2}, **PPO)
     policy, critic = policy_weights(trainer), critic_weights(trainer)

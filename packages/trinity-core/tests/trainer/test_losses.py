@@ -10,9 +10,15 @@ from trinity.algorithm.algorithms import GRPOAlgorithm
 from trinity.algorithm.entropy_loss_fn import DefaultEntropyLossFn, NoEntropyLossFn
 from trinity.algorithm.kl_estimators import CorrectedK3KLFn
 from trinity.algorithm.kl_fn import K2KLFn
+from trinity.algorithm.policy_loss_fn.cispo import CISPOPolicyLossFn
+from trinity.algorithm.policy_loss_fn.gspo import GSPOPolicyLossFn
+from trinity.algorithm.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn
 from trinity.algorithm.policy_loss_fn.mix import MIXPolicyLossFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
+from trinity.algorithm.policy_loss_fn.rec import RECPolicyLossFn
+from trinity.algorithm.policy_loss_fn.sapo import SAPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
+from trinity.algorithm.policy_loss_fn.topr import TOPRPolicyLossFn
 from trinity.common.batch import ExperienceBatch, Fields
 from trinity.trainer.layout import pack_rows, rows_apart, rows_of
 from trinity.trainer.losses import weighted_loss
@@ -150,20 +156,61 @@ def test_sharing_what_rows_have_in_common_does_not_change_the_models_gradient(na
     assert (gradient(shared) - apart).norm() <= 5e-6 * apart.norm()
 
 
-def test_metrics_of_the_parts_sum_to_those_of_the_whole(batch):
+METRICS = {  # some are means over tokens, some over rows, whatever the loss is
+    "ppo, rows masked": parts(PPOPolicyLossFn(enable_sequence_masking=True)),
+    "ppo by rows": parts(PPOPolicyLossFn(loss_agg_mode="seq-mean-token-mean", clip_range=0.01)),
+    "gspo": parts(GSPOPolicyLossFn()),
+    "sapo by rows": parts(SAPOPolicyLossFn(loss_agg_mode="seq-mean-token-sum")),
+    "topr by rows": parts(TOPRPolicyLossFn(loss_agg_mode="seq-mean-token-mean")),
+    "cispo by rows": parts(CISPOPolicyLossFn(loss_agg_mode="seq-mean-token-sum-norm")),
+    "rec by rows": parts(RECPolicyLossFn(clip_mode="gspo-one-side")),
+    "importance sampling by rows": parts(
+        ImportanceSamplingPolicyLossFn(loss_agg_mode="seq-mean-token-mean")
+    ),
+    **{
+        f"mix {mode}": parts(MIXPolicyLossFn(loss_agg_mode=mode, clip_range=0.01)) for mode in MODES
+    },
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_of_the_parts_sum_to_those_of_the_whole(name, batch):
     logprob = torch.linspace(-6, -4, batch["action_mask"].numel()).reshape_as(batch["action_mask"])
+    batch["advantages"] = logprob.flip(0) + 5.0
+    if name.startswith("mix"):
+        batch["expert_mask"] = torch.tensor([0, 1, 0, 0, 1, 0, 0, 1]).bool()
 
     def metrics(cut):
         totals = {}
         for rows in cut:
             fields = Fields(dict(batch.select(rows).batch.items()))
             fields["logprob"] = logprob[rows]
-            share = weighted_loss(LOSSES["ppo token-mean"], fields, whole=batch.batch)
-            for name, value in share.metrics.items():
-                totals[name] = totals.get(name, 0.0) + value
+            share = weighted_loss(METRICS[name], fields, whole=batch.batch)
+            for metric, value in share.metrics.items():
+                totals[metric] = totals.get(metric, 0.0) + value
         return totals
 
-    assert metrics(CUTS[2]) == pytest.approx(metrics(CUTS[0]), rel=1e-5)
+    whole = metrics(CUTS[0])
+    for cut in (CUTS[1], CUTS[2], [[row] for row in range(8)]):
+        assert metrics(cut) == pytest.approx(whole, rel=1e-5, abs=1e-7)
+
+
+def test_a_share_of_tokens_is_weighed_by_tokens_where_the_loss_is_a_mean_over_rows():
+    gspo = parts(GSPOPolicyLossFn())
+    fields = {
+        "logprob": torch.tensor([[-2.4, 0.0, 0.0], [-2.0, -2.0, -2.0]]),
+        "old_logprob": torch.tensor([[-2.0, 0.0, 0.0], [-2.0, -2.0, -2.0]]),
+        "advantages": torch.ones(2, 3),
+        "action_mask": torch.tensor([[1, 0, 0], [1, 1, 1]]).bool(),
+    }
+    pieces = [
+        weighted_loss(gspo, Fields({n: v[[row]] for n, v in fields.items()}), whole=Fields(fields))
+        for row in (0, 1)
+    ]
+
+    # one token in four is 0.4 nats less likely than it was, and one row in two
+    assert sum(piece.metrics["ppo_kl"] for piece in pieces) == pytest.approx(0.4 / 4)
+    assert sum(piece.metrics["ppo_kl_seq"] for piece in pieces) == pytest.approx(0.4 / 2)
 
 
 def test_padding_does_not_change_what_a_row_is_scored(batch, tiny):

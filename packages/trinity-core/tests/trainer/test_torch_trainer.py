@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.errors import ModelError, TrinityError
+from trinity.trainer.layout import rows_apart
 from trinity.trainer.recomputing import recomputing
 
 
@@ -121,6 +123,41 @@ def test_the_budget_of_tokens_does_not_change_the_step(a_trainer, ragged, budget
     assert metrics["perf/num_micro_batches"] > expected["perf/num_micro_batches"] == 1
     assert metrics["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=5e-6)
     assert metrics["actor/loss"] == pytest.approx(expected["actor/loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "mode", "more"),
+    [
+        ("ppo", "token-mean", {"enable_sequence_masking": True}),  # reports means over rows
+        ("ppo", "seq-mean-token-mean", {"clip_range": 0.01}),  # reports means over tokens
+        ("gspo", "seq-mean-token-mean", {}),  # reports both
+    ],
+)
+def test_metrics_do_not_depend_on_the_number_of_micro_batches(a_trainer, ragged, loss, mode, more):
+    trainer = a_trainer(
+        policy_loss_fn=loss,
+        policy_loss_fn_args={"loss_agg_mode": mode} | more,
+        loss_agg_mode=mode,
+        kl_loss_fn="k2",
+        entropy_loss_fn="default",
+    )
+    rows = ragged()
+    own_BR = trainer._scorer.logprobs(ExperienceBatch.from_experiences(rows))
+    for number, exp in enumerate(rows):  # each at another distance, none where a loss has a kink
+        exp.logprobs = own_BR[number, : exp.response_length] + 0.1 * (number - 3) + 0.03
+    batch, _ = trainer._preparation.batch_of(rows, lambda name: nullcontext(), version=0)
+    batch["ref_logprob"] = batch["old_logprob"] - 0.3
+    packs = rows_apart([exp.tokens.numpy() for exp in rows])
+
+    def metrics(*sizes):
+        edges = [0, *accumulate(sizes)]
+        return trainer._accumulate(batch, [packs[a:b] for a, b in pairwise(edges)], step=1)
+
+    whole = metrics(8)
+
+    assert abs(whole["ppo_kl"]) > 0.01
+    for sizes in ((5, 3), (1, 2, 1, 4), (1, 1, 1, 1, 1, 1, 1, 1)):
+        assert metrics(*sizes) == pytest.approx(whole, rel=1e-4, abs=1e-6)
 
 
 @pytest.fixture

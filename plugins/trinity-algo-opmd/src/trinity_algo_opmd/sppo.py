@@ -6,14 +6,17 @@ B rows of a micro-batch   R response
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.algorithm import PolicyLossFn
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import LossAggMode, aggregate_loss, masked, masked_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+    from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["SPPOPolicyLossFn"]
 
@@ -30,6 +33,10 @@ class SPPOPolicyLossFn(PolicyLossFn):
     Raises:
         ValueError: no such mode, or ``epsilon`` is not above 0.
     """
+
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {
+        "pg_clipfrac": "tokens",
+    }
 
     def __init__(self, epsilon: float = 0.3, loss_agg_mode: LossAggMode = "token-mean") -> None:
         check_choice("loss_agg_mode", loss_agg_mode, LossAggMode)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import EPSILON
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from torch import Tensor
 
-__all__ = ["Normalized", "Normalizer", "normalizer_of_mode", "weight_of_part"]
+__all__ = ["Normalized", "Normalizer", "metric_weights", "normalizer_of_mode", "weight_of_part"]
 
 Normalizer = Literal["tokens", "rows", "pairs", "sum"]
 
 
 class Normalized:
     """Base of the losses: each returns a mean over what it is given, and says over what."""
+
+    #: of a metric that is a mean over something else than the loss: what it is over
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {}
 
     @property
     def normalizer(self) -> Normalizer:
@@ -46,3 +51,22 @@ def weight_of_part(normalizer: Normalizer, part_mask: Tensor, whole_mask: Tensor
         return (int(part_mask.sum()) + EPSILON) / (int(whole_mask.sum()) + EPSILON)
     check_choice("normalizer", normalizer, Normalizer)
     return len(part_mask) / max(len(whole_mask), 1)  # pairs are two rows each, in both
+
+
+def metric_weights(
+    loss_fn: Normalized, names: Iterable[str], part_mask: Tensor, whole_mask: Tensor
+) -> dict[str, float]:
+    """Return what each metric of a micro-batch is multiplied by before the parts are summed.
+
+    Args:
+        loss_fn: whose metrics they are; one that it says nothing of is a mean over what the loss
+            is over, or over rows where the loss is a sum.
+        names: of the metrics.
+        part_mask: ``[B, R]`` action mask of the micro-batch.
+        whole_mask: ``[B, R]`` action mask of the batch.
+    """
+    own: Normalizer = "rows" if loss_fn.normalizer == "sum" else loss_fn.normalizer
+    return {
+        name: weight_of_part(loss_fn.metric_normalizers.get(name, own), part_mask, whole_mask)
+        for name in names
+    }

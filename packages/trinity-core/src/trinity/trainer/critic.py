@@ -138,15 +138,15 @@ class Critic:
                 clip_range=self._config.cliprange_value,
                 loss_agg_mode=mode,
             )
-            weight = weight_of_part(
-                normalizer_of_mode(mode), part["action_mask"], batch["action_mask"]
-            )
+            masks = part["action_mask"], batch["action_mask"]
+            weight = weight_of_part(normalizer_of_mode(mode), *masks)
             numbers["vf_loss"] = loss.detach().item()
             if not math.isfinite(numbers["vf_loss"]):
                 raise not_finite("critic's loss", numbers["vf_loss"], part, step=step)
             (loss * weight).backward()
-            for name, value in numbers.items():
-                totals[name] = totals.get(name, 0.0) + value * weight
+            weights = {"vf_loss": weight, "vf_clipfrac": weight_of_part("tokens", *masks)}
+            for name, share in weights.items():
+                totals[name] = totals.get(name, 0.0) + numbers[name] * share
         return totals
 
     def _update(self, batch: ExperienceBatch, *, step: int) -> Metrics:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.fields import arguments_from, with_whole
-from trinity.algorithm.normalizer import Normalizer, normalizer_of_mode, weight_of_part
+from trinity.algorithm.normalizer import metric_weights, normalizer_of_mode, weight_of_part
 from trinity.algorithm.ops import masked
 from trinity.algorithm.rollout_correction import with_weighted_gradient
 
@@ -44,19 +44,15 @@ def weighted_loss(
             name, and ``entropy`` where it is wanted.
         whole: fields of the batch (Any: tensors), whose ``action_mask`` the normalisers count.
     """
-    mask_BR = fields["action_mask"]
-
-    def weight(normalizer: Normalizer) -> float:
-        return weight_of_part(normalizer, mask_BR, whole["action_mask"])
-
     policy_loss_fn, entropy_loss_fn = parts.policy_loss_fn, parts.entropy_loss_fn
     known = with_whole(policy_loss_fn, fields, whole)
     if "rollout_weight" in fields:
         known["logprob"] = with_weighted_gradient(fields["logprob"], fields["rollout_weight"])
     policy_loss, numbers = policy_loss_fn(**arguments_from(policy_loss_fn, known))
-    normalizer = policy_loss_fn.normalizer
-    loss = policy_loss * weight(normalizer)
-    metrics = _scaled(numbers, weight("rows" if normalizer == "sum" else normalizer))
+    masks = fields["action_mask"], whole["action_mask"]
+    loss = policy_loss * weight_of_part(policy_loss_fn.normalizer, *masks)
+    weights = metric_weights(policy_loss_fn, numbers, *masks)
+    metrics = {name: value * weights[name] for name, value in numbers.items()}
     own, whole_own_BR = _own_rows(fields, whole)
     mode = parts.loss_agg_mode
     share = weight_of_part(normalizer_of_mode(mode), own["action_mask"], whole_own_BR)

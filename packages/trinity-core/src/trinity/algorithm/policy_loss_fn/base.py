@@ -23,7 +23,8 @@ class PolicyLossFn(Normalized, WithDefaults, ABC):
 
     The parameter names of ``__call__`` say which fields of the batch it gets, each ``[B, R]``;
     ``**kwargs`` stands for none. It returns a mean over its rows or tokens and says over which by
-    ``normalizer``, so that the trainer may cut a batch.
+    ``normalizer``, so that the trainer may cut a batch. Its metrics are means over the same, except
+    those of which ``metric_normalizers`` says something else.
     """
 
     @abstractmethod

@@ -5,14 +5,18 @@ B rows of a micro-batch   R response
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import LossAggMode, aggregate_loss, log_ratio, masked, masked_mean
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+
+    from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["CISPOPolicyLossFn"]
 
@@ -37,6 +41,11 @@ class CISPOPolicyLossFn(PolicyLossFn):
     Raises:
         ValueError: there is no such mode.
     """
+
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {
+        "ppo_kl": "tokens",
+        "unmasked_frac": "tokens",
+    }
 
     def __init__(
         self,

@@ -5,14 +5,18 @@ B rows of a micro-batch   R response
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import LossAggMode, aggregate_loss, log_ratio, masked, masked_mean
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+
+    from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["ImportanceSamplingPolicyLossFn"]
 
@@ -25,6 +29,11 @@ class ImportanceSamplingPolicyLossFn(PolicyLossFn):
     Args:
         loss_agg_mode: how tokens become one number.
     """
+
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {
+        "ratio/mean": "tokens",
+        "approx_kl": "tokens",
+    }
 
     def __init__(self, *, loss_agg_mode: LossAggMode = "token-mean") -> None:
         check_choice("loss_agg_mode", loss_agg_mode, LossAggMode)

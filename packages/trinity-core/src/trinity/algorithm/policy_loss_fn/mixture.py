@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.fields import arguments_from
-from trinity.algorithm.normalizer import weight_of_part
+from trinity.algorithm.normalizer import metric_weights, weight_of_part
 from trinity.algorithm.ops import masked_sum
 
 if TYPE_CHECKING:
@@ -96,9 +96,13 @@ def mixed_loss(
         part = part if has_rows else _nothing(fields)
         weight = _weight(kind, rows_B, losses[kind], fields, counts) if has_rows else 0.0
         value, numbers = losses[kind](**arguments_from(losses[kind], part))
+        weights = dict.fromkeys(numbers, weight)
         if has_rows:
             loss = loss + share * weight * value
-        metrics |= {f"{kind}/{name}": number * weight * scale for name, number in numbers.items()}
+            if fields.get("whole_expert_mask") is not None:
+                masks = _masks(kind, rows_B, fields)
+                weights = metric_weights(losses[kind], numbers, *masks)
+        metrics |= {f"{kind}/{name}": n * weights[name] * scale for name, n in numbers.items()}
     return loss, metrics | {"loss": loss.detach().item() * scale}
 
 
@@ -108,10 +112,14 @@ def _weight(
     if fields.get("whole_expert_mask") is None:
         num_of_kind = int(rows_B.sum())
         return counts.weight(kind, num_rows=len(rows_B), num_rows_of_kind=num_of_kind)
+    return weight_of_part(loss_fn.normalizer, *_masks(kind, rows_B, fields))
+
+
+def _masks(kind: str, rows_B: Tensor, fields: Fields) -> tuple[Tensor, Tensor]:
+    """Return the action mask of a kind's rows here, and that of its rows in the whole batch."""
     is_expert_B = fields["whole_expert_mask"].bool()
     whole_rows_B = is_expert_B if kind == "expert" else ~is_expert_B
-    whole_mask_BR = fields["whole_action_mask"][whole_rows_B]
-    return weight_of_part(loss_fn.normalizer, fields["action_mask"][rows_B], whole_mask_BR)
+    return fields["action_mask"][rows_B], fields["whole_action_mask"][whole_rows_B]
 
 
 def _scale_of_metrics(fields: Fields) -> float:

@@ -5,7 +5,7 @@ B rows of a micro-batch   R response
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import (
@@ -19,7 +19,11 @@ from trinity.algorithm.ops import (
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+
+    from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["PPOPolicyLossFn"]
 
@@ -44,6 +48,14 @@ class PPOPolicyLossFn(PolicyLossFn):
     Raises:
         ValueError: ``clip_ratio_c`` is not above 1, or there is no such mode.
     """
+
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {
+        "pg_clipfrac": "tokens",
+        "pg_clipfrac_lower": "tokens",
+        "ppo_kl": "tokens",
+        "seq_mask/masked_tokens": "tokens",
+        "seq_mask/mean_sequence_kl": "rows",
+    }
 
     def __init__(  # noqa: PLR0913 -- the options of the loss
         self,

@@ -5,7 +5,7 @@ B rows of a micro-batch   R response   r = exp(logprob - old_logprob), detached
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import (
@@ -18,7 +18,11 @@ from trinity.algorithm.ops import (
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+
+    from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["RECPolicyLossFn"]
 
@@ -54,6 +58,10 @@ class RECPolicyLossFn(PolicyLossFn):
     Raises:
         ValueError: an argument is out of its range, or a word is none of the choices.
     """
+
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {
+        "pg_clipfrac": "tokens",
+    }
 
     def __init__(  # noqa: PLR0913 -- the options of the loss
         self,

@@ -5,14 +5,18 @@ B rows of a micro-batch   R response
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import LossAggMode, aggregate_loss, log_ratio, masked, masked_mean
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+
+    from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["SAPOPolicyLossFn"]
 
@@ -32,6 +36,13 @@ class SAPOPolicyLossFn(PolicyLossFn):
     Raises:
         ValueError: ``tau_pos`` is not above 0 or above ``tau_neg``, or there is no such mode.
     """
+
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {
+        "ppo_kl": "tokens",
+        "avg_soft_gate": "tokens",
+        "avg_ratio": "tokens",
+        "pos_adv_frac": "tokens",
+    }
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ B rows of a micro-batch   R response
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.algorithm.args import check_choice
 from trinity.algorithm.ops import (
@@ -20,7 +20,11 @@ from trinity.algorithm.ops import (
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
+
+    from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["TOPRPolicyLossFn"]
 
@@ -39,6 +43,11 @@ class TOPRPolicyLossFn(PolicyLossFn):
     Raises:
         ValueError: there is no such mode.
     """
+
+    metric_normalizers: ClassVar[Mapping[str, Normalizer]] = {
+        "avg_alpha": "tokens",
+        "avg_ratio": "tokens",
+    }
 
     def __init__(
         self, *, advantage_threshold: float = 0.0, loss_agg_mode: LossAggMode = "token-mean"
