@@ -57,6 +57,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--steps", type=int, default=NUM_STEPS, help="of a run: its kills + 1")
     options.add_argument("--only", choices=("local", "ray"), help="one kind of run")
+    options.add_argument("--unbroken", choices=("local", "ray"), help="the kind compared with")
     options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
     options.add_argument("--folder", type=Path, help="is kept; a matrix that broke off goes on")
     chosen = options.parse_args()
@@ -75,9 +76,10 @@ def _matrix(folder: Path, chosen: argparse.Namespace) -> int:
     unbroken: dict[str, dict[str, Any]] = {}
     for number, kills in enumerate(_plans(chosen)):
         kind = "ray" if kills[0].is_over_ray else "local"
-        if kind not in unbroken:
-            unbroken[kind] = _run(folder, f"{kind}-unbroken", [], kind=kind)
-        whole = unbroken[kind]
+        other = chosen.unbroken or kind
+        if other not in unbroken:
+            unbroken[other] = _run(folder, f"{other}-unbroken", [], kind=other)
+        whole = unbroken[other]
         ended = _run(
             folder, f"{kind}-{number}", kills, kind=kind, seconds=_usual_seconds(whole["events"])
         )

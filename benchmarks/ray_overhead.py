@@ -1,11 +1,17 @@
 """What a training step costs more over Ray than in one process: CPU seconds of all processes.
 
-    python benchmarks/ray_overhead.py [--steps 150] [--rounds 2]
+    python benchmarks/ray_overhead.py [--steps 80] [--rounds 5]
 
 The second stage of the quickstart, with and without Ray, and beside them what Ray itself costs:
-four actors, 12 calls and 4 MB of weights a step through the object store. They take turns, with one
-thread each. A step's CPU is that of the driver and of every process below it, from step 20 to the
-last.
+four actors, 12 calls and 4 MB of weights a step through the object store. A step's CPU is that of
+the driver and of every process below it, from step 20 to the last, with one thread each.
+
+A machine that others use is slower at one time than at another. So the rounds are short, each runs
+all sides once, every second round in the other order, and what counts is the median of the rounds'
+differences; how far the rounds lie apart stands beside it.
+
+What Ray's own threads cost is measured apart: gRPC, timers, its loops and its daemons. A process
+that waits looks for signals a hundred times a second, so they cost more where a step takes longer.
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -27,6 +34,20 @@ from say_digit.cpu_clock import processes_below, used_seconds
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = 20  # steps that are start-up
 SIDES = ("local", "ray", "bare")
+DAEMONS = ("raylet", "gcs_server")
+OUR_THREADS = ("python", "ray::")  # how their names begin; Ray's are client.poll0, worker.io, ...
+WORKS_IN_MAIN = ("trainer", "python", "ray::Part")  # in other rooms this thread is Ray's loop
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one run cost a step, in seconds."""
+
+    cpu_s: float
+    wall_s: float
+    ray_s: float  # of the CPU, that of Ray's own threads and daemons
+    by_process: str
 
 
 def main() -> None:
@@ -35,8 +56,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sides", default=",".join(SIDES))
     parser.add_argument("--bare", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -44,21 +65,21 @@ def main() -> None:
         bare_ray(options.bare, num_steps=options.steps)
         return
     sides = options.sides.split(",")
-    measured: dict[str, list[float]] = {side: [] for side in sides}
+    measured: dict[str, list[Cost]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare = [sys.executable, ROOT / "examples/quickstart/prepare.py"]
         subprocess.run(prepare, cwd=folder, check=True)
         for number in range(options.rounds):
-            for side in sides:
-                step_s, by_process = run(side, folder, number=number, num_steps=options.steps)
-                measured[side].append(step_s)
-                print(f"{side:6} {step_s * 1000:6.1f} ms CPU a step   {by_process}", flush=True)
+            for side in sides if number % 2 == 0 else reversed(sides):
+                cost = run(side, folder, number=number, num_steps=options.steps)
+                measured[side].append(cost)
+                print(f"{side:6} {line(cost)}   {cost.by_process}", flush=True)
     print(table(measured))
 
 
-def run(side: str, folder: Path, *, number: int, num_steps: int) -> tuple[float, str]:
-    """Return the CPU seconds of a step, and how they divide among the processes."""
+def run(side: str, folder: Path, *, number: int, num_steps: int) -> Cost:
+    """Return what a step of one side costs."""
     name = f"{side}{number}"
     progress = folder / "checkpoints/quickstart" / name / "monitor/metrics.jsonl"
     if side == "bare":
@@ -97,28 +118,66 @@ def quickstart(name: str, *, num_steps: int) -> dict:
     return config
 
 
-def watch(process: subprocess.Popen, progress: Path, *, last: int) -> tuple[float, str]:
+def watch(process: subprocess.Popen, progress: Path, *, last: int) -> Cost:
     """Return what the steps between FIRST and ``last`` cost."""
-    first: tuple[int, dict[int, float]] | None = None
+    first: Usage | None = None
     while True:
         if process.poll() is not None:
             raise RuntimeError("the run ended before it was measured")
         time.sleep(0.05)
         step = last_step(progress)
         if first is None and step >= FIRST:
-            first = step, usage(process.pid)
+            first = Usage.of(process.pid, step)
         elif first is not None and step >= last:
-            break
-    num, before, after = step - first[0], first[1], usage(process.pid)
-    used = {pid: (after[pid] - before.get(pid, 0.0)) / num for pid in after}
-    most = sorted(used, key=lambda pid: -used[pid])
-    parts = [f"{title(pid)} {used[pid] * 1000:.1f}" for pid in most if used[pid] > 3e-4]
-    return sum(used.values()), ", ".join(parts)
+            return Usage.of(process.pid, step).since(first)
 
 
-def usage(root: int) -> dict[int, float]:
-    """Return the CPU seconds of each living process of the run."""
-    return {pid: used_seconds(pid) for pid in processes_below(root)}
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run has used up to a step."""
+
+    step: int
+    at_s: float
+    by_process: dict[int, float]
+    by_ray: dict[tuple[int, int], float]  # each of Ray's own threads
+
+    @classmethod
+    def of(cls, root: int, step: int) -> Usage:
+        """Return what the living processes of the run have used."""
+        pids = list(processes_below(root))
+        has_ray = any(name_of(pid) in DAEMONS for pid in pids)
+        own = {(p, thread): s for p in pids if has_ray for thread, s in threads_of_ray(p).items()}
+        return cls(step, time.monotonic(), {pid: used_seconds(pid) for pid in pids}, own)
+
+    def since(self, first: Usage) -> Cost:
+        """Return what a step cost since then."""
+        num = self.step - first.step
+        used = {
+            pid: (seconds - first.by_process.get(pid, 0.0)) / num
+            for pid, seconds in self.by_process.items()
+        }
+        own = sum(used_s - first.by_ray.get(key, 0.0) for key, used_s in self.by_ray.items())
+        most = sorted(used, key=lambda pid: -used[pid])
+        parts = [f"{title(pid)} {used[pid] * 1000:.1f}" for pid in most if used[pid] > 3e-4]
+        wall_s = (self.at_s - first.at_s) / num
+        return Cost(sum(used.values()), wall_s, own / num, ", ".join(parts))
+
+
+def threads_of_ray(pid: int) -> dict[int, float]:
+    """Return the CPU seconds of those threads of a process that belong to Ray itself."""
+    is_daemon, name = name_of(pid) in DAEMONS, title(pid)
+    found = {}
+    for folder in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            fields = (folder / "stat").read_text()
+        except OSError:  # it has just ended
+            continue
+        thread, number = fields[fields.index("(") + 1 : fields.rindex(")")], int(folder.name)
+        is_loop = number == pid and not name.startswith(WORKS_IN_MAIN)
+        if is_daemon or is_loop or not thread.startswith(OUR_THREADS):
+            numbers = fields.rpartition(") ")[2].split()
+            found[number] = (int(numbers[11]) + int(numbers[12])) / _TICKS
+    return found
 
 
 def title(pid: int) -> str:
@@ -176,13 +235,29 @@ def bare_ray(progress: Path, *, num_steps: int) -> None:
     time.sleep(5)
 
 
-def table(measured: dict[str, list[float]]) -> str:
-    """Return the medians and what Ray adds."""
-    middle = {side: median(values) * 1000 for side, values in measured.items() if values}
-    lines = [f"{side:18} {value:7.1f} ms CPU a step" for side, value in middle.items()]
-    if {"local", "ray"} <= middle.keys():
-        lines.append(f"{'ray - local':18} {middle['ray'] - middle['local']:7.1f} ms")
-    return "\n".join(["", *lines])
+def line(cost: Cost) -> str:
+    """Return a run's cost as text."""
+    text = f"{cost.cpu_s * 1000:6.1f} ms CPU and {cost.wall_s * 1000:5.0f} ms a step"
+    return text + (f", Ray's own threads {cost.ray_s * 1000:5.1f}" if cost.ray_s else "")
+
+
+def table(measured: dict[str, list[Cost]]) -> str:
+    """Return the medians, and the median of what Ray adds in each round."""
+    lines = [""]
+    for side, costs in measured.items():
+        middle = Cost(
+            cpu_s=median(cost.cpu_s for cost in costs),
+            wall_s=median(cost.wall_s for cost in costs),
+            ray_s=median(cost.ray_s for cost in costs),
+            by_process="",
+        )
+        lines.append(f"{side:12} {line(middle)}")
+    if {"local", "ray"} <= measured.keys():
+        pairs = zip(measured["local"], measured["ray"], strict=True)
+        added = sorted((ray.cpu_s - local.cpu_s) * 1000 for local, ray in pairs)
+        each_round = ", ".join(f"{value:.0f}" for value in added)
+        lines.append(f"{'ray - local':12} {median(added):6.1f} ms CPU a step ({each_round})")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ MATRIX = Path(__file__).parents[2] / "benchmarks" / "kill_matrix.py"
 
 def test_an_engine_and_a_runner_are_replaced_and_a_lost_trainer_starts_anew() -> None:
     """The whole matrix is ``python benchmarks/kill_matrix.py``: 30 kills, some minutes."""
-    options = ["--only", "ray", "--kills", "3", "--steps", "4"]
+    options = ["--only", "ray", "--kills", "3", "--steps", "4", "--unbroken", "local"]
     cells = ["engine-0:explore", "runner-0:explore", "trainer:train"]
 
     ended = subprocess.run(

@@ -161,9 +161,31 @@ def user(monkeypatch, tmp_path):
     return {"HOME": str(tmp_path / "home")}
 
 
+def sft_over(rows):
+    """Return what trains on four demonstrations: one step, in the fewest rooms."""
+    turns = [{"role": "user", "content": "say a"}, {"role": "assistant", "content": "a"}]
+    path = rows.with_name("sft.jsonl")
+    path.write_text((json.dumps({"messages": turns}) + "\n") * 4)
+    demonstrations = {
+        "storage_type": "file",
+        "path": str(path),
+        "format": {"prompt_type": "messages", "messages_key": "messages"},
+    }
+    return {
+        "mode": "train",
+        "algorithm": {"algorithm_type": "sft", "optimizer": {"lr": 1e-3}},
+        "buffer": {
+            "train_batch_size": 4,
+            "trainer_input": {"experience_buffer": demonstrations},
+        },
+    }
+
+
 def test_the_program_joins_what_ray_start_began_and_leaves_it(
-    trinity_program, config_dict, write_yaml, head, user
+    trinity_program, config_dict, write_yaml, rows, head, user
 ):
+    config_dict |= sft_over(rows)
+    config_dict["buffer"]["total_epochs"] = 1
     user["RAY_TMPDIR"] = head.folder
     ended = trinity_program("run", "--config", write_yaml(config_dict), env=user)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -175,22 +197,7 @@ def test_the_program_joins_what_ray_start_began_and_leaves_it(
 def test_stages_join_a_named_cluster_that_has_no_tokens_though_the_user_has_one(
     trinity_program, config_dict, write_yaml, rows, head, user
 ):
-    turns = [{"role": "user", "content": "say a"}, {"role": "assistant", "content": "a"}]
-    rows.with_name("sft.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 4)
-    demonstrations = {
-        "storage_type": "file",
-        "path": str(rows.with_name("sft.jsonl")),
-        "format": {"prompt_type": "messages", "messages_key": "messages"},
-    }
-    sft = {
-        "stage_name": "sft",
-        "mode": "train",
-        "algorithm": {"algorithm_type": "sft", "optimizer": {"lr": 1e-3}},
-        "buffer": {
-            "train_batch_size": 4,
-            "trainer_input": {"experience_buffer": demonstrations},
-        },
-    }
+    sft = {"stage_name": "sft"} | sft_over(rows)
     config_dict["stages"] = [sft, {"stage_name": "grpo"}]
     user["RAY_ADDRESS"] = head.address
     ended = trinity_program("run", "--config", write_yaml(config_dict), env=user)
@@ -198,7 +205,7 @@ def test_stages_join_a_named_cluster_that_has_no_tokens_though_the_user_has_one(
     assert "lost" not in ended.stdout
     assert "stage sft: finished, 1 train steps" in ended.stdout
     assert "stage grpo: finished, 2 train steps" in ended.stdout
-    assert head.is_alive()
+    assert head.process.poll() is None
 
 
 def test_a_user_who_insists_on_a_token_is_told_that_the_cluster_has_none(

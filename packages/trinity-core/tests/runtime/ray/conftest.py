@@ -96,7 +96,8 @@ class World:
         self.engines = []  # that are built next; the last one stays
         self.built = []
         self._rooms = []
-        monkeypatch.setattr(remote_engine, "_LINGER_S", 0.3)  # a busy machine is slow to ask
+        monkeypatch.setattr(remote_engine, "_LINGER_S", 0.3)  # a busy machine is slow to ask:
+        monkeypatch.setattr(remote_engine, "_LINGER_OF_FIRST_S", 5.0)  # messages are counted
         monkeypatch.setattr(engine_room, "make_engine", lambda config, manager: self._engine())
         monkeypatch.setattr(
             runner_room.ChatFormat, "from_config", lambda model: script_chat_format()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from types import SimpleNamespace
 
 import pytest
-from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
+from trinity.common.ports import (
+    Completion,
+    GenerationRequest,
+    RunKey,
+    WeightSnapshot,
+    WeightVersion,
+)
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray import engine_room
+from trinity.runtime.ray.engine_room import Answers
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.returning import Patience
 from trinity.synchronizer.weights import PackedWeights
@@ -45,6 +53,22 @@ def test_the_answers_are_those_of_the_engine(rooms, remote, keyed_engine) -> Non
     engine = remote(rooms.engine_room())
 
     assert answers_of(engine, requests) == answers_of(keyed_engine(), requests)
+
+
+def test_answers_arrive_as_they_left_though_completions_travel_as_tuples() -> None:
+    completion = Completion(
+        token_ids=(3, 4), logprobs=(-0.5, -0.25), finish_reason="stop", weight_version=7
+    )
+    failure = ModelError("too long")
+    answers = Answers([(5, [completion] * 8), (6, failure)], WeightVersion(7), 0.5)
+
+    packed = pickle.dumps(answers)
+    back = pickle.loads(packed)
+
+    assert back.outcomes[0] == (5, [completion] * 8)
+    assert (back.version, back.busy_s) == (7, 0.5)
+    assert (back.outcomes[1][0], str(back.outcomes[1][1])) == (6, "too long")
+    assert b"Completion" not in packed
 
 
 def test_a_wave_of_runs_is_one_message(rooms, remote) -> None:

@@ -24,8 +24,31 @@ class Held:
     value = 5
 
 
+@pytest.fixture(scope="module")
+def kept():
+    """Return the handles of rooms that several tests ask; they are ended after the last test."""
+    handles = {}
+    yield handles
+    for handle in handles.values():
+        handle.kill()
+
+
 @pytest.fixture
-def room(ray_cluster, tmp_path, monkeypatch):
+def shared_room(room, kept):
+    """Return a room with a function in its arguments; its process starts once for all tests."""
+    if "shared" not in kept:
+        kept["shared"] = room(is_kept=True, join=os.path.join)
+    return kept["shared"]
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory):
+    """Return the run directory of all rooms."""
+    return tmp_path_factory.mktemp("rooms") / "run"
+
+
+@pytest.fixture
+def room(ray_cluster, run_directory, monkeypatch):
     """Return a function that starts a room with a part of ``parts_for_rooms``."""
     from trinity.runtime.ray.handle import start_room
     from trinity.runtime.ray.passport import Passport
@@ -33,21 +56,31 @@ def room(ray_cluster, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent)
     started = []
 
-    def start(*, manager=None, part="Shows", before_start=None, env_vars=None, **workflow_args):
+    def start(
+        *,
+        manager=None,
+        part="Shows",
+        before_start=None,
+        env_vars=None,
+        is_kept=False,
+        **workflow_args,
+    ):
         taskset = {"path": "x", "workflow_args": workflow_args}
         config = Config(
             buffer={"explorer_input": {"taskset": taskset}}, explorer={"env_vars": env_vars or {}}
         )
         passport = Passport.of(
             config,
-            rundir=RunDir(tmp_path / "run"),
+            rundir=RunDir(run_directory),
             manager=manager or get_manager(),
             namespace=ray_cluster.namespace,
         )
         if before_start is not None:
             before_start()
-        started.append(start_room(passport, "shows", f"parts_for_rooms:{part}"))
-        return started[-1]
+        handle = start_room(passport, "shows", f"parts_for_rooms:{part}")
+        if not is_kept:
+            started.append(handle)
+        return handle
 
     yield start
     for handle in started:
@@ -93,12 +126,12 @@ def test_the_variables_of_the_explorer_are_set_before_the_process_starts(room, t
     assert about["variables"]["NUMBER"] == "3"
 
 
-def test_a_class_that_only_this_process_has_is_sent_by_value(room):
-    assert room().call("load", "workflow", "held") == (f"{__name__}:Held", 5)
+def test_a_class_that_only_this_process_has_is_sent_by_value(shared_room):
+    assert shared_room.call("load", "workflow", "held") == (f"{__name__}:Held", 5)
 
 
-def test_functions_in_workflow_args_arrive(room):
-    assert room(join=os.path.join).call("call_argument", "join", "a", "b") == "a/b"
+def test_functions_in_workflow_args_arrive(shared_room):
+    assert shared_room.call("call_argument", "join", "a", "b") == "a/b"
 
 
 @pytest.mark.parametrize("change", ["none", "other files", "gone"])
@@ -119,38 +152,39 @@ def test_a_plugin_folder_loads_under_the_same_names_on_every_node(room, folder, 
         check_plugin_sets([handle.facts()], manager=manager)
 
 
-def test_equal_plugin_sets_pass_and_another_is_named(room, folder):
-    facts = room().facts()
+def test_equal_plugin_sets_pass_and_another_is_named(shared_room, folder):
+    facts = shared_room.facts()
     check_plugin_sets([facts], manager=get_manager())
     here = PluginManager.discover(plugin_dirs=[folder])
     with pytest.raises(PluginError, match=r"on node .* plugin folder module mine \(source"):
         check_plugin_sets([facts], manager=here)
 
 
-def test_warnings_and_prints_reach_the_log_and_warnings_the_caller(room, tmp_path, caplog):
-    room().call("say")
+def test_warnings_and_prints_reach_the_log_and_warnings_the_caller(
+    shared_room, run_directory, caplog
+):
+    shared_room.call("say")
     assert "mind the step" in caplog.text
-    log = (tmp_path / "run" / "logs" / "shows.log").read_text()
+    log = (run_directory / "logs" / "shows.log").read_text()
     assert "WARNING trinity.test: mind the step" in log
     assert "INFO trinity.test: all is well" in log
     assert "INFO stdout: one line, printed" in log
     assert "one warned line" in log
 
 
-def test_an_error_brings_its_place_and_the_command_that_shows_the_rest(room, tmp_path):
-    handle = room()
+def test_an_error_brings_its_place_and_the_command_that_shows_the_rest(shared_room, run_directory):
     with pytest.raises(TrinityError) as raised, boundary("step 3"):
-        handle.call("fail")
+        shared_room.call("fail")
     text = str(raised.value)
     assert text.startswith("step 3 failed: KeyError: 'no such thing' at ")
     assert "parts_for_rooms.py:" in text
-    assert f"trinity log {tmp_path / 'run'} --room shows has the traceback." in text
-    assert "Traceback" in (tmp_path / "run" / "logs" / "shows.log").read_text()
+    assert f"trinity log {run_directory} --room shows has the traceback." in text
+    assert "Traceback" in (run_directory / "logs" / "shows.log").read_text()
 
 
-def test_an_error_that_does_not_pickle_arrives_as_its_text(room):
+def test_an_error_that_does_not_pickle_arrives_as_its_text(shared_room):
     with pytest.raises(TrinityError, match="OddError: odd"):
-        room().call("fail_oddly")
+        shared_room.call("fail_oddly")
 
 
 def test_a_part_that_cannot_be_built_says_so_at_every_call(room):

@@ -15,16 +15,18 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.ports import Completion
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.assembly import make_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from trinity.common.ports import Completion, GenerationRequest, WeightVersion
+    from trinity.common.ports import GenerationRequest, WeightVersion
     from trinity.runtime.ray.room import RoomContext
     from trinity.synchronizer.weights import PackedWeights
 
@@ -39,11 +41,22 @@ News = int | tuple[int, "GenerationRequest"]  # n runs began (-n: ended), or a n
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What an exchange brings back."""
+    """What an exchange brings back.
+
+    Its completions travel as tuples: a frozen dataclass with slots is pickled by Python code, which
+    takes four times as long.
+    """
 
     outcomes: Sequence[tuple[int, list[Completion] | ModelError]]  # by the request's number
     version: WeightVersion
     busy_s: float  # of the engine, since the session was opened
+
+    def __reduce__(self) -> tuple[Callable[..., Answers], tuple[Any, ...]]:
+        outcomes = [
+            (number, told if isinstance(told, ModelError) else [_parts_of(one) for one in told])
+            for number, told in self.outcomes
+        ]
+        return _answers, (outcomes, self.version, self.busy_s)
 
 
 @dataclass(eq=False)
@@ -204,6 +217,27 @@ class EngineRoom:
             if latest is not None:
                 _, (reference,) = latest
                 self.load_weights(ray.get(reference))
+
+
+_parts_of = attrgetter(*Completion.__dataclass_fields__)
+
+
+def _answers(outcomes: Sequence[tuple[int, Any]], version: WeightVersion, busy_s: float) -> Answers:
+    restored = [
+        (number, told if isinstance(told, ModelError) else [_completion(parts) for parts in told])
+        for number, told in outcomes
+    ]
+    return Answers(restored, version, busy_s)
+
+
+def _completion(parts: Sequence[Any]) -> Completion:  # Any: the types of the fields
+    token_ids, logprobs, finish_reason, weight_version = parts
+    return Completion(
+        token_ids=token_ids,
+        logprobs=logprobs,
+        finish_reason=finish_reason,
+        weight_version=weight_version,
+    )
 
 
 def _is_restarted() -> bool:
