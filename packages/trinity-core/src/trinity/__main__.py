@@ -1,6 +1,6 @@
 """``python -m trinity``: the command line."""
 
-from trinity.cli.main import main
+from trinity.cli.program import program
 
 if __name__ == "__main__":
-    main()
+    program()

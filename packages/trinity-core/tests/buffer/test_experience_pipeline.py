@@ -12,6 +12,7 @@ from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.priority import LinearDecay
 from trinity.buffer.queue import QueueStorage
 from trinity.common.config import ExperienceBufferConfig
+from trinity.errors import PluginError
 from trinity_testing.builders import a_group, an_experience
 
 
@@ -116,3 +117,18 @@ def test_each_stored_experience_says_which_plugins_made_it():
     pipeline.process([an_experience(reward=1.0)])
 
     assert sink.read(1, timeout_s=1)[0].info["plugins"] == "c51a408e"
+
+
+@pytest.mark.parametrize(
+    ("returned", "named"),
+    [(None, "None"), ([], "a list"), (([], None), "a list and a NoneType")],
+)
+def test_an_operator_that_returns_something_else_is_named(returned, named):
+    class Forgets(ExperienceOperator):
+        def process(self, exps):
+            return returned
+
+    pipeline = ExperiencePipeline([Forgets()], None, a_sink())
+
+    with pytest.raises(PluginError, match=rf"Forgets\.process\(\) returned {named}\. Return two"):
+        pipeline.process(a_group((1.0, 0.0)))

@@ -169,6 +169,23 @@ def test_a_switch_that_means_nothing_is_a_usage_error(cli, site, switch, said):
     assert said in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "-P", "no:one"), "-P stands before the command: trinity -P no:NAME run ..."),
+        (
+            ("plugins", "list", "--plugin-dir", "d"),
+            "--plugin-dir stands before the command: trinity --plugin-dir DIR plugins ...",
+        ),
+    ],
+)
+def test_a_switch_behind_the_command_is_told_its_place(cli, arguments, said):
+    code, _, errors = cli(*arguments)
+
+    assert code == 2
+    assert said in errors
+
+
 def test_a_plugin_folder_holds_for_every_command(cli, site, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from trinity.common.config import FormatConfig, GenerationConfig
 from trinity.common.rewards import RewardFn
 from trinity.common.workflows import AsyncMathWorkflow, MathWorkflow, SimpleWorkflow, Task
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, EnvError, WorkflowError
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, scripted_model
@@ -189,3 +190,44 @@ def test_scores_of_any_kind_of_number_become_floats(parts, reward):
 
     assert (type(response.reward), response.reward) == (float, reward)
     assert all(type(value) is float for value in response.metrics.values())
+
+
+class TakesNoKeywords(RewardFn):
+    def __call__(self, text):
+        return {"right": 1.0}
+
+
+class ReturnsANumber(RewardFn):
+    def __call__(self, **kwargs):
+        return 1.0
+
+
+class GivesNan(RewardFn):
+    def __call__(self, **kwargs):
+        return {"right": float("nan")}
+
+
+class AsksAJudge(RewardFn):
+    def __call__(self, **kwargs):
+        raise EnvError("the judge sleeps")
+
+
+def scored_by(reward_fn):
+    task = Task(raw_task=ONE_AND_ONE, reward_fn=reward_fn, format_args=KEYS)
+    return SimpleWorkflow(task=task, model=scripted_model("2")).run()
+
+
+@pytest.mark.parametrize("reward_fn", [TakesNoKeywords, ReturnsANumber, GivesNan])
+def test_a_reward_function_that_fails_is_named_with_file_line_and_contract(
+    reward_fn, golden
+) -> None:
+    with pytest.raises(WorkflowError) as raised:
+        scored_by(reward_fn)
+
+    text = re.sub(r"py:\d+", "py:<LINE>", str(raised.value))
+    golden(text, f"reward_fails_{reward_fn.__name__}", FILE=__file__.removesuffix(".py"))
+
+
+def test_an_error_that_a_reward_function_means_goes_through_as_it_is() -> None:
+    with pytest.raises(EnvError, match="the judge sleeps"):
+        scored_by(AsksAJudge)

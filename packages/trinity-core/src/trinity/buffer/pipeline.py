@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from trinity.algorithm.advantage_fn.base import apply_advantage
 from trinity.common.batch import ExperienceBatch
 from trinity.common.metrics import Metrics, with_prefix
+from trinity.errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ class ExperiencePipeline:
         if self._input_sink is not None:
             self._input_sink.write(exps)
         for operator in self._operators:
-            exps, own = operator.process(exps)
+            exps, own = _applied(operator, exps)
             metrics |= with_prefix("experience_pipeline", own)
         exps, own = self._with_advantages(exps)
         began = time.perf_counter()
@@ -91,3 +92,23 @@ class ExperiencePipeline:
         began = time.perf_counter()
         batch, own = apply_advantage(self._advantage_fn, ExperienceBatch.from_experiences(exps))
         return batch.write_back(), {**own, "time/advantage_s": time.perf_counter() - began}
+
+
+def _applied(operator: Operator, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+    """Return what an operator made of the experiences.
+
+    Raises:
+        PluginError: it returned something else.
+    """
+    returned: object = operator.process(exps)
+    if isinstance(returned, tuple) and len(returned) == 2:
+        kept, metrics = returned
+        if isinstance(kept, (list, tuple)) and isinstance(metrics, dict):
+            return list(kept), metrics
+        given = f"a {type(kept).__name__} and a {type(metrics).__name__}"
+    else:
+        given = "None" if returned is None else f"a {type(returned).__name__}"
+    raise PluginError(
+        f"{type(operator).__qualname__}.process() returned {given}. Return two things: the list of "
+        f"experiences that go on, and a dict of metrics."
+    )

@@ -94,11 +94,11 @@ def _check(file: Path, settings: list[str]) -> bool:
     try:
         config = load_config(file, overrides=settings)
         manager = run_manager(config)
+        machine = probe(model_path=config.model.model_path)
+        stages = resolve_stages(config, machine, manager=manager)
     except TrinityError as error:
         typer.echo(str(error))
         return False
-    machine = probe(model_path=config.model.model_path)
-    stages = resolve_stages(config, machine, manager=manager)
     lines: list[str] = []
     errors: list[str] = []
     for stage in stages:

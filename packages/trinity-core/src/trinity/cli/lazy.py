@@ -47,11 +47,21 @@ class LazyGroup(TyperGroup):
         """Return the real command, imported now."""
         name = args[0]
         if name in COMMANDS:
+            _refuse_misplaced(ctx, name, args[1:])
             return name, _imported_command(name, COMMANDS[name][0]), args[1:]
         owners = _plugin_commands().get(name, [])
         if not owners:
             ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
         return name, _plugin_command(name, owners), args[1:]
+
+
+def _refuse_misplaced(ctx: Any, name: str, args: list[str]) -> None:
+    """Fail where an option of ``trinity`` itself stands behind a command that has none such."""
+    own = {"run": ["-P"], "config": ["-P"]}.get(name, ["-P", "--plugin-dir"])
+    for option in own:
+        if option in args and "setup" not in args:  # what stands there belongs to a plugin
+            metavar = "no:NAME" if option == "-P" else "DIR"
+            ctx.fail(f"{option} stands before the command: trinity {option} {metavar} {name} ...")
 
 
 def _plugin_commands() -> dict[str, list[tuple[PluginRecord, str]]]:

@@ -60,6 +60,8 @@ def _closing_lines(result: RunResult) -> list[str]:
     last = result.stages[-1]
     if last.checkpoint is not None:
         lines.append(f"model: {last.checkpoint / 'actor' / 'huggingface'}")
+        if result.status.value == "interrupted":
+            lines.append("the same command goes on from there")
     return lines
 
 

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["EID", "Experience"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # by its fields: set them before it is a key
 class EID:
     """Where an experience comes from: batch / task / run / step.
 
     ``batch`` is the explore step, ``task`` the position of the task in it, ``run`` the repetition
-    of the task, ``step`` the step inside the run (0 for a single-turn workflow).
+    of the task, ``step`` the step inside the run (0 for a single-turn workflow). A workflow that
+    makes several runs in one call numbers them: ``experience.eid.run = number``.
     """
 
     batch: int | str = 0

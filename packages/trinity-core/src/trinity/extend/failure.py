@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["described_failure"]
 
-_OURS = tuple(str(Path(__file__).parent.parent / room) for room in ("extend", "cli"))
+_OURS = tuple(str(Path(__file__).parent.parent / room) for room in ("extend", "cli", "common"))
 
 
 def described_failure(error: BaseException) -> str:
@@ -21,7 +21,7 @@ def described_failure(error: BaseException) -> str:
 
 
 def _own_line(error: BaseException) -> str | None:
-    """Return ``file:line`` of the first frame that is neither the loader's nor importlib's."""
+    """Return ``file:line`` of the first frame that is neither ours, who called, nor importlib's."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     for frame in traceback.extract_tb(error.__traceback__):

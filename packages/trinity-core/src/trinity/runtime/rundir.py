@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import ConfigError
+from trinity.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,11 +94,20 @@ class RunDir:
         return self.path.is_dir() and any(self.path.iterdir())
 
     def read_status(self, *, mode: str) -> dict[str, Any]:
-        """Return how the last run ended, empty if there was none (Any: json)."""
+        """Return how the last run ended, empty if there was none (Any: json).
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
         path = self._status_file(mode)
         if not path.exists():
             return {}
-        status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path} is no JSON: {error}. Remove it: the run goes on from its last checkpoint."
+            ) from error
         return status
 
     def write_status(self, status: dict[str, Any], *, mode: str) -> None:

@@ -13,6 +13,7 @@ from trinity.errors import CheckpointError, RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
+from trinity.runtime.changes import say_changes
 from trinity.runtime.checkpoint import CheckpointStore
 from trinity.runtime.outcome import finished_before, is_finished, plots_of, read_before, settings_of
 from trinity.runtime.parts import EXPLORER_STATE
@@ -61,6 +62,7 @@ def run_stage(
     """
     rundir.create()
     before = read_before(config, rundir=rundir)
+    say_changes(config, before=before, rundir=rundir, display=display)
     if is_finished(config, before):
         return finished_before(before, rundir=rundir, display=display, stage=stage)
     write_manifests(config, plugins=get_manager().describe(), directory=rundir.path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.check_names import NamedPart, named_parts
 from trinity.common.config.problem import Problem
 from trinity.errors import ConfigError
+from trinity.extend.failure import described_failure
 from trinity.extend.hookspecs import KINDS
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ def _own_check(config: Config, parts: Parts) -> list[Problem]:
         algorithm.check_config(config)
     except ConfigError as error:
         return [_problem(config, "algorithm.algorithm_type", str(error))]
+    except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
+        message = f"its check_config() failed: {described_failure(error)}."
+        return [_problem(config, "algorithm.algorithm_type", message, "Correct it.")]
     return []
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["argument_problems"]
 
+_OF_EACH_ANSWER = frozenset({"self", "response", "truth", "prompt"})  # given by the workflow
+
 
 def argument_problems(
     component: Component,
@@ -42,13 +44,15 @@ def argument_problems(
     except (TypeError, ValueError):
         return
     known = [name for name, p in parameters.items() if _is_option(p, given_by_room)]
+    of_call = _options_of_call(target) if component.kind == "reward_fn" else []
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name, value in args.items():
         if name in known:
             yield from _by_annotation(target, name, value)
-        elif not takes_any:
-            listed = f"It takes: {', '.join(known)}." if known else "It takes none."
-            yield name, f"{whose} has no argument {name!r}.{did_you_mean(name, known)} {listed}"
+        elif not takes_any and name not in of_call:
+            taken = [*known, *of_call]
+            listed = f"It takes: {', '.join(taken)}." if taken else "It takes none."
+            yield name, f"{whose} has no argument {name!r}.{did_you_mean(name, taken)} {listed}"
     for name in known:
         if parameters[name].default is inspect.Parameter.empty and name not in args:
             yield name, f"{whose} needs the argument {name!r}."
@@ -57,6 +61,15 @@ def argument_problems(
 def _is_option(parameter: inspect.Parameter, given_by_room: Collection[str]) -> bool:
     variadic = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
     return not variadic and parameter.name not in given_by_room
+
+
+def _options_of_call(target: type) -> list[str]:
+    """Return what the calls of a reward function name beside the answer."""
+    try:
+        parameters = inspect.signature(target.__call__).parameters
+    except (TypeError, ValueError):
+        return []
+    return [name for name, p in parameters.items() if _is_option(p, _OF_EACH_ANSWER)]
 
 
 def _by_annotation(target: type, name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from trinity.common.config.problem import Problem
 from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
 from trinity.errors import TrinityError, did_you_mean
 from trinity.extend.component_checks import wrong_class
+from trinity.extend.failure import described_failure
 from trinity.extend.requirements import canonical
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
         except TrinityError as error:
             problems.append(problem_at(config, part.path, str(error)))
             continue
-        wrong = wrong_class(part.kind, target) if loaded.held is None else None
+        is_trusted = loaded.held is not None and _can_be_asked(part.kind, target)
+        wrong = None if is_trusted else wrong_class(part.kind, target)
         if wrong is not None:
             message = f"{part.name} is no {part.kind}: {wrong.message}. {wrong.remedy}"
             problems.append(problem_at(config, part.path, message))
@@ -82,12 +84,20 @@ def name_problems(config: Config, parts: Parts) -> list[Problem]:
     return [*problems, *_switches_of_nothing(config, parts)]
 
 
+def _can_be_asked(kind: str, target: Any) -> bool:
+    """Return whether a class in hand, which need not have the base, has what a runner reads."""
+    return kind != "workflow" or hasattr(target, "can_repeat")
+
+
 def _refusal(target: Any, args: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what the constructor itself says against its arguments, at no path below them."""
     try:
         target(**args)
     except ValueError as error:
         return [("", f"{str(error).rstrip('.')}.")]
+    except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
+        name = target.__name__
+        return [("", f"{name} cannot be made of them: {described_failure(error)}. Correct it.")]
     return []
 
 

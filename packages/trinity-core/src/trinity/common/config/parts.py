@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import TrinityError
+from trinity.errors import PluginError, TrinityError
+from trinity.extend.failure import described_failure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trinity.extend import Component, PluginManager
 
-__all__ = ["Parts", "default_args_of"]
+__all__ = ["Parts", "default_args_of", "named_failure"]
 
 
 class Parts:
@@ -48,7 +52,10 @@ class Parts:
     def default_args(self, kind: str, name: str | None) -> dict[str, Any]:
         """Return the arguments that a component takes by itself."""
         loaded = self.load(kind, name)
-        return {} if loaded is None else default_args_of(loaded)
+        if loaded is None:
+            return {}
+        with named_failure(f"default_args() of {kind} {name}"):
+            return default_args_of(loaded)
 
     def default_engine(self, *, num_gpus: int) -> str | None:
         """Return the engine that declares itself the default for this machine."""
@@ -58,6 +65,24 @@ class Parts:
                 if component.spec.default_for == place:
                     return component.name
         return None
+
+
+@contextmanager
+def named_failure(what: str) -> Iterator[None]:
+    """Let an error of a component's own code say whose it is, and where.
+
+    Args:
+        what: the call that is made inside, for the message.
+
+    Raises:
+        PluginError: the component's code raised something unexpected.
+    """
+    try:
+        yield
+    except TrinityError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{what} failed: {described_failure(error)}. Correct it.") from error
 
 
 def default_args_of(component: type) -> dict[str, Any]:

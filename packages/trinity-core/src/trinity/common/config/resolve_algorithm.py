@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from trinity.common.config.algorithm import LossAggMode
 from trinity.common.config.critic import CriticOptimizerConfig
+from trinity.common.config.parts import named_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +39,9 @@ def resolve_algorithm(work: Resolution) -> None:
     """Fill in ``algorithm`` from the algorithm, its parts and the global defaults."""
     algorithm = work.config.algorithm
     loaded: Any = work.parts.load("algorithm", algorithm.algorithm_type)
-    defaults = dict(loaded.default_config()) if hasattr(loaded, "default_config") else {}
     origin = f"algorithm {algorithm.algorithm_type}"
+    with named_failure(f"default_config() of {origin}"):
+        defaults = dict(loaded.default_config()) if hasattr(loaded, "default_config") else {}
     work.default(
         "algorithm.repeat_times",
         defaults.get("repeat_times") or 1,

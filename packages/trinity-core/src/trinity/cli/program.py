@@ -1,0 +1,32 @@
+"""The program ``trinity``: the command line, in a process that ends with it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+
+from trinity.cli.main import main
+
+__all__ = ["program"]
+
+_LEFT_BEHIND = "trinity-hung-"  # how the scheduler names threads of runs whose time was up
+
+
+def program() -> None:
+    """Run the command line and leave with its code, also where a run still hangs.
+
+    A thread that is inside a library as the interpreter is taken apart would abort the process, and
+    its exit code with it.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        if not any(t.name.startswith(_LEFT_BEHIND) for t in threading.enumerate()):
+            raise
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        atexit._run_exitfuncs()  # while those threads may still run
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,36 @@
+"""What is said of a reward function that fails: whose it is, where, and how it is called."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trinity.common.rewards.base import RewardFn
+
+__all__ = ["reward_failure"]
+
+CALLED = (
+    "It is called with response, truth, prompt and the rest of reward_fn_args, by keyword, and "
+    "returns a finite number for each name"
+)
+
+
+def reward_failure(reward_fn: RewardFn, error: Exception) -> str:
+    """Return one line: the class, the file and the line in it, the error, the contract."""
+    cls = type(reward_fn)
+    text = " ".join(str(error).split())
+    where = _where(cls, error)
+    return f"reward function {cls.__name__} ({where}): {type(error).__name__}: {text}. {CALLED}."
+
+
+def _where(cls: type[RewardFn], error: Exception) -> str:
+    """Return the innermost line of the class's file that the error passed, else its call."""
+    code = getattr(cls.__call__, "__code__", None)
+    if code is None:
+        return cls.__module__
+    file = inspect.getsourcefile(cls.__call__) or code.co_filename
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return f"{file}:{lines[-1] if lines else code.co_firstlineno}"

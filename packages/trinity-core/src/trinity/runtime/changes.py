@@ -1,0 +1,74 @@
+"""Which settings a second start of a stage changes: ``config.yaml`` says what they were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.runtime.outcome import is_finished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.config import Config
+    from trinity.runtime.display import Display
+    from trinity.runtime.rundir import RunDir
+
+__all__ = ["changes_line", "say_changes"]
+
+MAX_SHOWN = 5
+# Asked anew each time: how long the run is, and what it does with the folder.
+ASKED = {"buffer.total_epochs", "buffer.total_steps", "trainer.total_steps", "mode"}
+ADDRESS = " at 0x"  # the repr of an object, which no two processes share
+
+
+def say_changes(
+    config: Config, *, before: dict[str, Any], rundir: RunDir, display: Display
+) -> None:
+    """Tell which settings are others than at the start before (``run.json``, Any: json)."""
+    changes = changes_line(config, rundir=rundir) if before else ""
+    if not changes:
+        return
+    remedy = ""
+    if is_finished(config, before):
+        remedy = "; nothing is done with that here: set another name for a run of its own"
+    display.say(f"changed since the last start: {changes}{remedy}")
+
+
+def changes_line(config: Config, *, rundir: RunDir) -> str:
+    """Return ``path then -> now`` of each setting that differs; empty if none does.
+
+    Args:
+        config: of the stage, resolved.
+        rundir: of the stage, with the ``config.yaml`` of the start before; without, nothing
+            differs.
+    """
+    import yaml
+
+    try:
+        then = yaml.safe_load((rundir.path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError):
+        return ""
+    now = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json", fallback=repr)))
+    before, after = dict(_flat(then)), dict(_flat(now))
+    changed = [
+        f"{path} {_shown(before.get(path))} -> {_shown(after.get(path))}"
+        for path in sorted(before.keys() | after.keys())
+        if before.get(path) != after.get(path) and path not in ASKED
+    ]
+    shown = [line for line in changed if ADDRESS not in line]
+    more = len(shown) - MAX_SHOWN
+    return ", ".join(shown[:MAX_SHOWN]) + (f", and {more} more" if more > 0 else "")
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml
+    """Give each value of nested mappings with its path; a list is one value."""
+    if not isinstance(value, dict) or not value:
+        yield path, value
+        return
+    for key, part in value.items():
+        yield from _flat(part, f"{path}.{key}" if path else str(key))
+
+
+def _shown(value: Any) -> str:  # Any: yaml
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,132 @@
+"""A part whose own code fails while a configuration is read is named, with its line."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+from trinity.common.config import check, load_config, resolve
+from trinity.common.config.problem import listed
+from trinity.errors import PluginError
+from trinity.extend import PluginManager, set_manager
+
+PARTS = """
+from trinity.algorithm import ADVANTAGE_FN, ALGORITHM_TYPE, POLICY_LOSS_FN
+from trinity.algorithm import AdvantageFn, AlgorithmType, PolicyLossFn
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+
+
+@POLICY_LOSS_FN.register_module("calls_a_base_that_takes_nothing")
+class Loss(PolicyLossFn):
+    def __init__(self, backend: str = "verl") -> None:
+        super().__init__(backend=backend)
+
+    def __call__(self, logprob, **kwargs):
+        return logprob.sum(), {}
+
+
+@ADVANTAGE_FN.register_module("has_no_defaults")
+class Advantage(AdvantageFn):
+    def __call__(self, exps, **kwargs):
+        return exps, {}
+
+    @classmethod
+    def default_args(cls):
+        return cls.missing
+
+
+@ALGORITHM_TYPE.register_module("has_no_config")
+class NoConfig(AlgorithmType):
+    @classmethod
+    def default_config(cls):
+        raise KeyError("tau")
+
+
+@ALGORITHM_TYPE.register_module("asserts")
+class Asserts(AlgorithmType):
+    @classmethod
+    def default_config(cls):
+        return {"repeat_times": 2, "advantage_fn": "grpo", "kl_loss_fn": "none"}
+
+    @classmethod
+    def check_config(cls, config):
+        assert config.mode == "train", "only in mode train"
+
+
+@REWARD_FUNCTIONS.register_module("likes_length")
+class LikesLength(RewardFn):
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def __call__(self, *, response, truth=None, longest=8, **kwargs):
+        return {"length": self.scale * min(len(response), longest)}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return the file of the parts, whose folder is in use as ``--plugin-dir``."""
+    path = tmp_path / "parts" / "failing.py"
+    path.parent.mkdir()
+    path.write_text(dedent(PARTS).lstrip())
+    before = set_manager(PluginManager.discover(env={}, plugin_dirs=[str(path.parent)]))
+    yield path
+    set_manager(before)
+
+
+@pytest.fixture
+def problems(file, cpu, a_run):
+    """Return a function that gives what is wrong with a run of these settings."""
+
+    def found(*overrides: str) -> str:
+        config = resolve(load_config(a_run(), overrides=overrides), cpu)
+        return "\n".join(listed(check(config, cpu)))
+
+    return found
+
+
+def line_of(text: str) -> int:
+    return dedent(PARTS).lstrip().splitlines().index(text) + 1
+
+
+def test_a_constructor_that_fails_is_a_problem_with_the_line_in_it(problems, file) -> None:
+    found = problems("algorithm.policy_loss_fn=calls_a_base_that_takes_nothing")
+
+    line = line_of("        super().__init__(backend=backend)")
+    assert "algorithm.policy_loss_fn_args: Loss cannot be made of them: TypeError: " in found
+    assert f" at {file}:{line}. Correct it." in found
+
+
+def test_defaults_that_fail_name_their_part_and_line(problems, file) -> None:
+    with pytest.raises(PluginError) as raised:
+        problems("algorithm.advantage_fn=has_no_defaults")
+
+    text = "default_args() of advantage_fn has_no_defaults failed: AttributeError: "
+    assert str(raised.value).startswith(text)
+    assert f" at {file}:{line_of('        return cls.missing')}. " in str(raised.value)
+
+
+def test_the_defaults_of_an_algorithm_that_fail_name_it_and_the_line(problems, file) -> None:
+    with pytest.raises(PluginError) as raised:
+        problems("algorithm.algorithm_type=has_no_config")
+
+    line = line_of('        raise KeyError("tau")')
+    text = f"default_config() of algorithm has_no_config failed: KeyError: 'tau' at {file}:{line}."
+    assert str(raised.value).startswith(text)
+
+
+def test_an_algorithms_own_check_may_fail_by_an_assertion(problems, file) -> None:
+    found = problems("algorithm.algorithm_type=asserts")
+
+    assert "its check_config() failed: AssertionError: only in mode train at " in found
+
+
+def test_a_reward_takes_arguments_of_its_calls_and_knows_a_misspelt_one(problems) -> None:
+    taskset = "buffer.explorer_input.taskset"
+    settings = [f"{taskset}.default_reward_fn_type=likes_length"]
+    args = f"{taskset}.reward_fn_args"
+
+    assert problems(*settings, f"{args}={{scale: 2.0, longest: 4}}") == ""
+    assert "Did you mean 'longest'? It takes: scale, longest." in problems(
+        *settings, f"{args}={{longst: 4}}"
+    )

@@ -1,0 +1,79 @@
+"""A second start says which settings are others than at the first."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.common.config import Config, TasksetConfig
+from trinity.errors import CheckpointError
+from trinity.runtime.changes import changes_line, say_changes
+from trinity.runtime.rundir import RunDir, write_manifests
+
+
+class Said(list):
+    say = list.append
+
+
+@pytest.fixture
+def rundir(tmp_path):
+    write_manifests(Config(seed=1), plugins=[], directory=tmp_path)
+    return RunDir(tmp_path)
+
+
+def finished(config):
+    asked = [config.buffer.total_epochs, config.buffer.total_steps, config.trainer.total_steps]
+    return {"status": "finished", "train_steps": 2, "asked": asked}
+
+
+def test_the_same_settings_are_no_change(rundir) -> None:
+    assert changes_line(Config(seed=1), rundir=rundir) == ""
+
+
+def test_a_changed_setting_of_a_finished_run_is_said_with_a_remedy(rundir, golden) -> None:
+    config, said = Config(seed=2), Said()
+    config.algorithm.optimizer.lr = 0.5
+
+    say_changes(config, before=finished(config), rundir=rundir, display=said)
+
+    golden("\n".join(said), "settings_changed")
+
+
+def test_a_changed_setting_of_a_run_that_goes_on_is_only_said(rundir) -> None:
+    said = Said()
+
+    say_changes(Config(seed=2), before={"status": "interrupted"}, rundir=rundir, display=said)
+
+    assert said == ["changed since the last start: seed 1 -> 2"]
+
+
+def test_a_first_start_says_nothing_of_changes(tmp_path) -> None:
+    said = Said()
+
+    say_changes(Config(seed=2), before={}, rundir=RunDir(tmp_path), display=said)
+
+    assert said == []
+
+
+def test_more_steps_are_no_change(rundir) -> None:
+    config = Config(seed=1)
+    config.buffer.total_steps = 99
+
+    assert changes_line(config, rundir=rundir) == ""
+
+
+def test_objects_of_a_script_are_no_change(tmp_path) -> None:
+    for _ in range(2):  # the second time, another object at another address
+        config = Config()
+        config.buffer.explorer_input.taskset = TasksetConfig(workflow_args={"env": object()})
+        line = changes_line(config, rundir=RunDir(tmp_path))
+        write_manifests(config, plugins=[], directory=tmp_path)
+
+    assert line == ""
+
+
+def test_a_status_file_that_is_damaged_says_what_to_do(tmp_path, golden) -> None:
+    (tmp_path / "run.json").write_text("{")
+
+    with pytest.raises(CheckpointError) as raised:
+        RunDir(tmp_path).read_status(mode="both")
+
+    golden(str(raised.value), "status_damaged", TMP=tmp_path)
