@@ -77,7 +77,7 @@ def press(process, number=signal.SIGINT) -> None:
 
 
 def assert_nothing_is_left(mark, memory) -> None:
-    deadline = time.monotonic() + 120  # Ray's agents look for their parent now and then
+    deadline = time.monotonic() + 300  # Ray's agents look for their parent now and then
     while processes_of(mark) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert processes_of(mark) == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trinity_envs_alfworld.env as env_module
+import trinity_envs_alfworld.translations as translations_module
 from test_engine import PLAY
 from test_failures import ENGINES
 from tiny_game import GOAL, a_game, write_game
@@ -14,6 +18,7 @@ from trinity.errors import BadTaskError, EnvError
 from trinity_envs_alfworld.env import create_environment
 from trinity_envs_alfworld.folder import _problem, found_game
 from trinity_envs_alfworld.translations import GameFile, SharedTranslations, Translation
+from trinity_envs_alfworld.worker import AlfworldEngine
 
 
 def transcript(lease):
@@ -108,6 +113,20 @@ def test_of_many_at_once_one_translates_and_the_others_wait(path):
     assert len(failed) == (0 if is_told else 4)  # each says so itself
 
 
+def test_who_hangs_with_a_game_does_not_keep_the_others_from_it(monkeypatch):
+    monkeypatch.setattr(translations_module, "LONGEST_WAIT_S", 0.01)
+    hanging, pool, shared = FakePool(), FakePool(), SharedTranslations()
+    hanging.may_go_on.clear()
+    first = threading.Thread(target=shared.lease, args=(hanging, GameFile("good", 1)))
+    first.start()
+    assert hanging.has_begun.wait(60)
+    shared.lease(pool, GameFile("good", 1))
+    assert pool.leased == [("good", False)]
+    hanging.may_go_on.set()
+    first.join(60)
+    assert not shared._coming
+
+
 def test_only_so_many_bytes_are_kept_and_what_was_asked_for_last_stays():
     pool, shared = FakePool(), SharedTranslations(max_bytes=25)
     for path in ["a", "b", "a", "c", "a", "b"]:
@@ -132,16 +151,39 @@ def test_the_plain_engine_shares_nothing(data, monkeypatch):
     create_environment(path, fast=False).close()
 
 
-def test_a_file_that_cannot_be_read_now_may_be_read_later(tmp_path, monkeypatch):
+@pytest.mark.parametrize("asked", ["pathlib.Path.read_bytes", "os.stat"])
+def test_a_file_that_cannot_be_read_now_may_be_read_later(asked, tmp_path, monkeypatch):
     path = write_game(tmp_path)
+    really = {"pathlib.Path.read_bytes": Path.read_bytes, "os.stat": os.stat}[asked]
 
-    def cannot_be_read(path):
-        raise PermissionError(13, "Permission denied")
+    def denied(file, **options):
+        if file == path:
+            raise PermissionError(13, "Permission denied")
+        return really(file, **options)
 
     _problem.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(type(path), "read_bytes", cannot_be_read)
+        patch.setattr(asked, denied)
         with pytest.raises(EnvError, match="Permission denied") as caught:
             found_game(path)
     assert not isinstance(caught.value, BadTaskError)
     assert found_game(path) == path
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "no\0path", "game.tw-pddl/game.tw-pddl"])
+def test_what_names_no_file_will_never_be_played(name, tmp_path):
+    path = write_game(tmp_path)
+    with pytest.raises(BadTaskError, match="there is no such file"):
+        found_game(path.parent / name)
+
+
+@pytest.mark.parametrize("error", [ImportError, MemoryError, OSError])
+def test_what_is_no_fault_of_the_game_does_not_make_it_a_bad_one(error):
+    engine = AlfworldEngine.__new__(AlfworldEngine)  # without textworld
+
+    def load(content):
+        raise error("not now")
+
+    engine._env, engine._translator = SimpleNamespace(load=load), None
+    with pytest.raises(error, match="not now"):
+        engine.load(a_game())

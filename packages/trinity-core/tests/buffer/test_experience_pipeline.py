@@ -121,7 +121,12 @@ def test_each_stored_experience_says_which_plugins_made_it():
 
 @pytest.mark.parametrize(
     ("returned", "named"),
-    [(None, "None"), ([], "a list"), (([], None), "a list and a NoneType")],
+    [
+        (None, "None"),
+        ([], "a list"),
+        (a_group((1.0, 0.0)), "a list"),
+        (([], None), "a list and a NoneType"),
+    ],
 )
 def test_an_operator_that_returns_something_else_is_named(returned, named):
     class Forgets(ExperienceOperator):
@@ -132,3 +137,13 @@ def test_an_operator_that_returns_something_else_is_named(returned, named):
 
     with pytest.raises(PluginError, match=rf"Forgets\.process\(\) returned {named}\. Return two"):
         pipeline.process(a_group((1.0, 0.0)))
+
+
+def test_the_two_things_an_operator_returns_may_stand_in_a_list():
+    class Lists(ExperienceOperator):
+        def process(self, exps):
+            return [exps[:1], {"kept": 1.0}]
+
+    metrics = ExperiencePipeline([Lists()], None, a_sink()).process(a_group((1.0, 0.0)))
+
+    assert metrics["experience_pipeline/kept"] == 1.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -182,6 +184,50 @@ def test_a_workflow_that_blocks_the_loop_does_not_stop_the_others(world):
     assert [f.outcome for f in result.failures] == [Outcome.TIMEOUT]
     assert result.num_experiences == 1
     release.set()
+
+
+@pytest.mark.parametrize("where", ["thread", "loop", "executor"])
+def test_the_program_keeps_its_exit_code_beside_what_hangs_in_torch(where):
+    program = f"""
+import asyncio, sys, threading, torch
+from trinity.cli import program
+from trinity.explorer.threads import EventLoopThread, Slot
+
+began = threading.Event()
+
+def hang():
+    while True:
+        torch.ones(64, 64) @ torch.ones(64, 64)
+        began.set()
+
+async def hang_async():
+    hang()
+
+def main():
+    if "{where}" != "thread":
+        is_stuck = "{where}" == "loop"
+        loop = EventLoopThread()
+        awaited = loop.submit(hang_async() if is_stuck else asyncio.to_thread(hang))
+        began.wait(60)
+        awaited.cancel()
+        assert not is_stuck or loop.replace_if_stuck()
+        loop.close()
+    else:
+        slot = Slot("trinity-run-1")
+        slot.start(hang)
+        began.wait(60)
+        slot.leave("a-0-0")
+    print("said", end="")
+    sys.exit(3)
+
+program.main = main
+program.program()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False
+    )
+
+    assert (ended.returncode, ended.stdout) == (3, "said"), ended.stderr
 
 
 def test_a_run_is_tried_again_with_the_number_of_the_attempt(world):

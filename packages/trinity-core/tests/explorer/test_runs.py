@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 
+import numpy
 import pytest
+import torch
 from trinity.common.experience import EID, Experience
 from trinity.common.workflows import SimpleWorkflow, Workflow
 from trinity_testing.builders import a_task
@@ -313,6 +316,20 @@ def test_the_metrics_of_rewards_and_workflows_are_logged(world):
     assert metrics["rollout/num_tokens"] == 9.0
     assert metrics["rollout/response_length/max"] == 6.0
     assert {"time/engine_s", "time/workflow_s"} <= metrics.keys()
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, numpy.float32, numpy.array, int, bool])
+def test_a_reward_and_a_metric_of_another_kind_become_plain_numbers(world, kind):
+    class Gives(Workflow):
+        def run(self):
+            return [Experience(tokens=[1, 2], reward=kind(1), metrics={"hits": kind(1)})]
+
+    made = world(a_task(workflow=Gives))
+
+    assert made.step().metrics["rollout/hits/mean"] == 1.0
+    ((experience,),) = made.sink.batches
+    assert (type(experience.reward), type(experience.metrics["hits"])) == (float, float)
+    assert json.loads(json.dumps(experience.to_dict()))["reward"] == 1.0
 
 
 def test_the_names_of_the_workflow_and_the_class_itself_both_work(world):

@@ -60,14 +60,41 @@ def test_more_steps_are_no_change(rundir) -> None:
     assert changes_line(config, rundir=rundir) == ""
 
 
-def test_objects_of_a_script_are_no_change(tmp_path) -> None:
+class AnEnvironmentWhoseReprIsLongerThanWhatIsShown:
+    pass
+
+
+@pytest.mark.parametrize("cls", [object, AnEnvironmentWhoseReprIsLongerThanWhatIsShown])
+def test_objects_of_a_script_are_no_change(tmp_path, cls) -> None:
     for _ in range(2):  # the second time, another object at another address
         config = Config()
-        config.buffer.explorer_input.taskset = TasksetConfig(workflow_args={"env": object()})
+        config.buffer.explorer_input.taskset = TasksetConfig(workflow_args={"env": cls()})
         line = changes_line(config, rundir=RunDir(tmp_path))
         write_manifests(config, plugins=[], directory=tmp_path)
 
     assert line == ""
+
+
+def test_what_may_be_a_secret_is_not_shown(rundir) -> None:
+    config = Config(seed=1)
+    config.explorer.env_vars = {"HF_HUB": "hf-123"}
+    config.monitor.monitor_args = {"api_key": "sk-123", "url": "http://me:s3@there", "tag": "a"}
+
+    line = changes_line(config, rundir=rundir)
+
+    assert line == (
+        "explorer.env_vars.HF_HUB (values not shown), "
+        "monitor.monitor_args.api_key (values not shown), "
+        "monitor.monitor_args.tag none -> a, "
+        "monitor.monitor_args.url (values not shown)"
+    )
+
+
+@pytest.mark.parametrize("left", [b"", b"a: [", b"\xff\xfe"])
+def test_a_damaged_record_of_the_start_before_ends_no_run(rundir, left) -> None:
+    (rundir.path / "config.yaml").write_bytes(left)
+
+    assert changes_line(Config(seed=2), rundir=rundir) == ""
 
 
 def test_a_status_file_that_is_damaged_says_what_to_do(tmp_path, golden) -> None:

@@ -49,7 +49,7 @@ def make_small_model(  # noqa: PLR0913 -- the options of a builder
     Args:
         path: the folder, made if missing.
         tokenizer: one of ``chat_tokenizer``; the embedding has an entry for each of its tokens.
-        hidden: width, a multiple of the four heads.
+        hidden: width, a multiple of eight: each of the four heads has an even one.
         mlp: width of the MLP.
         layers: number of decoder layers.
         max_positions: longest context.

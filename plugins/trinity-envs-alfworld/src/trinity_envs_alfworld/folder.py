@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 
 from trinity.errors import BadTaskError, DataError, EnvError
 
@@ -16,6 +18,7 @@ __all__ = ["DATA_VARIABLE", "check_named_folder", "data_folder", "found_game"]
 DATA_VARIABLE = "ALFWORLD_DATA"
 _DEFAULT = "~/.cache/alfworld"  # alfworld's own
 _PARTS = ("pddl_domain", "grammar", "pddl_problem")
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _REMEDY = (
     "Fetch the games: trinity plugins setup alfworld. Or invent some: "
     "trinity plugins setup alfworld --generate 200"
@@ -47,10 +50,10 @@ def found_game(game_file: str | Path, *, data: str | Path | None = None) -> Path
     if not given.is_absolute():
         _check_folder(root, game=given)
     path = root / given
-    if os.path.isdir(path):  # as isfile: False, too, for a text that is too long for a path
+    if os.path.isdir(path):  # False, too, for a text that is too long for a path
         path /= GAME_FILE
-    is_there = os.path.isfile(path)
     try:
+        is_there = _is_there(path)
         problem = _problem(path, path.stat().st_mtime_ns) if is_there else _missing(given, root)
     except OSError as error:
         raise EnvError(f"{path} cannot be read ({error}).") from error
@@ -80,6 +83,22 @@ def _no_folder(root: Path) -> DataError:
     return DataError(
         f"{root} is no folder with ALFWorld's games; {DATA_VARIABLE} names it. {_REMEDY}"
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is such a file.
+
+    Raises:
+        OSError: nobody can say now.
+    """
+    try:
+        return S_ISREG(path.stat().st_mode)
+    except ValueError:
+        return False
+    except OSError as error:
+        if error.errno not in _ABSENT:
+            raise
+        return False
 
 
 def _missing(given: Path, root: Path) -> str:

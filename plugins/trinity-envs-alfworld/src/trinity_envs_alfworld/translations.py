@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_KEPT_BYTES", "GameFile", "SharedTranslations", "Translation"]
 
 MAX_KEPT_BYTES = 64 << 20  # a room of 28 receptacles takes 90 kB, one of 11 takes 9
+LONGEST_WAIT_S = 60.0  # for a translation of another, who may hang; it takes seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class SharedTranslations:
         self._coming: dict[GameFile, threading.Event] = {}
 
     def lease(self, pool: EnvPool, game: GameFile) -> EnvLease:
-        """Return a process with the game loaded; waits where another is translating it.
+        """Return a process with the game loaded; waits for another who translates it.
 
         Raises:
             PluginError, EnvError: as ``EnvPool.lease``; what one meets does not stop the others.
@@ -81,7 +82,7 @@ class SharedTranslations:
         if is_first:
             return self._first_lease(pool, game)
         if coming is not None:
-            coming.wait()
+            coming.wait(LONGEST_WAIT_S)
         return pool.lease(replace(game, translation=self._known(game)))
 
     def _first_lease(self, pool: EnvPool, game: GameFile) -> EnvLease:

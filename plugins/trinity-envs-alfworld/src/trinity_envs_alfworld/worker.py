@@ -61,7 +61,7 @@ class AlfworldEngine:
             self._translator.given = game.translation if isinstance(game, GameFile) else None
         try:
             self._env.load(content)
-        except (OSError, MemoryError):
+        except (ImportError, OSError, MemoryError):  # not of the game
             raise
         except (Exception, SystemExit) as error:  # whatever upstream says of a text it cannot read
             raise BadTaskError(_why_not(error)) from error

@@ -101,13 +101,13 @@ def _applied(operator: Operator, exps: list[Experience]) -> tuple[list[Experienc
         PluginError: it returned something else.
     """
     returned: object = operator.process(exps)
-    if isinstance(returned, tuple) and len(returned) == 2:
+    given = "None" if returned is None else f"a {type(returned).__name__}"
+    if isinstance(returned, (tuple, list)) and len(returned) == 2:
         kept, metrics = returned
         if isinstance(kept, (list, tuple)) and isinstance(metrics, dict):
             return list(kept), metrics
-        given = f"a {type(kept).__name__} and a {type(metrics).__name__}"
-    else:
-        given = "None" if returned is None else f"a {type(returned).__name__}"
+        if isinstance(returned, tuple):
+            given = f"a {type(kept).__name__} and a {type(metrics).__name__}"
     raise PluginError(
         f"{type(operator).__qualname__}.process() returned {given}. Return two things: the list of "
         f"experiences that go on, and a dict of metrics."

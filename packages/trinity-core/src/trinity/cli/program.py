@@ -6,19 +6,22 @@ import atexit
 import os
 import sys
 import threading
+from contextlib import suppress
 
 from trinity.cli.main import main
 
 __all__ = ["program"]
 
-_LEFT_BEHIND = "trinity-hung-"  # how the scheduler names threads of runs whose time was up
+# How the explorer names threads of runs whose time was up, those that close what they hold, loops
+# that they block, and threads that they await.
+_LEFT_BEHIND = ("trinity-hung-", "trinity-closing-", "trinity-stuck-", "trinity-awaited")
 
 
 def program() -> None:
     """Run the command line and leave with its code, also where a run still hangs.
 
     A thread that is inside a library as the interpreter is taken apart would abort the process, and
-    its exit code with it.
+    its exit code with it; one of an executor would be waited for.
     """
     try:
         main()
@@ -27,6 +30,7 @@ def program() -> None:
             raise
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         atexit._run_exitfuncs()  # while those threads may still run
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # nobody reads it any more
+                stream.flush()
         os._exit(code)

@@ -91,8 +91,7 @@ def _check(experience: Experience, *, place: int) -> None:
     except (TypeError, ValueError) as e:
         raise WorkflowError(f"experience {place}: {e}. Correct what run() returns.") from e
     experience.reward = reward_of(experience.reward, what=f"experience {place}: reward")
-    experience.metrics = experience.metrics or {}
-    _check_metrics(experience.metrics, place=place)
+    experience.metrics = _numbers(experience.metrics or {}, place=place)
     for name, value in (("reward", experience.reward), ("logprobs", experience.logprobs)):
         if value is not None and not _is_finite(value):
             shown = value if isinstance(value, (int, float)) else "NaN or infinite in places"
@@ -108,16 +107,19 @@ def _check(experience: Experience, *, place: int) -> None:
         raise WorkflowError(f"experience {place}: reward is None. Set it, or raise an error.")
 
 
-def _check_metrics(metrics: dict[str, Any], *, place: int) -> None:
+def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
+    """Return the metrics as plain numbers, which a checkpoint can hold."""
+    numbers = {}
     for name, value in metrics.items():
         try:
-            float(value)
+            numbers[name] = float(value)
         except (TypeError, ValueError, RuntimeError) as e:
             shown = " ".join(f"{value!r:.80}".split())
             raise WorkflowError(
                 f"experience {place}: metrics[{name!r}] is {shown}, which is no number. "
                 f"What is no number belongs into info."
             ) from e
+    return numbers
 
 
 def _is_finite(value: Any) -> bool:

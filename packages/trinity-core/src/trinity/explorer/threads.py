@@ -12,6 +12,7 @@ import queue
 import sys
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class EventLoopThread:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread()  # of the loop, if there is one
+        self._executor: ThreadPoolExecutor | None = None  # for what it runs in threads
         self._lock = threading.Lock()
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -79,10 +82,12 @@ class EventLoopThread:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                thread = threading.Thread(
+                self._executor = ThreadPoolExecutor(thread_name_prefix="trinity-awaited")
+                self._loop.set_default_executor(self._executor)
+                self._thread = threading.Thread(
                     target=self._loop.run_forever, name="trinity-event-loop", daemon=True
                 )
-                thread.start()
+                self._thread.start()
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def replace_if_stuck(self) -> bool:
@@ -97,6 +102,7 @@ class EventLoopThread:
             return False
         logger.warning("a workflow blocks the event loop; another loop takes its place")
         with self._lock:
+            self._thread.name = "trinity-stuck-event-loop"
             self._loop = None
         return True
 
@@ -104,5 +110,8 @@ class EventLoopThread:
         """Stop the loop; safe to call twice."""
         with self._lock:
             loop, self._loop = self._loop, None
+            executor, self._executor = self._executor, None
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
+        if executor is not None:
+            executor.shutdown(wait=False)  # its idle threads end; one in which a run hangs stays

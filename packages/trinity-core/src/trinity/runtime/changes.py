@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.outcome import is_finished
@@ -19,6 +20,12 @@ MAX_SHOWN = 5
 # Asked anew each time: how long the run is, and what it does with the folder.
 ASKED = {"buffer.total_epochs", "buffer.total_steps", "trainer.total_steps", "mode"}
 ADDRESS = " at 0x"  # the repr of an object, which no two processes share
+# A key or a password: env_vars hold them, arguments of monitors and workflows, and addresses.
+SECRET = re.compile(
+    r"^explorer\.env_vars\.|api_?key|access_?key|(access|auth)_?token|secret|passw|credential"
+    r"|authorization|://[^/\s]+@",
+    re.IGNORECASE,
+)
 
 
 def say_changes(
@@ -37,6 +44,8 @@ def say_changes(
 def changes_line(config: Config, *, rundir: RunDir) -> str:
     """Return ``path then -> now`` of each setting that differs; empty if none does.
 
+    Values of what may be a secret are left out.
+
     Args:
         config: of the stage, resolved.
         rundir: of the stage, with the ``config.yaml`` of the start before; without, nothing
@@ -46,29 +55,37 @@ def changes_line(config: Config, *, rundir: RunDir) -> str:
 
     try:
         then = yaml.safe_load((rundir.path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError):
+    except (OSError, ValueError, yaml.YAMLError):  # damaged: it is written anew
+        return ""
+    if not isinstance(then, dict):
         return ""
     now = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json", fallback=repr)))
     before, after = dict(_flat(then)), dict(_flat(now))
     changed = [
-        f"{path} {_shown(before.get(path))} -> {_shown(after.get(path))}"
+        (path, before.get(path), after.get(path))
         for path in sorted(before.keys() | after.keys())
         if before.get(path) != after.get(path) and path not in ASKED
     ]
-    shown = [line for line in changed if ADDRESS not in line]
+    shown = [_line(*change) for change in changed if ADDRESS not in str(change)]
     more = len(shown) - MAX_SHOWN
     return ", ".join(shown[:MAX_SHOWN]) + (f", and {more} more" if more > 0 else "")
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml
-    """Give each value of nested mappings with its path; a list is one value."""
-    if not isinstance(value, dict) or not value:
+    """Give each value of nested mappings with its path; a list is one value, {} is none."""
+    if not isinstance(value, dict):
         yield path, value
         return
     for key, part in value.items():
         yield from _flat(part, f"{path}.{key}" if path else str(key))
 
 
+def _line(path: str, then: Any, now: Any) -> str:  # Any: yaml
+    if SECRET.search(f"{path} {then} {now}"):
+        return f"{path} (values not shown)"
+    return f"{path} {_shown(then)} -> {_shown(now)}"
+
+
 def _shown(value: Any) -> str:  # Any: yaml
-    text = "none" if value is None else str(value)
+    text = "none" if value is None else " ".join(str(value).split())
     return text if len(text) <= 40 else f"{text[:37]}..."

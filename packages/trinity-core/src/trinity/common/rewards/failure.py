@@ -22,7 +22,8 @@ def reward_failure(reward_fn: RewardFn, error: Exception) -> str:
     cls = type(reward_fn)
     text = " ".join(str(error).split())
     where = _where(cls, error)
-    return f"reward function {cls.__name__} ({where}): {type(error).__name__}: {text}. {CALLED}."
+    said = f"{type(error).__name__}: {text}".removesuffix(": ")
+    return f"reward function {cls.__name__} ({where}): {said}. {CALLED}."
 
 
 def _where(cls: type[RewardFn], error: Exception) -> str:
@@ -30,7 +31,7 @@ def _where(cls: type[RewardFn], error: Exception) -> str:
     code = getattr(cls.__call__, "__code__", None)
     if code is None:
         return cls.__module__
-    file = inspect.getsourcefile(cls.__call__) or code.co_filename
+    file = inspect.getsourcefile(code) or code.co_filename
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
     return f"{file}:{lines[-1] if lines else code.co_firstlineno}"
