@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from trinity.common.batch import ExperienceBatch
@@ -55,6 +59,21 @@ def test_an_experience_survives_its_dictionary() -> None:
     assert after.tokens.tolist() == before.tokens.tolist()
     assert after.logprobs.tolist() == before.logprobs.tolist()
     assert after.info == {"model_version": 3}
+
+
+def test_what_a_workflow_notes_in_info_can_be_written_whatever_it_is() -> None:
+    noted = {
+        "seen": np.int64(3),
+        "where": [np.arange(2), torch.ones(1)],
+        "by": {7: EID(task=1)},
+        "world": Path("a/b"),
+    }
+
+    row = json.loads(json.dumps(an_experience(info=noted).to_dict()))
+
+    assert (row["info"]["seen"], row["info"]["where"]) == (3, [[0, 1], [1.0]])
+    assert row["info"]["by"]["7"]["task"] == 1
+    assert row["info"]["world"] == "a/b"
 
 
 def test_a_batch_pads_responses_on_the_right() -> None:

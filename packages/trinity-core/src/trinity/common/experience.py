@@ -135,7 +135,7 @@ class Experience:
         return self.chosen is not None and self.rejected is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain Python values, as json can hold them."""
+        """Return plain Python values, as json can hold them; of other objects in info the text."""
         return {name: _plain(getattr(self, name)) for name in _NAMES}
 
     @classmethod
@@ -193,8 +193,14 @@ _NAMES = tuple(field.name for field in fields(Experience))
 
 
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, (float, int, str, dict)):
+    if value is None or isinstance(value, (float, int, str)):
         return value
     if isinstance(value, EID):
         return {name: getattr(value, name) for name in EID.__slots__}
-    return value.tolist() if hasattr(value, "tolist") else value  # a tensor
+    if hasattr(value, "tolist"):  # a tensor, an array, a number of numpy
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(part) for part in value]
+    return str(value)  # in info: what a workflow noted
