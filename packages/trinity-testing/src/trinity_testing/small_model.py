@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tokenizers import Tokenizer
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedTokenizerFast
 
@@ -118,6 +115,7 @@ def write_random_model(
     """
     import torch
     from transformers import AutoModelForCausalLM
+    from trinity.common.models.pretrained import no_progress_bars
 
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,20 +124,7 @@ def write_random_model(
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     if generation_config is not None:
         model.generation_config = generation_config
-    with _no_progress_bar():
+    with no_progress_bars():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
-
-    was_shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_shown:
-            logging.enable_progress_bar()
