@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trinity.common.experience import EID, Experience
-from trinity.common.workflows.returned import reward_of
+from trinity.common.workflows.returned import number_of, reward_of
 from trinity.errors import WorkflowError
 
 if TYPE_CHECKING:
@@ -109,17 +109,11 @@ def _check(experience: Experience, *, place: int) -> None:
 
 def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
     """Return the metrics as plain numbers, which a checkpoint can hold."""
-    numbers = {}
-    for name, value in metrics.items():
-        try:
-            numbers[name] = float(value)
-        except (TypeError, ValueError, RuntimeError) as e:
-            shown = " ".join(f"{value!r:.80}".split())
-            raise WorkflowError(
-                f"experience {place}: metrics[{name!r}] is {shown}, which is no number. "
-                f"What is no number belongs into info."
-            ) from e
-    return numbers
+    remedy = "What is no number belongs into info."
+    return {
+        name: number_of(value, what=f"experience {place}: metrics[{name!r}]", remedy=remedy)
+        for name, value in metrics.items()
+    }
 
 
 def _is_finite(value: Any) -> bool:

@@ -6,7 +6,25 @@ from typing import Any
 
 from trinity.errors import WorkflowError
 
-__all__ = ["reward_of", "whether"]
+__all__ = ["number_of", "reward_of", "whether"]
+
+
+def number_of(value: Any, *, what: str, remedy: str) -> float:  # Any: of the user's own code
+    """Return the number that a value is: a number, or a tensor or array of one.
+
+    Args:
+        value: what the user's code gave.
+        what: who gave it, for the message.
+        remedy: what to do instead, for the message.
+
+    Raises:
+        WorkflowError: it is no number.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        shown = " ".join(f"{value!r:.80}".split())
+        raise WorkflowError(f"{what} is {shown}, which is no number. {remedy}") from error
 
 
 def reward_of(value: Any, *, what: str) -> float | None:  # Any: of the user's own code
@@ -24,14 +42,8 @@ def reward_of(value: Any, *, what: str) -> float | None:  # Any: of the user's o
     """
     if value is None:
         return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        shown = " ".join(f"{value!r:.80}".split())
-        raise WorkflowError(
-            f"{what} is {shown}, which is no number. Give a finite number, or raise "
-            f"trinity.errors.EnvError if the run cannot be judged."
-        ) from error
+    remedy = "Give a finite number, or raise trinity.errors.EnvError if the run cannot be judged."
+    return number_of(value, what=what, remedy=remedy)
 
 
 def whether(goes_on: Any) -> bool:  # Any: of the user's own code
