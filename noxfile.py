@@ -30,6 +30,7 @@ DISTRIBUTIONS = (
     "packages/trinity-core",
     "packages/trinity-testing",
     "plugins/trinity-algo-opmd",
+    "plugins/trinity-compat-rft",
     "plugins/trinity-envs-alfworld",
     "plugins/trinity-envs-webshop",
 )

@@ -117,7 +117,7 @@ def measure(
     from trinity.extend import get_manager
     from trinity.runtime.ray.handle import start_room
     from trinity.runtime.ray.passport import Passport
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
     config.buffer.train_batch_size = options.rows
     config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig()

@@ -226,7 +226,7 @@ def words_of(option: Any) -> list[str]:  # Any: typer's option or argument
 
 def run_directory_page() -> str:
     """Return the page of a run's folder, from the docstrings of those who write it."""
-    from trinity.runtime import checkpoint, rundir
+    from trinity.runtime.record import checkpoint, rundir
 
     page = introduction("run-directory.in.md").replace("RUN_TREE", paragraph(rundir, 1))
     return page.replace("CHECKPOINT_TREE", paragraph(checkpoint, 1))
@@ -240,7 +240,7 @@ def paragraph(module: types.ModuleType, number: int) -> str:
 def checks_page() -> str:
     """Return the page of the conformance checks, each with the mistakes that it catches."""
     from trinity.extend import PluginManager
-    from trinity.extend.checks import collect_checks
+    from trinity.extend.conformance.checks import collect_checks
 
     catalogue = catalogue_of_mistakes()
     parts = [introduction("checks.in.md")]

@@ -4,7 +4,8 @@ Started with ``python dying_runs.py``, it imports what a run needs once, then re
 line from stdin and answers each by one line: so that a kill costs a test one second, not ten.
 
     {"config": "run.yaml", "plugins": "plugins",
-     "at": "trinity.runtime.history:History.trained", "call": 2, "side": "before", "signal": 9}
+     "at": "trinity.runtime.record.history:History.trained", "call": 2, "side": "before",
+     "signal": 9}
     {"code": -9, "said": "..."}
 
 The child gets the signal before or after a call of that function; without ``at`` it ends by itself.

@@ -9,7 +9,7 @@ import pytest
 import trinity
 from trinity.common.config import load_config
 from trinity.errors import ConfigError, TrinityError
-from trinity.runtime.result import RunStatus
+from trinity.runtime.record.result import RunStatus
 from trinity.trainer.torch_trainer import TorchTrainer
 
 ON_ROLLOUTS = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trinity
 from trinity.common.config import load_config
-from trinity.runtime.result import RunStatus
+from trinity.runtime.record.result import RunStatus
 
 PUBLISHED = Path(__file__).parents[2] / "packages/trinity-core/tests/config/data/tutorials/000.yaml"
 BATCH, RUNS, STEPS = 2, 3, 2  # tasks a step, runs a task, at most so many steps a run

@@ -16,16 +16,16 @@ from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.errors import RoomLostError, RunFailedError
 from trinity.explorer.explorer import Explorer
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.history import read_history
 from trinity.runtime.pipeline import Pipeline
-from trinity.runtime.result import RunStatus
+from trinity.runtime.record.history import read_history
+from trinity.runtime.record.result import RunStatus
 
 pytestmark = pytest.mark.slow
 
 RUN = "trinity.runtime"
 EXPLORE = "trinity.explorer.explorer:Explorer.explore_step"
 TRAIN = "trinity.trainer.torch_trainer:TorchTrainer.train_step"
-SAVE = f"{RUN}.checkpoint:CheckpointStore"
+SAVE = f"{RUN}.record.checkpoint:CheckpointStore"
 WRITTEN = "trinity.buffer.pipeline:ExperiencePipeline.process"
 STORED = "trinity.buffer.file:FileStorage.write"
 
@@ -124,8 +124,8 @@ def assert_alike(rows, others) -> None:
         ),
         pytest.param(
             [
-                (f"{RUN}.history:History.trained", 2, "before"),
-                (f"{RUN}.history:History.trained", 2, "after"),
+                (f"{RUN}.record.history:History.trained", 2, "before"),
+                (f"{RUN}.record.history:History.trained", 2, "after"),
                 ("trinity.trainer.torch_trainer:TorchTrainer.save", 1, "after"),
             ],
             id="in the optimizer step",
@@ -135,8 +135,8 @@ def assert_alike(rows, others) -> None:
                 (f"{RUN}.pipeline:Pipeline._sync", 1, "before"),
                 (f"{RUN}.pipeline:Pipeline._sync", 1, "after"),
                 ("trinity.explorer.explorer:Explorer.evaluate", 2, "after"),
-                (f"{RUN}.checkpoint:CheckpointStore.restate", 1, "before"),
-                (f"{RUN}.rundir:RunDir.write_status", 2, "before"),
+                (f"{RUN}.record.checkpoint:CheckpointStore.restate", 1, "before"),
+                (f"{RUN}.record.rundir:RunDir.write_status", 2, "before"),
             ],
             id="in sync, evaluation, and the end",
         ),

@@ -7,7 +7,7 @@ import json
 import pytest
 import trinity
 from trinity.common.config import load_config
-from trinity.runtime.result import RunStatus
+from trinity.runtime.record.result import RunStatus
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import trinity
 from trinity.algorithm.policy_loss_fn import POLICY_LOSS_FN, PolicyLossFn
 from trinity.common.config import load_config
 from trinity.errors import TrinityError
-from trinity.runtime.result import RunStatus
+from trinity.runtime.record.result import RunStatus
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ import trinity
 from trinity.common.config import load_config
 from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.pipeline import Interrupted, Pipeline
-from trinity.runtime.result import RunStatus
+from trinity.runtime.record.result import RunStatus
 from trinity.trainer.torch_trainer import TorchTrainer
 
 pytestmark = pytest.mark.slow

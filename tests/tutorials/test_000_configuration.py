@@ -86,7 +86,7 @@ def test_P010_an_entry_that_the_user_adds_is_found_beside_the_mapping() -> None:
 
 
 def test_P015_the_run_directory_is_root_project_name(yaml_file) -> None:
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
     assert RunDir.of(load_config(yaml_file, env={})).path == Path("checkpoints/ALFWORLD/Step_Wise")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from trinity.extend.checks import Result, plan
+from trinity.extend.conformance.checks import Result, plan
 from trinity_testing.fixtures import no_discovery, throwaway_plugin
 
 __all__ = ["no_discovery", "throwaway_plugin"]

@@ -5,7 +5,7 @@ import signal
 import sys
 
 import pytest
-from trinity.extend.checks import collect_checks, run_checks
+from trinity.extend.conformance.checks import collect_checks, run_checks
 
 GOOD = "TRINITY_PLUGIN_API = 1\n"
 

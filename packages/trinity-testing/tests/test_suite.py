@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 from trinity.errors import UnknownComponentError
-from trinity.extend.checks import run_checks
+from trinity.extend.conformance.checks import run_checks
 from trinity_testing import conformance
 
 PLUGIN = """

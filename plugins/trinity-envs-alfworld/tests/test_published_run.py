@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trinity
 from trinity.common.config import load_config
-from trinity.runtime.result import RunStatus
+from trinity.runtime.record.result import RunStatus
 from trinity_testing.tiny import make_tiny_model
 
 PUBLISHED = Path(__file__).parents[3] / "examples/grpo_alfworld_general_multi_step/alfworld.yaml"

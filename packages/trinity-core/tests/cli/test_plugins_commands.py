@@ -347,7 +347,7 @@ def needy_workflow(site):
     site.module(
         "games_checks",
         """
-        from trinity.extend.checks import Check
+        from trinity.extend.conformance.checks import Check
 
         checks = [
             Check(
@@ -375,7 +375,7 @@ def test_what_uses_a_part_is_not_checked_until_its_asset_is_there(needy_workflow
 
 def test_a_part_is_checked_without_its_asset_on_data_that_a_test_gives(needy_workflow):
     from trinity.extend import get_manager
-    from trinity.extend.checks import run_checks
+    from trinity.extend.conformance.checks import run_checks
 
     given = {"workflow/needy": {"workflow_args": {"games": "mine"}}}
     (result,) = run_checks("needy", get_manager(), ids=["play"], args=given)

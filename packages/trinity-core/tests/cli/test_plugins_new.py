@@ -11,7 +11,7 @@ from trinity.cli.plugin_shapes import SHAPES
 from trinity.cli.plugins import app
 from trinity.errors import ConfigError, ConflictError
 from trinity.extend import PluginManager, set_manager
-from trinity.extend.checks import run_checks
+from trinity.extend.conformance.checks import run_checks
 from typer.testing import CliRunner
 
 

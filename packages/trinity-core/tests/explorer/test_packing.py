@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from trinity.common.outcome import Outcome, RunFailure
-from trinity.explorer.order import RunResult, orders_of
+from trinity.explorer.order import RunReport, orders_of
 from trinity.explorer.packing import PackedResults
 from trinity_testing.builders import a_task, an_experience
 
@@ -16,9 +16,9 @@ def test_results_travel_with_what_went_wrong_before() -> None:
         outcome=Outcome.ENV_ERROR, workflow="w", plugin="p", task_id="1/0", run=1, message="died"
     )
     results = [
-        RunResult(order=orders[0], experiences=(an_experience(), an_experience(step=1))),
-        RunResult(order=orders[1], experiences=(an_experience(run=1),), retried=(failure,) * 2),
-        RunResult(order=orders[2], failure=failure, retried=(failure,)),
+        RunReport(order=orders[0], experiences=(an_experience(), an_experience(step=1))),
+        RunReport(order=orders[1], experiences=(an_experience(run=1),), retried=(failure,) * 2),
+        RunReport(order=orders[2], failure=failure, retried=(failure,)),
     ]
 
     sent = pickle.loads(pickle.dumps(PackedResults.of(results)))

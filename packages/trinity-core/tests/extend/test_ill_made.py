@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from trinity.errors import PluginError
 from trinity.extend import ComponentSpec
-from trinity.extend.checks import run_checks
+from trinity.extend.conformance.checks import run_checks
 from trinity.extend.requirements import _is_plainly_met, missing_requirements
 
 RELEASE = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(

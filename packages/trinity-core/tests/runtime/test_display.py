@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 from trinity.runtime.display import Display
-from trinity.runtime.progress import Progress
+from trinity.runtime.record.progress import Progress
 
 
 @pytest.fixture

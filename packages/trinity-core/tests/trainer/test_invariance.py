@@ -22,7 +22,7 @@ from trinity.common.experience import EID, Experience
 from trinity.extend import get_manager
 from trinity.trainer.layout import rows_apart, rows_of
 from trinity.trainer.losses import weighted_loss
-from trinity.trainer.parts import build_parts
+from trinity.trainer.parts import build_algorithm_parts
 from trinity.trainer.torch_trainer import TorchTrainer
 
 WHOLE_MODEL, LOSS_ALONE = 5e-6, 1e-10
@@ -72,7 +72,7 @@ def section(name, *, mode="token-mean", **more):
 def test_the_parts_of_a_loss_sum_to_the_whole(name, mode, seed, num_parts):
     own = {} if name == "dpo" else {"policy_loss_fn": name.split(", ")[1]}
     kl = KLS[seed % len(KLS)]
-    parts = build_parts(section(name, mode=mode, kl_loss_fn=kl, **own))
+    parts = build_algorithm_parts(section(name, mode=mode, kl_loss_fn=kl, **own))
     fields = some_fields(seed, is_mixed="mix" in name)
     units = [[2 * n, 2 * n + 1] for n in range(8)] if name == "dpo" else [[n] for n in range(16)]
 

@@ -15,7 +15,7 @@ from trinity.errors import EnvError
 from trinity.explorer.local import build_scheduler
 from trinity.explorer.order import orders_of
 from trinity.extend import get_manager
-from trinity.extend.checks import CheckContext, Skipped
+from trinity.extend.conformance.checks import CheckContext, Skipped
 from trinity_testing.builders import a_task
 from trinity_testing.checks.workflow import checks as workflow_checks
 from trinity_testing.engines import ScriptedEngine

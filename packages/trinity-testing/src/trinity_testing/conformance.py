@@ -6,8 +6,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from trinity.extend import get_manager
-from trinity.extend.checks import Arguments, Case, Result, Status, plan
-from trinity.extend.checks import run_checks as run
+from trinity.extend.conformance.checks import Arguments, Case, Result, Status, plan
+from trinity.extend.conformance.checks import run_checks as run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,7 +15,7 @@ from trinity.errors import ConfigError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trinity.runtime.log_reader import LogFile, LogRecord
+    from trinity.runtime.record.log_reader import LogFile, LogRecord
 
 __all__ = ["log"]
 
@@ -64,7 +64,7 @@ def _directory(run_dir: Path | None, config: Path | None) -> Path:
     if run_dir is not None:
         return run_dir
     from trinity.common.config import load_config
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
     assert config is not None
     return RunDir.of(load_config(config)).path
@@ -82,7 +82,7 @@ def _files(directory: Path, room: str) -> list[LogFile]:
     Raises:
         ConfigError: there is no run in the directory, or no such room in the run.
     """
-    from trinity.runtime.log_reader import log_files
+    from trinity.runtime.record.log_reader import log_files
 
     files = log_files(directory)
     if not files:
@@ -98,7 +98,7 @@ def _files(directory: Path, room: str) -> list[LogFile]:
 
 
 def _new_files(directory: Path, room: str, known: list[LogFile]) -> list[LogFile]:
-    from trinity.runtime.log_reader import log_files
+    from trinity.runtime.record.log_reader import log_files
 
     paths = {file.path for file in known}
     found = [file for file in log_files(directory) if file.path not in paths]
@@ -110,7 +110,7 @@ def _is_meant(file: LogFile, room: str) -> bool:
 
 
 def _records(files: list[LogFile], level: int) -> Iterator[LogRecord]:
-    from trinity.runtime.log_reader import merged
+    from trinity.runtime.record.log_reader import merged
 
     return merged(files, level=level)
 

@@ -19,7 +19,7 @@ from trinity.extend.known import distribution_of_tool, install_line
 
 if TYPE_CHECKING:
     from trinity.extend import PluginManager, PluginRecord
-    from trinity.extend.checks import Result
+    from trinity.extend.conformance.checks import Result
 
 __all__ = ["check"]
 
@@ -57,7 +57,7 @@ def _groups_of_ray(manager: PluginManager) -> list[str]:
     Raises:
         PluginError: nothing that is installed has it.
     """
-    from trinity.extend.checks import collect_checks
+    from trinity.extend.conformance.checks import collect_checks
 
     if any(one.group == RAY for one in collect_checks(manager)):
         return [RAY]
@@ -67,7 +67,7 @@ def _groups_of_ray(manager: PluginManager) -> list[str]:
 
 
 def _results(record: PluginRecord, manager: PluginManager, also: list[str]) -> list[Result]:
-    from trinity.extend.checks import run_checks
+    from trinity.extend.conformance.checks import run_checks
 
     is_shared = sum(other.name == record.name for other in manager.records) > 1
     name = record.distribution if is_shared and record.distribution else record.name
@@ -76,7 +76,7 @@ def _results(record: PluginRecord, manager: PluginManager, also: list[str]) -> l
 
 def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]:
     from trinity.extend.assets import assets_of, missing_part
-    from trinity.extend.checks import Result, Status
+    from trinity.extend.conformance.checks import Result, Status
 
     results = []
     for asset in assets_of(record, manager):
@@ -102,7 +102,7 @@ def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]
 def _echo(
     results: list[tuple[PluginRecord, Result]], records: list[PluginRecord], manager: PluginManager
 ) -> None:
-    from trinity.extend.checks import collect_checks
+    from trinity.extend.conformance.checks import collect_checks
 
     rows = [
         (record.name, result.status.value, result.id, result.component, _explained(result))

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
-    from trinity.runtime.result import RunResult, StageResult
+    from trinity.runtime.record.result import RunResult, StageResult
 
 __all__ = ["app", "run"]
 

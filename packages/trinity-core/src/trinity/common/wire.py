@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.columns import TENSORS, Column
 from trinity.common.experience import Experience
-from trinity.common.held import HeldExperience, Origin, joined_column
+from trinity.common.lazy_experience import LazyExperience, Origin, joined_column
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Packet:
         origin = Origin(columns, len(self))
         rows: list[tuple[Any, ...]] = pickle.loads(self.rest)  # Any: the types of the fields
         return [
-            HeldExperience.of(origin, place, dict(zip(_REST, row, strict=True)))
+            LazyExperience.of(origin, place, dict(zip(_REST, row, strict=True)))
             for place, row in enumerate(rows)
         ]
 

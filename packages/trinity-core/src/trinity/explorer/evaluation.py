@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trinity.common.metrics import Metrics
-    from trinity.explorer.order import RunResult
+    from trinity.explorer.order import RunReport
 
 __all__ = ["evaluation_metrics", "run_metrics"]
 
@@ -23,7 +23,7 @@ _DETAILS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def evaluation_metrics(
-    results: Sequence[RunResult], *, prefix: str, repeat_times: int, is_detailed: bool = False
+    results: Sequence[RunReport], *, prefix: str, repeat_times: int, is_detailed: bool = False
 ) -> Metrics:
     """Return the statistics of each metric over the k runs of a task, averaged over the tasks.
 
@@ -45,13 +45,13 @@ def evaluation_metrics(
     return metrics
 
 
-def run_metrics(result: RunResult) -> list[dict[str, float]]:
+def run_metrics(result: RunReport) -> list[dict[str, float]]:
     """Return the metrics of each run of a result: of several steps, the last that names one.
 
     >>> from trinity.common.experience import Experience
     >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
-    >>> from trinity.explorer.order import RunResult
-    >>> run_metrics(RunResult(order=None, experiences=exps))[0]["turns"]
+    >>> from trinity.explorer.order import RunReport
+    >>> run_metrics(RunReport(order=None, experiences=exps))[0]["turns"]
     4.0
     """
     by_run: dict[int, dict[str, float]] = {}
@@ -69,7 +69,7 @@ def run_metrics(result: RunResult) -> list[dict[str, float]]:
     return list(by_run.values())
 
 
-def _by_metric_and_task(results: Iterable[RunResult]) -> dict[str, dict[int, list[float]]]:
+def _by_metric_and_task(results: Iterable[RunReport]) -> dict[str, dict[int, list[float]]]:
     collected: dict[str, dict[int, list[float]]] = {}
     for result in results:
         for row in run_metrics(result):

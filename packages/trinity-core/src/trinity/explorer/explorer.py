@@ -22,7 +22,7 @@ from trinity.explorer.groups import (
     tell_failures,
     tell_retries,
 )
-from trinity.explorer.order import RunResult, by_order, orders_of
+from trinity.explorer.order import RunReport, by_order, orders_of
 from trinity.explorer.remarks import remarks
 from trinity.explorer.watch import FailureWatch
 
@@ -52,7 +52,7 @@ class OrderRunner(Protocol):
     def busy_s(self) -> float:
         """Return how many seconds the engines have spent on generating."""
 
-    def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         """Return how each order ended, in the order of the orders."""
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class Explorer:
                 stack.callback(self._pipeline.close)
             stack.callback(self._scheduler.close)
 
-    def _results_of_step(self, tasks: list[Task], *, batch: str) -> list[RunResult]:
+    def _results_of_step(self, tasks: list[Task], *, batch: str) -> list[RunReport]:
         """Return the results of the tasks and of those that replace dropped groups.
 
         At most as many tasks are added as the step has: a step may end short.
@@ -190,7 +190,7 @@ class Explorer:
         self._watch.note(results)
         return by_order(results)
 
-    def _tell(self, results: Sequence[RunResult], *, what: str) -> None:
+    def _tell(self, results: Sequence[RunReport], *, what: str) -> None:
         """Say what failed."""
         tell_retries(results, what=what, said=self._said)
         tell_failures(results, what=what)
@@ -209,7 +209,7 @@ class Explorer:
         except StopIteration:
             return []
 
-    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RunResult]:
+    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RunReport]:
         orders = [
             order
             for number, task in enumerate(tasks, start=first)
@@ -223,11 +223,11 @@ class Explorer:
         return self._scheduler.run(orders)
 
 
-def _num_groups(results: Sequence[RunResult]) -> int:
+def _num_groups(results: Sequence[RunReport]) -> int:
     return len({result.order.key.task for result in kept_groups(results).results})
 
 
-def _counts(results: Sequence[RunResult]) -> Metrics:
+def _counts(results: Sequence[RunReport]) -> Metrics:
     good = [result for result in results if result.failure is None]
     experiences = experiences_of(good)
     num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
@@ -242,7 +242,7 @@ def _counts(results: Sequence[RunResult]) -> Metrics:
     }
 
 
-def _by_outcome(results: Sequence[RunResult], name: str) -> Metrics:
+def _by_outcome(results: Sequence[RunReport], name: str) -> Metrics:
     """Return how many runs met each outcome; of one that was made again, the last before it."""
     counts: Metrics = {}
     for result in results:

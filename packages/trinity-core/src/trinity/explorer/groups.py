@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.errors import RunFailedError
-from trinity.explorer.order import RunResult, by_order
+from trinity.explorer.order import RunReport, by_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,19 +28,19 @@ SHOWN_FAILURES = 3  # kinds of failure
 class Kept:
     """What remains of the results."""
 
-    results: tuple[RunResult, ...]
+    results: tuple[RunReport, ...]
     num_dropped_groups: int
 
 
-def kept_groups(results: Sequence[RunResult]) -> Kept:
+def kept_groups(results: Sequence[RunReport]) -> Kept:
     """Return the runs that ended well, without the groups that too few remain of.
 
     A failed run is dropped if at least two of its group remain; otherwise its group is.
     """
-    groups: dict[int, list[RunResult]] = {}
+    groups: dict[int, list[RunReport]] = {}
     for result in by_order(results):
         groups.setdefault(result.order.key.task, []).append(result)
-    kept: list[RunResult] = []
+    kept: list[RunReport] = []
     num_dropped = 0
     for group in groups.values():
         good = [result for result in group if result.failure is None]
@@ -53,7 +53,7 @@ def kept_groups(results: Sequence[RunResult]) -> Kept:
 
 
 def check_failures(
-    results: Sequence[RunResult],
+    results: Sequence[RunReport],
     *,
     max_failed_ratio: float,
     earlier: Sequence[tuple[int, int]] = (),
@@ -86,7 +86,7 @@ def check_failures(
     )
 
 
-def tell_failures(results: Sequence[RunResult], *, what: str) -> None:
+def tell_failures(results: Sequence[RunReport], *, what: str) -> None:
     """Log what failed and was dropped, one line for each kind of failure."""
     failed = _failed(results)
     if failed:
@@ -96,7 +96,7 @@ def tell_failures(results: Sequence[RunResult], *, what: str) -> None:
         logger.warning("%s: %d %s left out:%s", what, num_failed, words, lines)
 
 
-def tell_retries(results: Sequence[RunResult], *, what: str, said: set[str]) -> None:
+def tell_retries(results: Sequence[RunReport], *, what: str, said: set[str]) -> None:
     """Log what failed and went well when it was made again, each kind of failure once.
 
     Args:
@@ -118,7 +118,7 @@ def tell_retries(results: Sequence[RunResult], *, what: str, said: set[str]) -> 
         said.update(str(_kind(failure)) for failure, _ in new)
 
 
-def _failed(results: Sequence[RunResult]) -> list[tuple[RunFailure, int]]:
+def _failed(results: Sequence[RunReport]) -> list[tuple[RunFailure, int]]:
     """Return the failures that runs ended with, each with the number of its runs."""
     return [(r.failure, r.order.num_runs) for r in by_order(results) if r.failure is not None]
 
@@ -154,6 +154,6 @@ def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
     return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
 
 
-def experiences_of(results: Sequence[RunResult]) -> list[Experience]:
+def experiences_of(results: Sequence[RunReport]) -> list[Experience]:
     """Return the experiences in the order of tasks, runs and steps."""
     return [experience for result in results for experience in result.experiences]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Task, Workflow
 
-__all__ = ["RunOrder", "RunResult", "WorkflowInfo", "by_order", "orders_of", "restored_order"]
+__all__ = ["RunOrder", "RunReport", "WorkflowInfo", "by_order", "orders_of", "restored_order"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class RunOrder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunResult:
+class RunReport:
     """How an order ended, after its last attempt."""
 
     order: RunOrder
@@ -86,7 +86,7 @@ def restored_order(task: Task, *, batch: str, number: int, run: int, num_runs: i
     )
 
 
-def by_order(results: Sequence[RunResult]) -> list[RunResult]:
+def by_order(results: Sequence[RunReport]) -> list[RunReport]:
     """Return the results in the order of tasks and runs."""
     return sorted(results, key=lambda result: result.order.key)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.common.wire import Packet, encode
-from trinity.explorer.order import RunResult, restored_order
+from trinity.explorer.order import RunReport, restored_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,18 +89,18 @@ class PackedResults:
 
     @classmethod
     def of(
-        cls, results: Sequence[RunResult], *, busy_s: float = 0.0, num_hung: int = 0
+        cls, results: Sequence[RunReport], *, busy_s: float = 0.0, num_hung: int = 0
     ) -> PackedResults:
         """Return the results packed."""
         ends = [_End(len(r.experiences), r.failure, r.retried, r.duration_s) for r in results]
         packet = encode([experience for r in results for experience in r.experiences])
         return cls(tuple(ends), packet, busy_s, num_hung)
 
-    def unpacked(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+    def unpacked(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         """Return the results of these orders, which are those that were sent."""
         experiences = iter(self.packet.decode())
         return [
-            RunResult(
+            RunReport(
                 order=order,
                 experiences=tuple(next(experiences) for _ in range(end.num_experiences)),
                 failure=end.failure,

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from trinity.common.outcome import RunFailure
 from trinity.errors import RunFailedError
 from trinity.explorer.failure import timed_out
-from trinity.explorer.order import RunResult
+from trinity.explorer.order import RunReport
 from trinity.explorer.pieces import ConcurrentMode, Piece, pieces_of
 from trinity.explorer.runner import Attempt
 from trinity.explorer.threads import EventLoopThread, Slot
@@ -98,7 +98,7 @@ class Scheduler:
         self._num_slots_made = 0
         self._active: set[_Active] = set()
         self._lanes: list[deque[Piece]] = [deque() for _ in engines]
-        self._results: dict[int, RunResult] = {}
+        self._results: dict[int, RunReport] = {}
         self._error: BaseException | None = None  # ends the run
 
     @property
@@ -112,7 +112,7 @@ class Scheduler:
         """Return how many seconds the engines have spent on generating."""
         return sum(getattr(engine, "busy_s", 0.0) for engine in self._engines)
 
-    def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         """Return how each order ended, in the order of the orders.
 
         Raises:
@@ -244,7 +244,7 @@ class Scheduler:
             self._end_with(ended)
             return
         failure = ended if isinstance(ended, RunFailure) else None
-        self._results[active.place] = RunResult(
+        self._results[active.place] = RunReport(
             order=active.attempt.order,
             experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
             failure=failure,

@@ -10,7 +10,7 @@ from trinity.explorer.groups import check_failures
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trinity.explorer.order import RunResult
+    from trinity.explorer.order import RunReport
 
 __all__ = ["FailureWatch"]
 
@@ -30,7 +30,7 @@ class FailureWatch:
         self._max_failed_ratio = max_failed_ratio
         self._earlier: deque[tuple[int, int]] = deque(maxlen=num_tasks)
 
-    def check(self, results: Sequence[RunResult]) -> None:
+    def check(self, results: Sequence[RunReport]) -> None:
         """Take a look at what there is of a step.
 
         Raises:
@@ -44,7 +44,7 @@ class FailureWatch:
             earlier=list(self._earlier)[first:],
         )
 
-    def note(self, results: Sequence[RunResult]) -> None:
+    def note(self, results: Sequence[RunReport]) -> None:
         """Take the tasks of a step that ended as the ones before the next step."""
         self._earlier.extend(_counts_by_task(results))
 
@@ -58,7 +58,7 @@ class FailureWatch:
         self._earlier.extend((num_runs, num_failed) for num_runs, num_failed in state)
 
 
-def _counts_by_task(results: Iterable[RunResult]) -> list[tuple[int, int]]:
+def _counts_by_task(results: Iterable[RunReport]) -> list[tuple[int, int]]:
     """Return the number of runs and of failed runs of each task, in the tasks' order."""
     counts: dict[int, tuple[int, int]] = {}
     for result in results:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import ExperienceSink, ExperienceSource, Monitor
     from trinity.extend import PluginManager
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = [
     "make_bounded_source",

@@ -9,8 +9,8 @@ from trinity.errors import CheckpointError
 
 if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
-    from trinity.runtime.checkpoint import Checkpoint
     from trinity.runtime.parts import Parts
+    from trinity.runtime.record.checkpoint import Checkpoint
 
 __all__ = ["run_bench"]
 

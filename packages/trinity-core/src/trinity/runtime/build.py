@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
     from trinity.trainer.torch_trainer import TorchTrainer
 
 __all__ = ["build_parts"]

@@ -15,7 +15,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trinity.runtime.progress import Progress
+    from trinity.runtime.record.progress import Progress
 
 __all__ = ["Display"]
 

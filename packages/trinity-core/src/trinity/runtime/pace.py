@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
-    from trinity.runtime.progress import Progress
+    from trinity.runtime.record.progress import Progress
 
 __all__ = ["Pace", "pace_of", "sync_interval_of"]
 

@@ -7,10 +7,10 @@ import logging
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.checkpoint import CheckpointStore
-from trinity.runtime.history import History
-from trinity.runtime.rewind import GrowingFiles
-from trinity.runtime.rundir import RunDir, write_atomically
+from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.history import History
+from trinity.runtime.record.rewind import GrowingFiles
+from trinity.runtime.record.rundir import RunDir, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
-    from trinity.runtime.progress import Progress
+    from trinity.runtime.record.progress import Progress
     from trinity.runtime.roles import (
         BatchSource,
         Closable,

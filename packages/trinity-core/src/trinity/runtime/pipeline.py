@@ -21,7 +21,7 @@ from trinity.common.metrics import with_prefix
 from trinity.errors import CheckpointError, RoomLostError
 from trinity.runtime.boundary import boundary
 from trinity.runtime.pace import pace_of
-from trinity.runtime.progress import Progress
+from trinity.runtime.record.progress import Progress
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.config.taskset import TasksetConfig
     from trinity.extend import PluginManager
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["check_workflows", "header_lines", "plugins_of", "set_threads"]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import Config, load_config, prepared_stages
 from trinity.common.models.pretrained import no_progress_bars
-from trinity.runtime.disk import explained_when_full
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment
 from trinity.runtime.interrupt import Interrupt
-from trinity.runtime.lock import run_lock
-from trinity.runtime.logs import logs_to
 from trinity.runtime.preflight import check_workflows, header_lines, plugins_of, set_threads
-from trinity.runtime.result import RunResult, RunStatus, StageResult, not_started
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.disk import explained_when_full
+from trinity.runtime.record.lock import run_lock
+from trinity.runtime.record.logs import logs_to
+from trinity.runtime.record.result import RunResult, RunStatus, StageResult, not_started
+from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.stage import run_stage
 
 if TYPE_CHECKING:

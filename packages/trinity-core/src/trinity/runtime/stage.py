@@ -13,25 +13,31 @@ from trinity.errors import CheckpointError, RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
-from trinity.runtime.changes import say_changes
-from trinity.runtime.checkpoint import CheckpointStore
-from trinity.runtime.outcome import finished_before, is_finished, plots_of, read_before, settings_of
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.pipeline import Interrupted, Pipeline
-from trinity.runtime.progress import Progress
-from trinity.runtime.result import RunStatus, StageResult
-from trinity.runtime.rewind import GrowingFiles
-from trinity.runtime.rundir import write_manifests
+from trinity.runtime.record.changes import say_changes
+from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.progress import Progress
+from trinity.runtime.record.result import RunStatus, StageResult
+from trinity.runtime.record.rewind import GrowingFiles
+from trinity.runtime.record.rundir import write_manifests
+from trinity.runtime.record.second_start import (
+    finished_before,
+    is_finished,
+    plots_of,
+    read_before,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.config import Config
-    from trinity.runtime.checkpoint import Checkpoint
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.parts import Parts
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.checkpoint import Checkpoint
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["run_stage"]
 

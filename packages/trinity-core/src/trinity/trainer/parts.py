@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trinity.common.config.algorithm import AlgorithmConfig
     from trinity.trainer.logprobs import EntropyUse
 
-__all__ = ["AlgorithmParts", "build_parts"]
+__all__ = ["AlgorithmParts", "build_algorithm_parts"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class AlgorithmParts:
         return getattr(self.entropy_loss_fn, "entropy_coef", 1.0) != 0.0
 
 
-def build_parts(config: AlgorithmConfig) -> AlgorithmParts:
+def build_algorithm_parts(config: AlgorithmConfig) -> AlgorithmParts:
     """Return the components that a resolved section ``algorithm`` names."""
     algorithm = get_manager().load("algorithm", config.algorithm_type)
     uses_advantage = algorithm.setting("use_advantage") and config.advantage_fn is not None

@@ -28,7 +28,7 @@ from trinity.trainer.lora import Adapters
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
-from trinity.trainer.parts import build_parts
+from trinity.trainer.parts import build_algorithm_parts
 from trinity.trainer.policy import Policy, load_policy
 from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
@@ -81,7 +81,7 @@ class TorchTrainer:
         self._config = config
         self._model_path = model_path
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._parts = build_parts(config.algorithm)
+        self._parts = build_algorithm_parts(config.algorithm)
         self._policy = self._load(model_path)
         adapters = config.model.lora_configs
         self._adapters = Adapters(self._policy.module, adapters[0]) if adapters else None

@@ -9,7 +9,7 @@ from trinity.common.wire import encode
 from trinity.extend import get_manager
 from trinity.runtime.ray.buffer_room import BufferRoom
 from trinity.runtime.ray.room import RoomContext
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.rundir import RunDir
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from trinity.extend import get_manager
 from trinity.runtime.ray.handle import start_room
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.remote_scheduler import RemoteScheduler
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.rundir import RunDir
 from trinity_testing.builders import a_task
 from trinity_testing.tiny import make_tiny_model
 

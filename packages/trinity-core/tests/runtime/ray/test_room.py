@@ -12,7 +12,7 @@ from trinity.errors import PluginError, RoomLostError, TrinityError
 from trinity.extend import PluginManager, Registry, get_manager
 from trinity.runtime.boundary import boundary
 from trinity.runtime.ray.digests import check_plugin_sets
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.rundir import RunDir
 
 pytestmark = pytest.mark.ray
 

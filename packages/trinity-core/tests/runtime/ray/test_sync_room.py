@@ -9,7 +9,7 @@ from trinity.extend import get_manager
 from trinity.runtime.ray import sync_room
 from trinity.runtime.ray.room import RoomContext
 from trinity.runtime.ray.sync_room import SyncRoom
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.rundir import RunDir
 
 
 class FakeEngine:

@@ -11,7 +11,7 @@ from trinity.common.ports import WeightSnapshot
 from trinity.common.wire import encode
 from trinity.runtime.ray.room import RoomContext
 from trinity.runtime.ray.trainer_room import TrainerRoom
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.rundir import RunDir
 
 
 class AddingTrainer:

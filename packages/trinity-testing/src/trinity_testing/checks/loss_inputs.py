@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from trinity.common.batch import ALIASES
-from trinity.extend.checks import Skipped
+from trinity.extend.conformance.checks import Skipped
 
 from trinity_testing.checks.numbers import HUGE, with_garbage
 

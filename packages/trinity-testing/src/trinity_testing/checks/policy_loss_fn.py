@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from trinity.extend.checks import Check, CheckContext, Finding, Skipped
+from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.checks.loss_inputs import (
     Inputs,

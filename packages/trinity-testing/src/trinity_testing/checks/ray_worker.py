@@ -6,7 +6,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import RoomLostError, TrinityError
-from trinity.extend.checks import Check, CheckContext, Finding, Skipped
+from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.checks.witness import forget_witness, witness
 

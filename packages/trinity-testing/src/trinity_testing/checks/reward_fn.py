@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
-from trinity.extend.checks import Check, CheckContext, Finding, Skipped
+from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.builders import QUESTION, TRUTH
 

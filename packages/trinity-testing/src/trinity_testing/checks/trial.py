@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import RunKey
 from trinity.common.rewards import RewardFn
 from trinity.errors import ConfigError, NotSupportedYetError
-from trinity.extend.checks import CheckContext, Skipped
+from trinity.extend.conformance.checks import CheckContext, Skipped
 
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine

@@ -87,7 +87,7 @@ class _Held:
         from trinity.runtime.ray.cluster import cluster
         from trinity.runtime.ray.handle import start_room
         from trinity.runtime.ray.passport import Passport
-        from trinity.runtime.rundir import RunDir
+        from trinity.runtime.record.rundir import RunDir
 
         config = Config()
         if not self._namespace:

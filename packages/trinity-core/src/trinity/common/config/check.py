@@ -11,7 +11,7 @@ from trinity.common.config.check_paths import path_problems
 from trinity.common.config.check_replay import replay_problems
 from trinity.common.config.check_rows import row_problems
 from trinity.common.config.check_support import support_problems
-from trinity.common.config.parts import Parts
+from trinity.common.config.parts import NamedParts
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
@@ -30,7 +30,7 @@ def check(
     Names are looked up among the plugins, arguments compared with signatures, paths looked at,
     numbers compared. A problem of severity ``notice`` stops nothing.
     """
-    parts = Parts(manager)
+    parts = NamedParts(manager)
     return [
         *support_problems(config),
         *name_problems(config, parts),

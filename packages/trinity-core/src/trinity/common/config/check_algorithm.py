@@ -12,7 +12,7 @@ from trinity.extend.hookspecs import KINDS
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
-    from trinity.common.config.parts import Parts
+    from trinity.common.config.parts import NamedParts
     from trinity.extend import Component
 
 __all__ = ["algorithm_problems"]
@@ -38,7 +38,7 @@ _LOSSES = {"policy_loss_fn", "kl_fn", "entropy_loss_fn"}
 _OPTIMIZERS = ("adam", "adamw")
 
 
-def algorithm_problems(config: Config, parts: Parts) -> list[Problem]:
+def algorithm_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return what the algorithm cannot work with."""
     if config.mode == "bench":
         return []
@@ -55,7 +55,7 @@ def algorithm_problems(config: Config, parts: Parts) -> list[Problem]:
     return problems
 
 
-def _own_check(config: Config, parts: Parts) -> list[Problem]:
+def _own_check(config: Config, parts: NamedParts) -> list[Problem]:
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     if not hasattr(algorithm, "check_config"):
         return []
@@ -69,7 +69,7 @@ def _own_check(config: Config, parts: Parts) -> list[Problem]:
     return []
 
 
-def _group_of_one(config: Config, parts: Parts) -> list[Problem]:
+def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
     name = config.algorithm.advantage_fn
     component, loaded = parts.find("advantage_fn", name), parts.load("advantage_fn", name)
     if component is None or loaded is None or config.mode == "train":
@@ -88,7 +88,7 @@ def _group_of_one(config: Config, parts: Parts) -> list[Problem]:
     ]
 
 
-def _unmet_needs(config: Config, parts: Parts) -> list[Problem]:
+def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     named = list(named_parts(config))
     if config.mode == "explore":  # nothing is trained, so nobody asks the losses
         named = [part for part in named if part.kind not in _LOSSES]
@@ -118,7 +118,7 @@ def _unmet_needs(config: Config, parts: Parts) -> list[Problem]:
     ]
 
 
-def _remedy(word: str, parts: Parts) -> str:
+def _remedy(word: str, parts: NamedParts) -> str:
     if word == "auxiliary_buffer":
         return "Give the file of an expert's rows there, by name, or choose"
     components = (c for kind in KINDS for c in parts.manager.components(kind))
@@ -131,7 +131,7 @@ def _described(word: str) -> str:
     return f"{word!r} ({_MEANINGS[word]})" if word in _MEANINGS else repr(word)
 
 
-def _penalty_of_groups(config: Config, parts: Parts) -> list[Problem]:
+def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
     """Refuse a KL penalty on rewards that were compared before the reference saw them."""
     algorithm = config.algorithm
     name = algorithm.advantage_fn
@@ -149,7 +149,7 @@ def _penalty_of_groups(config: Config, parts: Parts) -> list[Problem]:
     return [_problem(config, "algorithm.kl_penalty_fn", message, remedy)]
 
 
-def _has_reference(config: Config, parts: Parts) -> bool:
+def _has_reference(config: Config, parts: NamedParts) -> bool:
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     return not hasattr(algorithm, "setting") or bool(algorithm.setting("use_reference"))
 

@@ -9,7 +9,7 @@ from trinity.common.config.check_args import argument_problems
 from trinity.common.config.problem import Problem
 from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
 from trinity.errors import TrinityError, did_you_mean
-from trinity.extend.component_checks import wrong_class
+from trinity.extend.conformance.components import wrong_class
 from trinity.extend.failure import described_failure
 from trinity.extend.requirements import canonical
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from trinity.common.config.config import Config
-    from trinity.common.config.parts import Parts
+    from trinity.common.config.parts import NamedParts
     from trinity.common.config.taskset import TasksetConfig
 
 __all__ = ["NamedPart", "name_problems", "named_parts", "problem_at", "tasksets_in_use"]
@@ -49,7 +49,7 @@ class NamedPart:
     given_by_room: frozenset[str] = frozenset()
 
 
-def name_problems(config: Config, parts: Parts) -> list[Problem]:
+def name_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return a problem for each name that no plugin gives and each argument that does not fit."""
     problems: list[Problem] = []
     for part in named_parts(config):
@@ -101,7 +101,7 @@ def _refusal(target: Any, args: Mapping[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
-def _switches_of_nothing(config: Config, parts: Parts) -> list[Problem]:
+def _switches_of_nothing(config: Config, parts: NamedParts) -> list[Problem]:
     """Return a notice for each plugin that ``plugins.*`` names and that is not installed."""
     chosen = config.plugins
     named = [(f"plugins.{key}", n) for key in ("allow", "disabled") for n in getattr(chosen, key)]
@@ -134,7 +134,7 @@ def _repeated_evaluations(config: Config) -> list[Problem]:
     ]
 
 
-def _missing_rewards(config: Config, parts: Parts) -> list[Problem]:
+def _missing_rewards(config: Config, parts: NamedParts) -> list[Problem]:
     """Return a problem for each set whose workflow needs a reward function and gets none."""
     problems = []
     for path, taskset in tasksets_in_use(config):
@@ -150,7 +150,7 @@ def _missing_rewards(config: Config, parts: Parts) -> list[Problem]:
     return problems
 
 
-def _missing_history(config: Config, parts: Parts) -> list[Problem]:
+def _missing_history(config: Config, parts: NamedParts) -> list[Problem]:
     """Return a problem if a workflow needs the calls of its model and they are not recorded."""
     if config.explorer.rollout_model.enable_history:
         return []
@@ -180,7 +180,7 @@ def tasksets_in_use(config: Config) -> list[tuple[str, TasksetConfig]]:
     ]
 
 
-def _is_guess(config: Config, part: NamedPart, parts: Parts) -> bool:
+def _is_guess(config: Config, part: NamedPart, parts: NamedParts) -> bool:
     """Return whether a part stands in for what an unknown algorithm would have named."""
     is_fallback = config.origins.get(part.path) == "default" and part.path.startswith("algorithm.")
     return is_fallback and parts.find("algorithm", config.algorithm.algorithm_type) is None

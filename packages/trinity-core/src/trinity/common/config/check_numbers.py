@@ -9,12 +9,12 @@ from trinity.common.config.problem import Problem
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.machine import Machine
-    from trinity.common.config.parts import Parts
+    from trinity.common.config.parts import NamedParts
 
 __all__ = ["number_problems"]
 
 
-def number_problems(config: Config, machine: Machine, parts: Parts) -> list[Problem]:
+def number_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
     """Return what does not add up."""
     problems = _length_problems(config, machine)
     if config.mode in {"both", "train"}:
@@ -75,7 +75,7 @@ def _cut_problems(config: Config) -> list[Problem]:
     return [_problem(config, path, message, severity="notice")]
 
 
-def _gpu_problems(config: Config, machine: Machine, parts: Parts) -> list[Problem]:
+def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
     engine = config.explorer.rollout_model
     problems = []
     asked = config.cluster.gpu_per_node

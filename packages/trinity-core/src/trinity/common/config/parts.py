@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from trinity.extend import Component, PluginManager
 
-__all__ = ["Parts", "default_args_of", "named_failure"]
+__all__ = ["NamedParts", "default_args_of", "named_failure"]
 
 
-class Parts:
+class NamedParts:
     """Looks components up for `resolve` and `check`; what cannot be found is None here.
 
     `check` reports it, with the manager's own message.

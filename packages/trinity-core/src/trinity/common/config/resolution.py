@@ -10,7 +10,7 @@ from trinity.common.config.paths import leaves, value_at
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.machine import Machine
-    from trinity.common.config.parts import Parts
+    from trinity.common.config.parts import NamedParts
 
 __all__ = ["Resolution"]
 
@@ -22,7 +22,7 @@ class Resolution:
     resolved configuration can be changed and resolved again.
     """
 
-    def __init__(self, config: Config, *, machine: Machine, parts: Parts) -> None:
+    def __init__(self, config: Config, *, machine: Machine, parts: NamedParts) -> None:
         self.config = config.copied()
         self.machine = machine
         self.parts = parts

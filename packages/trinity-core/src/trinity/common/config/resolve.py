@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.config.parts import Parts
+from trinity.common.config.parts import NamedParts
 from trinity.common.config.resolution import Resolution
 from trinity.common.config.resolve_algorithm import resolve_algorithm
 from trinity.common.config.resolve_buffer import resolve_buffer
@@ -29,7 +29,7 @@ def resolve(config: Config, machine: Machine, *, manager: PluginManager | None =
     The order of precedence: command line, YAML, the algorithm's ``default_config()``, the
     component's ``default_args()``, the global default.
     """
-    work = Resolution(config, machine=machine, parts=Parts(manager))
+    work = Resolution(config, machine=machine, parts=NamedParts(manager))
     resolve_run(work)
     resolve_machine(work)
     resolve_model(work)

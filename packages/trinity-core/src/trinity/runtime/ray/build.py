@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.cluster import Cluster
     from trinity.runtime.ray.handle import Pending, RoomHandle
     from trinity.runtime.ray.room import RoomFacts
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["build_parts_over_ray"]
 

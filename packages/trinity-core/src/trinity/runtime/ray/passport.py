@@ -16,7 +16,7 @@ from trinity.extend.plugin_dir import stand_in
 from trinity.runtime.ray.luggage import PackedFolder, folders_of, packed_run, unpacked_run
 from trinity.runtime.ray.room import RoomContext
 from trinity.runtime.ray.room_log import room_log
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.rundir import RunDir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

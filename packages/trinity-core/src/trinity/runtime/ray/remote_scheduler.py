@@ -18,7 +18,7 @@ from trinity.runtime.ray.returning import Callee, Patience, Returning
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trinity.explorer.order import RunOrder, RunResult
+    from trinity.explorer.order import RunOrder, RunReport
     from trinity.explorer.packing import PackedResults
 
 __all__ = ["RemoteScheduler"]
@@ -49,7 +49,7 @@ class RemoteScheduler:
         """Return how many seconds the engines have spent on generating."""
         return sum(runner.busy_s for runner in self._runners)
 
-    def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         """Return how each order ended, in the order of the orders.
 
         Raises:
@@ -71,7 +71,7 @@ class RemoteScheduler:
         """End the threads; the runners' rooms are closed by who started them."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _results(self, shares: Sequence[tuple[_Runner, Sequence[RunOrder]]]) -> list[RunResult]:
+    def _results(self, shares: Sequence[tuple[_Runner, Sequence[RunOrder]]]) -> list[RunReport]:
         """Return the results of all shares, one after the other; the first error stops them."""
         calls = [self._pool.submit(runner.run, own) for runner, own in shares]
         done, others = wait(calls, return_when=FIRST_EXCEPTION)
@@ -94,7 +94,7 @@ class _Runner:
         self.num_hung = 0
         self.busy_s = 0.0
 
-    def run(self, orders: Sequence[RunOrder]) -> list[RunResult]:
+    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         packed = PackedOrders.of(orders)
         try:
             answer: PackedResults = self._room.call("run", self._session, packed)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.extend import PluginManager
     from trinity.runtime.ray.passport import Passport
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["Reply", "Room", "RoomContext", "RoomFacts", "WithPayload"]
 

@@ -8,7 +8,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.logs import FORMAT
+from trinity.runtime.record.logs import FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

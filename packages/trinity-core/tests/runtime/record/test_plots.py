@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trinity.monitor.jsonl import JsonlMonitor
-from trinity.runtime.plots import draw_plots
+from trinity.runtime.record.plots import draw_plots
 
 
 def drawn(tmp_path, **metrics: float) -> list[str]:

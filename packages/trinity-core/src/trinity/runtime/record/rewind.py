@@ -13,14 +13,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trinity.runtime.history import FILE_NAME as HISTORY
-from trinity.runtime.rundir import write_atomically
+from trinity.runtime.record.history import FILE_NAME as HISTORY
+from trinity.runtime.record.rundir import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from trinity.common.config import Config
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["GrowingFiles"]
 

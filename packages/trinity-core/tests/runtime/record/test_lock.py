@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 from trinity.errors import ConfigError
-from trinity.runtime.lock import Owner, run_lock
+from trinity.runtime.record.lock import Owner, run_lock
 
 
 def written(path, **changes):
@@ -99,7 +99,7 @@ def test_of_many_that_start_at_once_one_wins(tmp_path) -> None:
         import sys
         from pathlib import Path
         from trinity.errors import ConfigError
-        from trinity.runtime.lock import run_lock
+        from trinity.runtime.record.lock import run_lock
         print("ready", flush=True)
         sys.stdin.readline()
         try:
@@ -138,7 +138,7 @@ def test_a_lock_that_is_no_text_is_nobodys(tmp_path) -> None:
 def test_a_lock_that_cannot_be_taken_away_hides_no_error(tmp_path, monkeypatch) -> None:
     def fails() -> None:
         with run_lock(tmp_path, say=print):
-            monkeypatch.setattr("trinity.runtime.lock.Path.open", refuse)
+            monkeypatch.setattr("trinity.runtime.record.lock.Path.open", refuse)
             raise KeyError("the error of the run")
 
     def refuse(*_args, **_options):
@@ -153,7 +153,7 @@ def test_processes_that_start_at_once_have_it_one_at_a_time(tmp_path) -> None:
         f"""
         import os, pathlib, time
         from trinity.errors import ConfigError
-        from trinity.runtime.lock import run_lock
+        from trinity.runtime.record.lock import run_lock
         place = pathlib.Path({str(tmp_path)!r})
         for _ in range(300):
             try:

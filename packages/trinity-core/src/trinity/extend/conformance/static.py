@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from trinity.extend.check import Check, CheckContext, Finding, Skipped
+from trinity.extend.conformance.check import Check, CheckContext, Finding, Skipped
 
 if TYPE_CHECKING:
     from trinity.extend.manager import PluginRecord

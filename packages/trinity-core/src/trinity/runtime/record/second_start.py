@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.checkpoint import CheckpointStore
-from trinity.runtime.plots import draw_plots
-from trinity.runtime.result import RunStatus, StageResult
+from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.plots import draw_plots
+from trinity.runtime.record.result import RunStatus, StageResult
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.config import Config
     from trinity.runtime.display import Display
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["finished_before", "is_finished", "plots_of", "read_before", "settings_of"]
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, TypedDict
 
-from trinity.extend.check import Check, CheckContext, Finding, Skipped
+from trinity.extend.conformance.check import Check, CheckContext, Finding, Skipped
 
 if TYPE_CHECKING:
     from trinity.extend.manager import PluginRecord

@@ -8,8 +8,8 @@ import shutil
 import pytest
 from trinity.common.experience import Experience
 from trinity.errors import CheckpointError, ConfigError, RoomLostError
-from trinity.runtime.checkpoint import CheckpointStore
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.rundir import RunDir
 
 
 def write_model(folder) -> None:

@@ -10,9 +10,9 @@ import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import CheckpointError
 from trinity.monitor.tensorboard import TensorboardMonitor
-from trinity.runtime.history import History, read_history
-from trinity.runtime.rewind import GrowingFiles
-from trinity.runtime.rundir import RunDir
+from trinity.runtime.record.history import History, read_history
+from trinity.runtime.record.rewind import GrowingFiles
+from trinity.runtime.record.rundir import RunDir
 
 
 @pytest.fixture

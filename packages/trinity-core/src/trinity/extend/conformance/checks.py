@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError, UnknownComponentError, unknown_name
 from trinity.extend.assets import assets_of, missing_part
-from trinity.extend.check import (
+from trinity.extend.conformance.check import (
     Arguments,
     Case,
     Check,
@@ -48,9 +48,9 @@ __all__ = [
 ]
 
 CORE_GROUPS = {
-    "static": "trinity.extend.static_checks:checks",
-    "import": "trinity.extend.import_checks:checks",
-    "component": "trinity.extend.component_checks:checks",
+    "static": "trinity.extend.conformance.static:checks",
+    "import": "trinity.extend.conformance.imports:checks",
+    "component": "trinity.extend.conformance.components:checks",
 }
 EVERY_KIND = frozenset({"*"})
 

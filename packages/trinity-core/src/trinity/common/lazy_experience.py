@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["HeldExperience", "Origin", "joined_column"]
+__all__ = ["LazyExperience", "Origin", "joined_column"]
 
 
 @dataclass(eq=False, slots=True)
@@ -29,14 +29,14 @@ class Origin:
         return stop - start if column is None else column.cut(start, stop)
 
 
-class HeldExperience(Experience):
+class LazyExperience(Experience):
     """An experience like any other, whose tensors may still lie in the columns that it came in."""
 
     _origin: Origin
     _place: int
 
     @classmethod
-    def of(cls, origin: Origin, place: int, fields: Mapping[str, Any]) -> HeldExperience:
+    def of(cls, origin: Origin, place: int, fields: Mapping[str, Any]) -> LazyExperience:
         """Return the experience at a place of the columns, which were checked before they left.
 
         Args:
@@ -82,7 +82,7 @@ def _experience(fields: dict[str, Any]) -> Experience:
 
 
 def _tensor_property(name: str) -> property:
-    def get(held: HeldExperience) -> Tensor | None:
+    def get(held: LazyExperience) -> Tensor | None:
         own = held.__dict__
         if name not in own:
             part = None
@@ -93,11 +93,11 @@ def _tensor_property(name: str) -> property:
         tensor: Tensor | None = own[name]
         return tensor
 
-    def put(held: HeldExperience, value: Tensor | None) -> None:
+    def put(held: LazyExperience, value: Tensor | None) -> None:
         held.__dict__[name] = value
 
     return property(get, put)
 
 
 for _name in TENSORS:
-    setattr(HeldExperience, _name, _tensor_property(_name))
+    setattr(LazyExperience, _name, _tensor_property(_name))

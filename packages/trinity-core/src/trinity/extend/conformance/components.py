@@ -8,7 +8,7 @@ import pickle
 import re
 from typing import TYPE_CHECKING
 
-from trinity.extend.check import Check, CheckContext, Finding
+from trinity.extend.conformance.check import Check, CheckContext, Finding
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component

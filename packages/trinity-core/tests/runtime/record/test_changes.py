@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from trinity.common.config import Config, TasksetConfig
 from trinity.errors import CheckpointError
-from trinity.runtime.changes import changes_line, say_changes
-from trinity.runtime.rundir import RunDir, write_manifests
+from trinity.runtime.record.changes import changes_line, say_changes
+from trinity.runtime.record.rundir import RunDir, write_manifests
 
 
 class Said(list):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.outcome import is_finished
+from trinity.runtime.record.second_start import is_finished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trinity.common.config import Config
     from trinity.runtime.display import Display
-    from trinity.runtime.rundir import RunDir
+    from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["changes_line", "say_changes"]
 

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 
 from trinity.common.experience import Experience
 from trinity.errors import CheckpointError, RoomLostError
-from trinity.runtime.rundir import write_atomically
+from trinity.runtime.record.rundir import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

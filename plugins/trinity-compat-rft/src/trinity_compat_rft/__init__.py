@@ -1,0 +1,1 @@
+"""What Trinity-RFT published, for Trinity: import paths, workflows, rewards."""
