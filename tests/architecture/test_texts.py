@@ -59,5 +59,6 @@ def text_files() -> list[Path]:
     found: list[Path] = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in SKIPPED]
-        found += [Path(folder, name) for name in names if Path(name).suffix in KINDS]
+        own = [name for name in names if name not in SKIPPED]  # .git is a file in a worktree
+        found += [Path(folder, name) for name in own if Path(name).suffix in KINDS]
     return [path for path in found if path.is_file()]

@@ -51,7 +51,6 @@ def test_a_configuration_that_can_be_run_has_no_problems(checked) -> None:
                 "explorer.auxiliary_models=[{model_path: x}]",
             ],
         ),
-        ("config_engine_not_installed", ["explorer.rollout_model.engine_type=vllm"]),
         ("config_sft_in_mode_both", ["algorithm.algorithm_type=sft"]),
         ("config_kl_penalty_of_groups", ["algorithm.kl_penalty_fn=k1"]),
         ("config_no_teacher", ["algorithm.algorithm_type=on_policy_distill"]),

@@ -105,3 +105,23 @@ def test_the_explorer_goes_on_from_its_state(world):
     made.explorer.load_state_dict(state)
 
     assert made.tasks.position == 2
+
+
+class Counts(Workflow):
+    """Measures and judges nothing."""
+
+    def run(self):
+        return [Experience(tokens=[1, 2], metrics={"turns": 3})]
+
+
+def test_an_evaluation_may_measure_without_a_reward(world):
+    evaluation = Evaluation([[0.0]])
+    task = a_task(workflow=Counts, is_eval=True)
+    evaluation.tasks = lambda: [task]
+    made = world(evaluation_sets=[evaluation])
+
+    metrics = made.explorer.evaluate(5)
+
+    assert metrics["eval/held_out/turns/mean@1"] == 3.0
+    assert metrics["eval/held_out/failed_runs"] == 0.0
+    assert "eval/held_out/reward/mean@1" not in metrics

@@ -18,7 +18,7 @@ from trinity.buffer.formatter import (
     with_system_prompt,
 )
 from trinity.common.experience import Experience
-from trinity.common.workflows.task import no_such_key
+from trinity.common.row_keys import no_such_key
 from trinity.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.formatter import as_messages
 from trinity.common.experience import Experience
-from trinity.common.workflows.task import no_such_key
+from trinity.common.row_keys import no_such_key
 from trinity.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.rows import Rows, load_rows
 from trinity.common.config import FormatConfig
-from trinity.common.workflows.task import Task, no_such_key
+from trinity.common.row_keys import no_such_key
+from trinity.common.workflows.task import Task
 from trinity.errors import DataError
 
 if TYPE_CHECKING:

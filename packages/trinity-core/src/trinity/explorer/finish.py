@@ -47,7 +47,7 @@ def finished(
     """
     experiences = _checked_list(returned)
     for place, experience in enumerate(experiences):
-        _check(experience, place=place)
+        _check(experience, place=place, is_eval=order.task.is_eval)
         if experience.action_mask is None:
             experience.action_mask = torch.ones(experience.response_length, dtype=torch.bool)
         if experience.prompt_text is None and experience.response_text is None:
@@ -85,7 +85,7 @@ def _checked_list(returned: Any) -> list[Experience]:
     return list(returned)
 
 
-def _check(experience: Experience, *, place: int) -> None:
+def _check(experience: Experience, *, place: int, is_eval: bool) -> None:
     try:
         experience.__post_init__()  # fields may have been set since it was built
     except (TypeError, ValueError) as e:
@@ -103,7 +103,8 @@ def _check(experience: Experience, *, place: int) -> None:
         getattr(experience, name) is not None
         for name in ("reward", "token_level_reward", "teacher_logprobs")
     )
-    if not has_signal:
+    may_be_measured = is_eval and bool(experience.metrics)  # an evaluation compares numbers alone
+    if not has_signal and not may_be_measured:
         raise WorkflowError(f"experience {place}: reward is None. Set it, or raise an error.")
 
 

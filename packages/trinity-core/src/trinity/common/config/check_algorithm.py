@@ -90,8 +90,8 @@ def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
 
 def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     named = list(named_parts(config))
-    if config.mode == "explore":  # nothing is trained, so nobody asks the losses
-        named = [part for part in named if part.kind not in _LOSSES]
+    if config.mode == "explore":  # nothing is trained, so nobody asks what works on batches
+        named = [part for part in named if not _is_for_batches(part, parts)]
     found = [(part, parts.find(part.kind, part.name)) for part in named]
     provided = set(_PROVIDED)
     for _, component in found:
@@ -116,6 +116,13 @@ def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
         )
         for word, (part, component) in missing.items()
     ]
+
+
+def _is_for_batches(part: NamedPart, parts: NamedParts) -> bool:
+    """Return whether only a trainer would call the part."""
+    if part.kind != "advantage_fn":
+        return part.kind in _LOSSES
+    return getattr(parts.load(part.kind, part.name), "computed_on", "batch") == "batch"
 
 
 def _remedy(word: str, parts: NamedParts) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trinity.common.config.model_files import is_hub_id, model_file
 from trinity.common.config.problem import Problem
@@ -118,7 +118,7 @@ def _taskset_problems(
         path = f"{_INPUT}.{name}.{index}"
         if not taskset.default_workflow_type and not taskset.format.workflow_key:
             what = "is missing: nothing says which workflow runs these tasks."
-            yield _problem(config, f"{path}.default_workflow_type", what)
+            yield _problem(config, f"{path}.default_workflow_type", what, severity="open")
         if not taskset.path:
             yield _problem(config, f"{path}.path", "is missing: nothing says where the rows are.")
         elif taskset.storage_type == "file":
@@ -175,7 +175,12 @@ def _seen_from(path: str) -> str:
 
 
 def _problem(
-    config: Config, path: str, message: str, remedy: str = "", *, severity: str = "error"
+    config: Config,
+    path: str,
+    message: str,
+    remedy: str = "",
+    *,
+    severity: Literal["error", "open", "notice"] = "error",
 ) -> Problem:
     source = config.source
     where = source.where(path) or source.where(path.rpartition(".")[0])
@@ -184,5 +189,5 @@ def _problem(
         message=message,
         remedy=remedy,
         where=where,
-        severity="notice" if severity == "notice" else "error",
+        severity=severity,
     )

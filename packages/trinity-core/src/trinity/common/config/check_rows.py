@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.problem import Problem
+from trinity.common.row_keys import no_such_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,8 +46,6 @@ def row_problems(config: Config) -> list[Problem]:
 
 
 def _messages(buffer: ExperienceBufferConfig) -> Iterator[str]:
-    from trinity.common.workflows.task import no_such_key  # which imports this package
-
     row, number = _first_row(buffer.path)
     if row is None or row.keys() >= _STORED:
         return

@@ -3,7 +3,8 @@
 # ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
 
 from pydantic import PrivateAttr, field_validator
 
@@ -72,6 +73,7 @@ class Config(StrictModel):
             raise ValueError(f"two stages are named {twice[0]!r}, so they would share a folder")
         return stages
 
+    _prepared: ClassVar[Callable[[Config], Config]]  # bound by `preparation`
     _source: Source = PrivateAttr(default_factory=Source)
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _notes: list[str] = PrivateAttr(default_factory=list)
@@ -102,12 +104,12 @@ class Config(StrictModel):
     def check_and_update(self) -> Config:
         """Return this configuration resolved for this machine.
 
+        What a run needs and a program may still fill in, the workflow of a task set, is a note.
+
         Raises:
             ConfigError: it cannot be run; the message lists every problem.
         """
-        from trinity.common.config.preparation import prepared
-
-        return prepared(self)
+        return type(self)._prepared(self)
 
     def flat(self) -> dict[str, Any]:
         """Return every value by its dotted path."""

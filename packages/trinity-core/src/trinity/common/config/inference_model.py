@@ -35,6 +35,7 @@ class InferenceModelConfig(StrictModel):
     tensor_parallel_size: int = machine(1, "GPUs that share one engine's tensors", ge=1)
     data_parallel_size: int = other(1, "replicas within one engine", used_by=_GPU_ENGINE, ge=1)
     pipeline_parallel_size: int = other(1, "GPUs that share the layers", used_by=_GPU_ENGINE, ge=1)
+    nnodes: int = other(1, "machines that share one engine", used_by=_GPU_ENGINE, ge=1)
     enable_expert_parallel: bool = other(False, "spread experts over GPUs", used_by=_GPU_ENGINE)
     extra_engine_args: dict[str, Any] = other({}, "passed to the engine", used_by=_GPU_ENGINE)
     use_v1: bool = other(True, "second generation of the engine", used_by=_GPU_ENGINE)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError, TrinityError
 from trinity.extend.failure import described_failure
+from trinity.extend.known import distribution_of_component
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,12 @@ class NamedParts:
             return {}
         with named_failure(f"default_args() of {kind} {name}"):
             return default_args_of(loaded)
+
+    def not_installed(self, kind: str, name: str | None) -> str | None:
+        """Return the distribution of ours that has the component, where nobody here has it."""
+        if not name or self.find(kind, name) is not None:
+            return None
+        return distribution_of_component(kind, name)
 
     def default_engine(self, *, num_gpus: int) -> str | None:
         """Return the engine that declares itself the default for this machine."""

@@ -5,26 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check import check
+from trinity.common.config.config import Config
 from trinity.common.config.machine import Machine, probe
 from trinity.common.config.problem import Problem, config_error
 from trinity.common.config.resolve import resolve, resolve_stages
 
 if TYPE_CHECKING:
-    from trinity.common.config.config import Config
     from trinity.extend import PluginManager
 
 __all__ = ["prepared", "prepared_stages", "run_manager"]
 
 
 def prepared(config: Config) -> Config:
-    """Return the configuration resolved for this machine.
+    """Return the configuration resolved for this machine; a workflow may still be missing.
 
     Raises:
         ConfigError: it cannot be run, in any of its stages; the message lists every problem.
     """
     machine, manager = probe(model_path=config.model.model_path), run_manager(config)
     stages = resolve_stages(config, machine, manager=manager)
-    _raise_problems(stages, machine, name=config.source.file, manager=manager)
+    _raise_problems(
+        stages, machine, name=config.source.file, manager=manager, harmless=("notice", "open")
+    )
     if not config.stages:
         return stages[0]
     return resolve(config, machine, manager=manager)
@@ -63,12 +65,16 @@ def _raise_problems(
     *,
     name: str,
     manager: PluginManager,
+    harmless: tuple[str, ...] = ("notice",),
 ) -> None:
     problems: list[Problem] = []
     for stage in stages:
         found = check(stage, machine, manager=manager)
-        notices = [str(p) for p in found if p.severity == "notice"]
+        notices = [str(p) for p in found if p.severity in harmless]
         stage.notes.extend(notice for notice in notices if notice not in stage.notes)
-        problems += [problem for problem in found if problem.severity != "notice"]
+        problems += [problem for problem in found if problem.severity not in harmless]
     if problems:
         raise config_error(problems, name=name)
+
+
+Config._prepared = staticmethod(prepared)

@@ -17,15 +17,16 @@ __all__ = ["Problem", "config_error", "listed"]
 class Problem:
     """One thing that is wrong: where it was said, what it is, what to do now.
 
-    ``severity`` is ``error``, ``not_yet`` for a published setting whose feature does not exist, or
-    ``notice`` for what stops nothing.
+    ``severity`` is ``error``, ``not_yet`` for a published setting whose feature does not exist,
+    ``open`` for what may still be filled in before the run begins, or ``notice`` for what stops
+    nothing.
     """
 
     path: str
     message: str
     remedy: str = ""
     where: str = ""  # file:line, or "command line"
-    severity: Literal["error", "not_yet", "notice"] = "error"
+    severity: Literal["error", "not_yet", "open", "notice"] = "error"
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["resolve_machine"]
 
 _ENGINE = "explorer.rollout_model"
+_ULYSSES = "trainer.ulysses_sequence_parallel_size"
 _HALF_PRECISION = {"bfloat16", "float16"}
 
 
@@ -31,9 +32,16 @@ def _resolve_trainer(work: Resolution) -> None:
 
 
 def _resolve_engine(work: Resolution) -> None:
+    path = f"{_ENGINE}.engine_type"
     engine = work.parts.default_engine(num_gpus=work.machine.num_gpus)
-    if engine is not None:
-        work.default(f"{_ENGINE}.engine_type", engine, origin="machine")
+    if engine is None:
+        return
+    missing = work.parts.not_installed("rollout_engine", work.value(path))
+    if missing and work.machine.num_gpus == 0:
+        asked = work.value(path)
+        work.note(f"asked {path} {asked}, have no GPU and no {missing}: {engine}")
+        work.fill(path, engine, origin="machine")
+    work.default(path, engine, origin="machine")
 
 
 def _run_without_gpus(work: Resolution) -> None:
@@ -48,17 +56,22 @@ def _run_without_gpus(work: Resolution) -> None:
         for path, have in wanted.items()
         if path != "cluster.node_num" and work.value(path) > have
     ]
+    many_machines = work.value("cluster.node_num") > 1
     for path, have in wanted.items():
         if work.value(path) != have:
             asked = work.asked(path)
             work.fill(path, have, origin="machine")
-            if asked and path == "cluster.node_num" and not beyond:
+            if asked and path == "cluster.node_num" and many_machines and not beyond:
                 beyond.append(path)
     if beyond:
         work.note(
             f"asked for GPUs ({', '.join(beyond)}), have none: "
             "one embedded engine and one trainer run on the CPU"
         )
+    if work.value(_ULYSSES) > 1:
+        asked_for = work.value(_ULYSSES)
+        work.note(f"asked {_ULYSSES} {asked_for}, it follows the machine, which has no GPU: 1")
+        work.fill(_ULYSSES, 1, origin="machine")
 
 
 def _resolve_precision(work: Resolution) -> None:

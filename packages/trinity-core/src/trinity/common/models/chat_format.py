@@ -15,7 +15,7 @@ from trinity.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from trinity.common.config import ModelConfig
+    from trinity.common.config.model import ModelConfig
 
 __all__ = ["ChatFormat", "Message", "reply_prefix"]
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config import FormatConfig, GenerationConfig
-from trinity.errors import DataError, did_you_mean
+from trinity.common.config.taskset import FormatConfig, GenerationConfig
+from trinity.common.row_keys import no_such_key
+from trinity.errors import DataError
+from trinity.extend import get_manager
 
 if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
@@ -87,10 +89,10 @@ class Task:
         self, model: ModelWrapper, auxiliary_models: Sequence[Any] | None = None
     ) -> Workflow:
         """Return a new instance of the workflow for this task, built by keyword."""
-        from trinity.common.workflows.workflow import WORKFLOWS
-
         named = self.workflow
-        cls: type[Workflow] = WORKFLOWS.get(named) if isinstance(named, str) else named
+        cls: type[Workflow] = (
+            get_manager().load("workflow", named) if isinstance(named, str) else named
+        )
         return cls(task=self, model=model, auxiliary_models=list(auxiliary_models or []))
 
     def _value(self, setting: str) -> str | None:
@@ -99,16 +101,3 @@ class Task:
             raise DataError(no_such_key(self.origin, key=key, row=self.raw_task, setting=setting))
         value: str | None = self.raw_task[key]
         return value
-
-
-def no_such_key(origin: str, *, key: str, row: Mapping[str, Any], setting: str) -> str:
-    """Return the message for a row without a configured key.
-
-    >>> no_such_key("t.jsonl, row 2", key="question", row={"qestion": 1}, setting="prompt_key")[:37]
-    "t.jsonl, row 2, has no key 'question'"
-    """
-    keys = ", ".join(map(str, row)) or "no key at all"
-    return (
-        f"{origin}, has no key {key!r}, which format.{setting} names."
-        f"{did_you_mean(key, map(str, row))} It has: {keys}. Correct the row, or format.{setting}."
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import warnings
 from abc import ABC, abstractmethod
@@ -31,6 +32,12 @@ __all__ = [
 
 WORKFLOWS: Registry = Registry("workflows", kind="workflow")
 
+_PUBLISHED_HERE = {  # name -> its module, which imports this one
+    "Task": "task",
+    "SimpleWorkflow": "simple",
+    "MathWorkflow": "math",
+    "MultiTurnWorkflow": "multi_turn_workflow",
+}
 _OLDER_ORDER = ("model", "task", "auxiliary_models")
 _MISSING = object()
 
@@ -163,21 +170,8 @@ def _run_by_awaiting(self: Workflow) -> list[Experience]:
     return asyncio.run(self.run_async())
 
 
-def __getattr__(name: str) -> Any:  # Any: a module attribute
-    if name == "Task":
-        from trinity.common.workflows.task import Task
-
-        return Task
-    if name == "SimpleWorkflow":
-        from trinity.common.workflows.simple import SimpleWorkflow
-
-        return SimpleWorkflow
-    if name == "MathWorkflow":
-        from trinity.common.workflows.math import MathWorkflow
-
-        return MathWorkflow
-    if name == "MultiTurnWorkflow":
-        from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
-
-        return MultiTurnWorkflow
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:  # Any: a class
+    if name not in _PUBLISHED_HERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__package__}.{_PUBLISHED_HERE[name]}")
+    return getattr(module, name)
