@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -114,6 +115,9 @@ def docs(session: nox.Session) -> None:
     session.run(bin_dir / "python", "docs/generate.py")
     sphinx = [bin_dir / "python", "-m", "sphinx", "-W", "-E", "--keep-going", "-q"]
     session.run(*sphinx, "-b", "html", "docs", "docs/_build/html")
+    foreign = pages_that_load_from_elsewhere(ROOT / "docs" / "_build" / "html")
+    if foreign:
+        session.error(f"pages that load something from the network: {', '.join(foreign)}")
     session.log("open docs/_build/html/index.html")
 
 
@@ -145,15 +149,14 @@ def wheels(session: nox.Session) -> None:
     build(session)
     session.install("-c", str(CONSTRAINTS), *map(str, sorted((ROOT / "dist").glob("*.whl"))))
     with tempfile.TemporaryDirectory() as folder, session.chdir(folder):
-        shutil.copytree(ROOT / "examples" / "quickstart", "quickstart")
         session.run("trinity", "plugins", "list", env=RUN_ENV)
         data = {"ALFWORLD_DATA": f"{folder}/alfworld", "WEBSHOP_DATA": f"{folder}/webshop"}
         for name, count in {"alfworld": "10", "webshop": "100"}.items():
             setup = ["trinity", "plugins", "setup", name, "--generate", count]
             session.run(*setup, env={**RUN_ENV, **data})
         session.run("trinity", "plugins", "check", env={**RUN_ENV, **data})
-        session.run("python", "quickstart/prepare.py", env=RUN_ENV)
-        short = ["--config", "quickstart/quickstart.yaml", "--set", "buffer.total_steps=2"]
+        session.run("trinity", "examples", "copy", "quickstart", env=RUN_ENV)
+        short = ["--config", "examples/quickstart/quickstart.yaml", "--set", "buffer.total_steps=2"]
         session.run("trinity", "run", "--local", *short, env=RUN_ENV)
 
 
@@ -188,6 +191,13 @@ def broken_plugin(session: nox.Session) -> None:
     if "no_such_module" not in str(listed) or "opmd" not in str(listed):
         session.error(f"the list does not show what is broken and what is not:\n{listed}")
     session.log("the command line lives: --help, list and show work, check finds the fault")
+
+
+def pages_that_load_from_elsewhere(folder: Path) -> list[str]:
+    """Return the pages of which a reader without a network would miss something."""
+    loads = re.compile(r"<(?:script|link|img)\b[^>]*\b(?:src|href)=\"(?:https?:)?//")
+    pages = sorted(folder.rglob("*.html"))
+    return [page.name for page in pages if loads.search(page.read_text(encoding="utf-8"))]
 
 
 def pytest(session: nox.Session, *arguments: str, **env: str) -> None:

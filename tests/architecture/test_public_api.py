@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+API = Path(__file__).parents[2] / "docs/api"
 PUBLIC = ("trinity.extend", "trinity.common", "trinity.algorithm")
 
 
@@ -46,6 +49,23 @@ def test_the_public_names_are_those_written_down(golden: Callable[..., None]) ->
     lines = [f"{package}.{name}" for package in names for name in names[package]]
 
     golden("\n".join(lines), "../public_api")
+
+
+def test_the_pages_of_the_python_interface_hold_every_public_class() -> None:
+    pages = "".join(page.read_text("utf-8") for page in API.glob("*.md"))
+    documented = set(re.findall(r"automodule:: (\S+)", pages))
+    public = [importlib.import_module(name) for name in public_packages()]
+    classes = [getattr(m, n) for m in public for n in listed(m) if resolves(m, n)]
+    packages = {module.__name__ for module in public} & documented
+    held = {name for m in public if m.__name__ in packages for name in listed(m)}
+
+    missing = {
+        f"{cls.__module__}.{cls.__name__}"
+        for cls in classes
+        if isinstance(cls, type) and cls.__module__ not in documented and cls.__name__ not in held
+    }
+
+    assert missing == set()
 
 
 def listed(module: ModuleType) -> list[str]:

@@ -1,4 +1,4 @@
-"""Brings the conformance checks to ``trinity plugins check``, and the text world to runs."""
+"""Brings conformance checks to ``trinity plugins check``, examples, and a text world to runs."""
 
 from trinity.extend.hookspecs import hookimpl
 
@@ -18,6 +18,12 @@ def trinity_conformance_checks() -> dict[str, str]:
         "algorithm": f"{checks}.algorithm:checks",
         "ray": f"{checks}.ray_worker:checks",
     }
+
+
+@hookimpl
+def trinity_commands() -> dict[str, str]:
+    """Return the command that copies an example of ours."""
+    return {"examples": "trinity_testing.example_commands:app"}
 
 
 @hookimpl

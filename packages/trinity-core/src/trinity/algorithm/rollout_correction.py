@@ -5,14 +5,14 @@ B rows of a batch   R response   w = exp(old_logprob - rollout_logprob)
 The engine samples from slightly other probabilities than the trainer computes for the same weights
 (other kernels, other precision), so a batch is off-policy before the first step. Two remedies,
 alone or together: weigh tokens by w, cut off at a threshold (truncated importance sampling), or
-leave out the rows that the two see too differently (rejection).
+leave out the rows that the two see too differently (rejection)::
 
     correction = RolloutCorrection(rollout_is="token")
     corrected = correction.of(old_logprob, rollout_logprob, action_mask)
     loss_fn(logprob=with_weighted_gradient(logprob, corrected.weight_BR),
             action_mask=corrected.mask_BR, ...)
 
-works with every loss: the gradient of each token's log-probability is multiplied by its weight.
+It works with every loss: the gradient of each token's log-probability is multiplied by its weight.
 """
 
 from __future__ import annotations

@@ -70,21 +70,24 @@ class ExperienceBatch:
 
     ``batch["advantages"]`` and ``batch.batch["advantages"]`` are the same tensor.
 
-    | field (ours)          | also known as                                 | shape, type        |
-    |-----------------------|-----------------------------------------------|--------------------|
-    | `responses`           |                                               | [B, R] int64       |
-    | `action_mask`         | `response_mask`                               | [B, R] bool        |
-    | `old_logprob`         | `old_log_probs`, `rollout_log_probs`, `logprobs` | [B, R] float32  |
-    | `rewards`             | `reward`                                      | [B] float32        |
-    | `token_level_rewards` | `token_level_scores`, `token_level_reward`    | [B, R] float32     |
-    | `advantages`, `returns` |                                             | [B, R] float32     |
-    | `ref_logprob`         | `ref_log_prob`                                | [B, R] float32     |
-    | `teacher_logprobs`    |                                               | [B, R] float32     |
-    | `expert_mask`, `step` (of rows that sample_strategy mix marked) |     | [B] bool, int32    |
-    | `uid` (not a tensor)  | `group`                                       | B group ids        |
-    | `rid` (not a tensor)  | `run`                                         | B run ids          |
-    | `step` (not a tensor) |                                               | B step numbers     |
+    ===================  ==========================================  ===============
+    field (ours)         also known as                               shape, type
+    ===================  ==========================================  ===============
+    responses                                                        [B, R] int64
+    action_mask          response_mask                               [B, R] bool
+    old_logprob          old_log_probs, rollout_log_probs, logprobs  [B, R] float32
+    rewards              reward                                      [B] float32
+    token_level_rewards  token_level_scores, token_level_reward      [B, R] float32
+    advantages, returns                                              [B, R] float32
+    ref_logprob          ref_log_prob                                [B, R] float32
+    teacher_logprobs                                                 [B, R] float32
+    expert_mask, step                                                [B] bool, int32
+    uid (not a tensor)   group                                       B group ids
+    rid (not a tensor)   run                                         B run ids
+    step (not a tensor)                                              B step numbers
+    ===================  ==========================================  ===============
 
+    ``expert_mask`` and ``step`` are those of rows that the sample strategy ``mix`` marked.
     ``token_level_rewards`` holds each row's reward at its last action token, unless the experience
     brought rewards per token. A field is absent when no experience of the batch has it.
 

@@ -1,5 +1,7 @@
 """One trajectory piece that a workflow hands over for training.
 
+::
+
     tokens   | p p p p p | r r r e r r |      p prompt   r response   e not the model's own
              |<- P  ----->|<--- R ----->|      L = P + R
     logprobs              | x x x . x x |

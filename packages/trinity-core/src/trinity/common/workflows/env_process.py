@@ -1,5 +1,7 @@
 """Run an object in a Python process of its own: an environment that may hang, die or fill memory.
 
+::
+
     parent                                          child: python -m ... module:Class
     call("step", action) --(method, args)-- stdin --> object.step(action)
       <----------------------(value | error)-- stdout --
