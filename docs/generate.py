@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import types
 import typing
@@ -20,14 +21,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic_core import PydanticUndefined
 from trinity.common.config import Config
 from trinity.common.config.base import StrictModel
+from trinity.extend import KINDS, PLUGIN_API
 from trinity.extend.component import ComponentSpec
-from trinity.extend.hookspecs import KINDS, PLUGIN_API, TrinityHooks
+from trinity.extend.hookspecs import TrinityHooks
+from trinity.extend.kind import members_of
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pydantic.fields import FieldInfo
+    from trinity.extend import Ability, Kind
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 MISTAKES = REFERENCE.parents[1] / "packages/trinity-testing/tests/wrong_plugin"
@@ -48,7 +52,7 @@ def main() -> None:
 def hooks_page() -> str:
     """Return the page of the hooks, each under a heading that spells its arguments."""
     hooks = [h for name, h in vars(TrinityHooks).items() if name.startswith("trinity_")]
-    kinds = {hook: kind for kind, hook in KINDS.items()}
+    kinds = {kind.hook: kind for kind in KINDS.values()}
     start = introduction("hooks.in.md").replace("API_VERSION", str(PLUGIN_API))
     parts = [start.replace("SPEC_TABLE", spec_table())]
     parts.append("## Hooks that bring components\n")
@@ -56,18 +60,58 @@ def hooks_page() -> str:
         hook_entry(hook, kind=kinds[hook.__name__]) for hook in hooks if hook.__name__ in kinds
     ]
     parts.append("## Other hooks\n")
-    parts += [hook_entry(hook, kind="") for hook in hooks if hook.__name__ not in kinds]
+    parts += [hook_entry(hook) for hook in hooks if hook.__name__ not in kinds]
     return "\n".join(parts)
 
 
-def hook_entry(hook: Callable[..., object], *, kind: str) -> str:
-    """Return the heading and the text of one hook."""
+def hook_entry(hook: Callable[..., object], *, kind: Kind | None = None) -> str:
+    """Return the heading and the text of one hook; ``kind`` is what it gives."""
     arguments = [name for name in inspect.signature(hook).parameters if name != "self"]
-    text = (inspect.getdoc(hook) or "").replace("``", "`")
+    text = plain(inspect.getdoc(hook) or "")
     lines = [f"### {hook.__name__}({', '.join(arguments)})\n", text, ""]
-    if kind:
-        lines += [f"Kind: `{kind}`. Installed ones: `trinity plugins list --kind {kind}`.", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(kind_lines(kind) if kind else [])])
+
+
+def kind_lines(kind: Kind) -> list[str]:
+    """Return what a component of the kind must be, gets, may be able to do, and is named by."""
+    what = "Base class" if kind.has_base else "Protocol"
+    paths = [setting.path.replace(".*", "[]") for setting in kind.settings]
+    lines = [
+        f"* Kind: `{kind.name}`. Installed ones: `trinity plugins list --kind {kind.name}`.",
+        f"* {what}: `{kind.contract.replace(':', '.')}`.",
+        f"* Named by {listed(paths)}.",
+    ]
+    own = [setting.args.replace(".*", "[]") for setting in kind.settings if setting.args]
+    if kind.provided:
+        lines.append(f"* Made with those of {listed(kind.provided)} that its constructor names.")
+    if own:
+        lines.append(f"* Its own arguments: {listed(own)}.")
+    if kind.abilities:
+        lines.append("* What it may be able to do, as words of `provides`:")
+        lines += [f"  * `{ability.word}`: {ability_text(ability)}" for ability in kind.abilities]
+    return [*lines, ""]
+
+
+def ability_text(ability: Ability) -> str:
+    """Return what an ability is, what it needs, and what happens without it."""
+    if ability.argument:
+        return f"its constructor takes `{ability.argument}`."
+    module, _, name = ability.protocol.partition(":")
+    text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
+    _, _, about = plain(text).partition(f"`{ability.word}`")
+    without = " ".join(about.split()).lstrip(": ")
+    needs = listed(members_of(ability.protocol))
+    return f"{needs} (`{name}`), {without}"
+
+
+def plain(text: str) -> str:
+    """Return a docstring as Markdown."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return the words as code, with commas."""
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def spec_table() -> str:

@@ -51,7 +51,7 @@ def test_these_are_all_the_hooks() -> None:
     hooks = [name for name in vars(TrinityHooks) if name.startswith("trinity_")]
 
     assert hooks == [*COMPONENT_HOOKS, *OTHER_HOOKS]
-    assert {hook: kind for kind, hook in KINDS.items()} == COMPONENT_HOOKS
+    assert {kind.hook: kind.name for kind in KINDS.values()} == COMPONENT_HOOKS
 
 
 @pytest.mark.parametrize(("hook", "kind"), COMPONENT_HOOKS.items())

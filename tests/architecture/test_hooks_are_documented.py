@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from trinity.extend.hookspecs import KINDS, TrinityHooks
+from trinity.extend import KINDS
+from trinity.extend.hookspecs import TrinityHooks
 
 ROOT = Path(__file__).parents[2]
 HOOKS = {name: hook for name, hook in vars(TrinityHooks).items() if name.startswith("trinity_")}
@@ -36,7 +37,7 @@ def test_every_kind_of_component_has_a_built_in() -> None:
         encoding="utf-8"
     )
 
-    assert [hook for hook in KINDS.values() if f"def {hook}(" not in source] == []
+    assert [kind.name for kind in KINDS.values() if f"def {kind.hook}(" not in source] == []
 
 
 def heading(name: str, function: Callable[..., object]) -> str:

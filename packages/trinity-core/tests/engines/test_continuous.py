@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.common.ports import RunKey, WeightSnapshot, WeightVersion
 from trinity.engines.slot_cache import SlotCache
 from trinity.errors import ModelError
 
@@ -96,8 +96,8 @@ def test_a_long_prompt_joins_short_rows(paced, tiny, start, ask, teacher_forced)
 def test_first_requests_beyond_the_slots_join_in_the_order_of_keys(paced, tiny, start, ask):
     paced.is_free = True
     engine = start(tiny, module=paced.module, max_batch_rows=2, gate_patience_s=30.0)
-    for _ in range(4):
-        engine.run_began()
+    for run in range(4):
+        engine.run_began(RunKey(run=run))
     order = []
     futures = []
     for run in (3, 1, 2, 0):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
-from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.common.ports import RunKey, WeightSnapshot, WeightVersion
 from trinity.errors import ModelError
 from trinity_testing.tiny import make_tiny_model
 
@@ -99,8 +99,8 @@ def test_a_model_that_diverged_is_said_to_have(temperature, tiny, start, ask, go
 
 def test_closing_fails_the_waiting_requests(tiny, start, ask):
     engine = start(tiny)
-    engine.run_began()
-    engine.run_began()  # never asks: the request waits
+    engine.run_began(RunKey())
+    engine.run_began(RunKey(run=1))  # never asks: the request waits
     future = engine.submit(ask())
     engine.close()
     with pytest.raises(ModelError, match="closed before it answered"):
@@ -121,11 +121,11 @@ def test_closing_ends_a_long_batch(tiny, start, ask):
 
 def test_a_request_that_was_given_up_is_not_computed(tiny, start, ask, answers):
     engine = start(tiny, gate_patience_s=30.0)
-    engine.run_began()
-    engine.run_began()
+    engine.run_began(RunKey(run=0))
+    engine.run_began(RunKey(run=1))
     given_up = engine.submit(ask(run=1))
     assert given_up.cancel()
-    engine.run_ended()
+    engine.run_ended(RunKey(run=1))
     assert len(answers(engine, ask(run=0))) == 1
 
 

@@ -5,6 +5,7 @@ import time
 from concurrent.futures import Future
 
 import pytest
+from trinity.common.ports import RunKey
 from trinity.engines.batch import Batch
 from trinity.engines.gate import Gate, Waiting
 from trinity.errors import ModelError
@@ -21,6 +22,12 @@ def waiting(ask):
         return Waiting(request=ask(**key), future=Future())
 
     return make
+
+
+def begin(gate, *keys):
+    """Let runs begin, each given as (task, run)."""
+    for task, run in keys:
+        gate.run_began(RunKey(task=task, run=run))
 
 
 def taken(gate):
@@ -44,8 +51,7 @@ def test_without_runs_a_batch_starts_at_once(gate, waiting):
 
 
 def test_a_batch_waits_for_every_run_and_stands_in_the_order_of_keys(gate, waiting):
-    for _ in range(3):
-        gate.run_began()
+    begin(gate, (2, 0), (2, 1), (1, 5))
     order, thread = taken(gate)
     gate.submit(waiting(task=2, run=1))
     gate.submit(waiting(task=2, run=0))
@@ -57,11 +63,10 @@ def test_a_batch_waits_for_every_run_and_stands_in_the_order_of_keys(gate, waiti
 
 
 def test_a_run_that_ends_is_not_waited_for(gate, waiting):
-    gate.run_began()
-    gate.run_began()
+    begin(gate, (1, 0), (2, 0))
     order, thread = taken(gate)
     gate.submit(waiting(task=1))
-    gate.run_ended()
+    gate.run_ended(RunKey(task=2))
     thread.join(60)
     assert order == [(1, 0)]
 
@@ -69,16 +74,14 @@ def test_a_run_that_ends_is_not_waited_for(gate, waiting):
 def test_a_slow_run_is_waited_for_until_patience_ends(waiting):
     gate = Gate(patience_s=0.3)
     start = time.monotonic()
-    gate.run_began()
-    gate.run_began()
+    begin(gate, (1, 0), (2, 0))
     gate.submit(waiting(task=1))
     assert len(gate.take().requests) == 1
     assert time.monotonic() - start > 0.25
 
 
 def test_a_run_that_was_answered_is_waited_for_again(gate, waiting):
-    gate.run_began()
-    gate.run_began()
+    begin(gate, (1, 0), (2, 0))
     first = [waiting(task=1), waiting(task=2)]
     for one in first:
         gate.submit(one)
@@ -94,8 +97,7 @@ def test_a_run_that_was_answered_is_waited_for_again(gate, waiting):
 
 
 def test_two_requests_of_one_run_count_as_one_run(gate, waiting):
-    gate.run_began()
-    gate.run_began()
+    begin(gate, (1, 0), (2, 0))
     order, thread = taken(gate)
     gate.submit(waiting(task=1))
     gate.submit(waiting(task=1))
@@ -138,10 +140,9 @@ def test_runs_in_threads_always_make_the_same_batches(tiny, start, ask, monkeypa
             time.sleep(0.002 * ((index * 5) % 8))
             second = engine.submit(ask(range(5, 9 + index), run=index)).result(60)
             replies[index] = (first, second)
-            engine.run_ended()
+            engine.run_ended(RunKey(run=index))
 
-        for _ in range(8):
-            engine.run_began()
+        begin(engine, *((0, run) for run in range(8)))
         threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
         for thread in threads:
             thread.start()
@@ -165,22 +166,21 @@ def watch_joins(monkeypatch, seen):
 
 
 def test_a_first_request_waits_while_first_requests_are_answered(gate, waiting):
-    gate.run_began()
+    begin(gate, (1, 0))
     one = waiting(task=1)
     gate.submit(one)
     assert gate.take().requests == [one]
-    gate.run_began()
+    begin(gate, (2, 0))
     two = waiting(task=2)
     gate.submit(two)
     assert gate.take_joining() == []
     gate.answered([one.request.key])
-    gate.run_ended()
+    gate.run_ended(one.request.key)
     assert gate.take_joining() == [two]
 
 
 def test_a_later_request_and_a_retry_join_at_once(gate, waiting):
-    for _ in range(3):
-        gate.run_began()
+    begin(gate, (1, 0), (2, 0), (3, 0))
     one = waiting(task=1)
     gate.submit(one)
     second, retry = waiting(task=2, request=1), waiting(task=3, attempt=2)
@@ -190,8 +190,7 @@ def test_a_later_request_and_a_retry_join_at_once(gate, waiting):
 
 
 def test_a_later_request_does_not_open_the_gate_for_others(gate, waiting):
-    for _ in range(3):
-        gate.run_began()
+    begin(gate, (1, 0), (2, 0), (3, 0))
     gate.submit(waiting(task=1))
     later = waiting(task=2, request=1)
     gate.submit(later)
@@ -201,9 +200,9 @@ def test_a_later_request_does_not_open_the_gate_for_others(gate, waiting):
 
 
 def test_an_evaluation_never_joins_together_with_a_step(gate, waiting):
-    for _ in range(2):
-        gate.run_began()
     step, evaluation = waiting(batch="3"), waiting(batch="3/eval")
+    for one in (step, evaluation):
+        gate.run_began(one.request.key)
     gate.submit(evaluation)
     gate.submit(step)
     assert gate.take().requests == [step]
@@ -222,14 +221,36 @@ def test_while_a_job_waits_nothing_joins(gate, waiting):
 
 
 def test_a_cancelled_request_is_forgotten(gate, waiting):
-    gate.run_began()
-    gate.run_began()
+    begin(gate, (1, 0), (2, 0))
     given_up, kept = waiting(task=1), waiting(task=2)
     gate.submit(given_up)
     given_up.future.cancel()
     gate.cancelled()
-    gate.run_ended()
+    gate.run_ended(given_up.request.key)
     gate.submit(kept)
     assert gate.take().requests == [kept]
     assert gate.take_cancelled()
     assert not gate.take_cancelled()
+
+
+def test_the_run_that_ends_is_the_one_that_is_not_waited_for_any_more(gate, waiting):
+    begin(gate, (1, 0), (2, 0), (3, 0))
+    first = [waiting(task=task) for task in (1, 2, 3)]
+    for one in first:
+        gate.submit(one)
+    gate.take()
+    gate.answered(one.request.key for one in first)
+    gate.run_ended(RunKey(task=1))  # not the one that was answered last
+    gate.submit(waiting(task=3))
+    assert gate.take_joining() == []  # run 2 is away still
+    two = waiting(task=2)
+    gate.submit(two)
+    assert [w.request.key.task for w in gate.take().requests] == [2, 3]
+
+
+def test_a_request_of_a_run_that_did_not_begin_stands_for_no_other(gate, waiting):
+    begin(gate, (1, 0))
+    gate.submit(waiting(task=9))
+    assert gate.take_joining() == []
+    gate.submit(waiting(task=1))
+    assert len(gate.take().requests) == 2

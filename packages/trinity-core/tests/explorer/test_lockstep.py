@@ -27,11 +27,11 @@ class GatedEngine(ScriptedEngine):
         self._open = 0
         self._asked = []
 
-    def run_began(self):
+    def run_began(self, key):
         with self._gate:
             self._open += 1
 
-    def run_ended(self):
+    def run_ended(self, key):
         with self._gate:
             self._open -= 1
             self._answer_if_all_asked()

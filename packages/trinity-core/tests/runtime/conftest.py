@@ -11,6 +11,8 @@ from trinity.runtime.bounded_source import BoundedSource
 
 
 class CountingStorage:
+    gives_again = False
+
     def __init__(self) -> None:
         self.rows = []
 

@@ -7,7 +7,9 @@ from trinity.buffer.priority import LinearDecay
 from trinity.buffer.queue import QueueStorage
 from trinity.buffer.replay import ReplayStorage
 from trinity.common.config import ExperienceBufferConfig
+from trinity.extend import KINDS
 from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.whole_storage import WholeStorage
 from trinity_testing.builders import an_experience
 
 
@@ -21,12 +23,18 @@ def runs(experiences):
 
 @pytest.fixture
 def queue():
-    return QueueStorage(ExperienceBufferConfig())
+    return whole(QueueStorage(ExperienceBufferConfig()))
 
 
 def a_replay_buffer(cooldown):
     replay = {"enable": True, "reuse_cooldown_time": cooldown}
-    return ReplayStorage(ExperienceBufferConfig(replay_buffer=replay), priority_fn=LinearDecay())
+    config = ExperienceBufferConfig(replay_buffer=replay)
+    return whole(ReplayStorage(config, priority_fn=LinearDecay()))
+
+
+def whole(storage):
+    can = KINDS["storage"].abilities_in(type(storage))
+    return WholeStorage(storage, abilities=can, name="buffer")
 
 
 def test_what_is_not_due_stays(queue) -> None:

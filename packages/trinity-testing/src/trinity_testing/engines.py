@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from transformers import PreTrainedTokenizerFast
-    from trinity.common.ports import GenerationRequest, WeightSnapshot
+    from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot
 
 __all__ = ["AnsweringEngine", "EchoEngine", "Exchange", "ScriptedEngine", "script_tokenizer"]
 
@@ -50,6 +50,7 @@ class AnsweringEngine(ABC):
         num_requests, num_samples, num_prefills: what was asked for; a prompt is prefilled once.
         num_failures: requests that were answered with a ``ModelError``.
         num_open_runs: runs that began and did not end.
+        busy_s: 0: it answers at once.
         snapshot: the weights that were loaded last, None at first.
         before_answer: called with each request before it is answered, outside the lock.
     """
@@ -58,6 +59,7 @@ class AnsweringEngine(ABC):
         self.exchanges: list[Exchange] = []
         self.num_requests = self.num_samples = self.num_prefills = 0
         self.num_failures = self.num_open_runs = 0
+        self.busy_s = 0.0
         self.snapshot: WeightSnapshot | None = None
         self.before_answer: Callable[[GenerationRequest], None] = lambda request: None
         self.tokenizer = script_tokenizer()
@@ -88,12 +90,12 @@ class AnsweringEngine(ABC):
             future.set_exception(error)
         return future
 
-    def run_began(self) -> None:
+    def run_began(self, key: RunKey) -> None:
         """Count one more open run."""
         with self._lock:
             self.num_open_runs += 1
 
-    def run_ended(self) -> None:
+    def run_ended(self, key: RunKey) -> None:
         """Count one open run less."""
         with self._lock:
             self.num_open_runs -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,3 +57,14 @@ class ListSource:
     def available(self) -> int:
         """Return how many are left."""
         return len(self._waiting)
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Give these before all others."""
+        self._waiting = [*experiences, *self._waiting]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: what is left is here."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state."""

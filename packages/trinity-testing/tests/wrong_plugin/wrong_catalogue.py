@@ -134,12 +134,12 @@ def mistake_of(wrong: Wrong) -> str:
 
 def _targets() -> dict[str, str]:
     """Return the class of each component, as ``kind/name`` -> its name."""
-    from trinity.extend.hookspecs import KINDS
+    from trinity.extend.kinds import KINDS
 
     hooks = runpy.run_path(str(HERE / "wrong_plugin.py"))
     given = {}
-    for kind, hook in KINDS.items():
-        for name, spec in hooks.get(hook, dict)().items():
+    for kind in KINDS:
+        for name, spec in hooks.get(KINDS[kind].hook, dict)().items():
             given[f"{kind}/{name}"] = getattr(spec, "target", spec).rpartition(":")[2]
     return given
 

@@ -119,10 +119,6 @@ class FileStorage:
         """Return how many experiences are left; 0 if the file is only written."""
         return self._opened().num_left if Path(self._path).exists() or self._reader else 0
 
-    def waiting(self) -> list[Experience]:
-        """Return nothing: what is not read yet stands in the file."""
-        return []
-
     def close(self) -> None:
         """Take no more; what was written can be read."""
         self._is_closed = True

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trinity.common.experience import Experience
+    from trinity.common.ports import PriorityFn
 
-__all__ = ["DecayLimitRandomization", "LinearDecay", "PriorityFunction"]
+__all__ = ["DecayLimitRandomization", "LinearDecay", "PriorityFunction", "StatelessPriority"]
 
 
 class PriorityFunction(ABC):
@@ -28,6 +29,21 @@ class PriorityFunction(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 -- most have none
         """Go on from a state."""
+
+
+class StatelessPriority(PriorityFunction):
+    """Stands before a function that has no state.
+
+    Args:
+        judge: the function.
+    """
+
+    def __init__(self, judge: PriorityFn) -> None:
+        self._judge = judge
+
+    def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
+        """Return what the function says."""
+        return self._judge(experiences)
 
 
 class LinearDecay(PriorityFunction):

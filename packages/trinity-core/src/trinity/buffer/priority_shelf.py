@@ -141,7 +141,7 @@ class PriorityShelf:
             "num_placed": self._num_placed,
             "num_put_back": self._num_put_back,
             "counts": dict(self.counts),
-            "priority_fn": getattr(self._priority_fn, "state_dict", dict)(),
+            "priority_fn": self._priority_fn.state_dict(),
         }
 
     def load_state_dict(
@@ -158,8 +158,7 @@ class PriorityShelf:
         )
         self._num_placed, self._num_put_back = state["num_placed"], state["num_put_back"]
         self.counts = Counter(state["counts"])
-        if hasattr(self._priority_fn, "load_state_dict"):
-            self._priority_fn.load_state_dict(state["priority_fn"])
+        self._priority_fn.load_state_dict(state["priority_fn"])
 
     def _place(self, experiences: list[Experience]) -> None:
         priority, is_kept = self._judged(experiences)

@@ -30,20 +30,22 @@ class ReplayStorage:
     Args:
         config: the section of the buffer.
         priority_fn: which batches come first.
-
-    Attributes:
-        gives_again: whether experiences that were read can be read again.
     """
 
     def __init__(self, config: ExperienceBufferConfig, *, priority_fn: PriorityFunction) -> None:
         self.name = config.name or "experience_buffer"
-        self.gives_again = config.replay_buffer.reuse_cooldown_time is not None
+        self._gives_again = config.replay_buffer.reuse_cooldown_time is not None
         self._queue = PriorityQueue(
             config.capacity,
             priority_fn,
             reuse_cooldown_s=config.replay_buffer.reuse_cooldown_time,
         )
         self._state: dict[str, Any] = {}  # of a checkpoint whose experiences are to come
+
+    @property
+    def gives_again(self) -> bool:
+        """Return whether experiences that were read can be read again."""
+        return self._gives_again
 
     def write(self, experiences: Sequence[Experience]) -> None:
         """Store one batch, or what a checkpoint held after :meth:`load_state_dict`.

@@ -180,7 +180,7 @@ def trinity_algorithm_types() -> Mapping[str, str | ComponentSpec]:
 def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
     """Return the engine that samples in this process."""
     target = "trinity.engines.transformers_engine:TransformersEngine"
-    provides = frozenset({"logprobs"})
+    provides = frozenset({"logprobs", "busy_s", "shares_module"})
     return {"transformers": ComponentSpec(target, provides=provides, default_for="cpu")}
 
 
@@ -188,7 +188,7 @@ def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
 def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
     """Return the torch trainer."""
     target = "trinity.trainer.torch_trainer:TorchTrainer"
-    provides = frozenset({"ref_logprob", "values", "entropys"})
+    provides = frozenset({"ref_logprob", "values", "entropys", "shares_module"})
     return {"torch": ComponentSpec(target, provides=provides)}
 
 
@@ -201,11 +201,15 @@ def trinity_sync_methods() -> Mapping[str, str | ComponentSpec]:
 @hookimpl
 def trinity_storages() -> Mapping[str, str | ComponentSpec]:
     """Return the queue in memory and the jsonl file."""
+    rows = {"preference_pairs", "plain_text_rows"}
     return {
-        "queue": "trinity.buffer.queue:QueueStorage",
+        "queue": ComponentSpec(
+            "trinity.buffer.queue:QueueStorage",
+            provides=frozenset({"waiting", "state", "put_back", "drop_older"}),
+        ),
         "file": ComponentSpec(
             "trinity.buffer.file:FileStorage",
-            provides=frozenset({"preference_pairs", "plain_text_rows"}),
+            provides=frozenset({"state", "put_back", "length"} | rows),
         ),
     }
 
@@ -253,5 +257,7 @@ def trinity_monitors() -> Mapping[str, str | ComponentSpec]:
     """Return the jsonl file and TensorBoard."""
     return {
         "jsonl": "trinity.monitor.jsonl:JsonlMonitor",
-        "tensorboard": "trinity.monitor.tensorboard:TensorboardMonitor",
+        "tensorboard": ComponentSpec(
+            "trinity.monitor.tensorboard:TensorboardMonitor", provides=frozenset({"flush"})
+        ),
     }

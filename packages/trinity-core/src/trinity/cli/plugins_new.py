@@ -77,7 +77,7 @@ def _values(plugin: str, kind: str) -> dict[str, str]:
         "package": distribution.replace("-", "_"),
         "module": shape.module,
         "class_name": camel.removesuffix(shape.suffix) + shape.suffix,
-        "hook": KINDS[kind],
+        "hook": KINDS[kind].hook,
         "plugin_api": str(PLUGIN_API),
         "core_range": f">={major}.{minor},<{major}.{int(minor) + 1}",
         shape.run_key: shape.run_value.format(name=plugin),

@@ -93,15 +93,15 @@ class Gate:
             self._jobs.append(job)
             self._changed.notify_all()
 
-    def run_began(self) -> None:
-        """Count one more run, away until its first request."""
+    def run_began(self, key: RunKey) -> None:
+        """Note an active run, away until its first request."""
         with self._changed:
-            self._runs.began(now=time.monotonic())
+            self._runs.began(key, now=time.monotonic())
 
-    def run_ended(self) -> None:
-        """Count one run less."""
+    def run_ended(self, key: RunKey) -> None:
+        """Note that the run is over."""
         with self._changed:
-            self._runs.ended()
+            self._runs.ended(key)
             if self._first or self._opened:
                 self._changed.notify_all()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RollCall", "is_first"]
 
-_RunId = tuple[str, int, int] | int  # an int: a run that began and has not asked yet
+_RunId = tuple[str, int, int]
 
 
 class RollCall:
@@ -27,12 +27,16 @@ class RollCall:
 
     def __init__(self, *, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._num_begun = 0
+        self._active: Counter[_RunId] = Counter()  # how often each began and did not end
         self._here: Counter[_RunId] = Counter()  # requests of each run: waiting or being answered
-        self._beyond_first: set[_RunId] = set()  # nobody waits for them any more
-        self._away: dict[_RunId, float] = {}  # since when
+        self._beyond_first: set[_RunId] = set()  # active, and nobody waits for them any more
+        self._away: dict[_RunId, float] = {}  # active, and since when
         self._answering: Counter[RunKey] = Counter()  # first requests handed out
-        self.num_active = 0
+
+    @property
+    def num_active(self) -> int:
+        """Return how many runs began and have not ended."""
+        return len(self._active)
 
     @property
     def num_answering(self) -> int:
@@ -42,30 +46,31 @@ class RollCall:
     @property
     def is_complete(self) -> bool:
         """Return whether no active run is away."""
-        return self.num_active <= self._num_present()
+        return not self._away
 
-    def began(self, *, now: float) -> None:
-        """Count one more run, away until it asks."""
-        self.num_active += 1
-        self._num_begun += 1
-        self._away[self._num_begun] = now
+    def began(self, key: RunKey, *, now: float) -> None:
+        """Note an active run, away until it asks."""
+        run = _run_of(key)
+        self._active[run] += 1
+        if run not in self._here:
+            self._away[run] = now
 
-    def ended(self) -> None:
-        """Count one run less."""
-        self.num_active = max(0, self.num_active - 1)
-        self._forget_surplus()
+    def ended(self, key: RunKey) -> None:
+        """Note that a run is over; nothing happens to one that did not begin."""
+        run = _run_of(key)
+        self._active[run] -= 1
+        if self._active[run] <= 0:
+            del self._active[run]
+            self._away.pop(run, None)
+            self._beyond_first.discard(run)
 
     def came(self, key: RunKey) -> None:
         """Note a request."""
         run = _run_of(key)
-        is_known = self._away.pop(run, None) is not None or self._is_present(run)
+        self._away.pop(run, None)
         self._here[run] += 1
-        if not is_first(key):
+        if run in self._active and not is_first(key):
             self._beyond_first.add(run)
-        if not is_known:
-            unnamed = next((name for name in self._away if isinstance(name, int)), None)
-            if unnamed is not None:
-                del self._away[unnamed]
 
     def handed_out(self, *, first: Sequence[RunKey]) -> None:
         """Note that first requests are being answered."""
@@ -82,38 +87,16 @@ class RollCall:
             self._here[run] -= 1
             if self._here[run] <= 0:
                 del self._here[run]
-                if run not in self._beyond_first:
+                if run in self._active and run not in self._beyond_first:
                     self._away[run] = now
-        self._forget_surplus()
 
     def delay(self, now: float) -> float | None:
         """Return in how many seconds nobody is waited for; None: not before something changes."""
         if self._answering:
             return None
-        if self.is_complete or not self._away:
+        if not self._away:
             return 0.0
         return max(0.0, max(self._away.values()) + self._patience_s - now)
-
-    def _num_present(self) -> int:
-        return len(self._here) + sum(run not in self._here for run in self._beyond_first)
-
-    def _is_present(self, run: _RunId) -> bool:
-        return run in self._here or run in self._beyond_first
-
-    def _forget_surplus(self) -> None:
-        """Keep as many runs as can be: which one of them ended, nobody says.
-
-        It had most likely been answered before; the one that was answered last first.
-        """
-        surplus = self._num_present() + len(self._away) - self.num_active
-        if surplus <= 0:
-            return
-        named = [run for run in reversed(self._away) if not isinstance(run, int)]
-        unnamed = [run for run in reversed(self._away) if isinstance(run, int)]
-        idle = [run for run in self._beyond_first if run not in self._here]
-        for run in [*named, *idle, *unnamed][:surplus]:
-            self._away.pop(run, None)
-            self._beyond_first.discard(run)
 
 
 def is_first(key: RunKey) -> bool:
@@ -121,5 +104,5 @@ def is_first(key: RunKey) -> bool:
     return key.request == 0 and key.attempt == 1
 
 
-def _run_of(key: RunKey) -> tuple[str, int, int]:
+def _run_of(key: RunKey) -> _RunId:
     return (key.batch, key.task, key.run)

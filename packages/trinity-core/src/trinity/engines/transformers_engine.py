@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+    from trinity.common.ports import RunKey
     from trinity.engines.rows import Row
 
 __all__ = ["TransformersEngine"]
@@ -128,13 +129,13 @@ class TransformersEngine:
         self._gate.submit(Waiting(request=request, future=future))
         return future
 
-    def run_began(self) -> None:
-        """Note that one more run may send requests: first requests wait for its first one."""
-        self._gate.run_began()
+    def run_began(self, key: RunKey) -> None:
+        """Note that a run may send requests: first requests wait for its first one."""
+        self._gate.run_began(key)
 
-    def run_ended(self) -> None:
-        """Note that a run that began sends nothing more."""
-        self._gate.run_ended()
+    def run_ended(self, key: RunKey) -> None:
+        """Note that the run that began with this key sends nothing more."""
+        self._gate.run_ended(key)
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Replace the weights in place; returns when it is done.

@@ -22,9 +22,10 @@ from collections import deque
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from trinity.common.outcome import RunFailure
+from trinity.common.ports import Busy, RolloutEngine
 from trinity.errors import RunFailedError
 from trinity.explorer.failure import timed_out
 from trinity.explorer.order import RunReport
@@ -35,7 +36,6 @@ from trinity.explorer.threads import EventLoopThread, Slot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trinity.common.ports import RolloutEngine
     from trinity.explorer.order import RunOrder
     from trinity.explorer.runner import Runner
 
@@ -70,6 +70,10 @@ class _Active:
     deadline: float
 
 
+class BusyEngine(RolloutEngine, Busy, Protocol):
+    """What the runtime hands to the explorer: it stands in for ``busy_s`` where there is none."""
+
+
 class Scheduler:
     """Runs orders on a fixed number of slots an engine; one :meth:`run` at a time.
 
@@ -84,7 +88,7 @@ class Scheduler:
         self,
         runners: Sequence[Runner],
         *,
-        engines: Sequence[RolloutEngine],
+        engines: Sequence[BusyEngine],
         loop: EventLoopThread,
         limits: Limits,
     ) -> None:
@@ -110,7 +114,7 @@ class Scheduler:
     @property
     def busy_s(self) -> float:
         """Return how many seconds the engines have spent on generating."""
-        return sum(getattr(engine, "busy_s", 0.0) for engine in self._engines)
+        return sum(engine.busy_s for engine in self._engines)
 
     def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         """Return how each order ended, in the order of the orders.
@@ -232,7 +236,7 @@ class Scheduler:
             following, *others = self._made_actives(lane.popleft(), slot=slot)
             for other in others:
                 self._start(other)
-        self._engine(order).run_ended()
+        self._engine(order).run_ended(order.key)
         if following is None:
             self._idle.append(slot)
             if not self._active:
@@ -263,13 +267,14 @@ class Scheduler:
         """Leave behind what still runs, after an error or Ctrl-C."""
         for active in list(self._active):
             self._abandon(active)
-            self._engine(active.attempt.order).run_ended()
+            ended = active.attempt.order
+            self._engine(ended).run_ended(ended.key)
         for lane in self._lanes:
             lane.clear()
 
     def _begin(self, piece: Piece) -> None:
         for _, order in piece.orders:
-            self._engine(order).run_began()
+            self._engine(order).run_began(order.key)
 
     def _made_actives(self, piece: Piece, *, slot: Slot | None = None) -> list[_Active]:
         """Return the runs of a piece, the first on the slot, if one is given."""
@@ -309,7 +314,7 @@ class Scheduler:
     def _lane(self, order: RunOrder) -> deque[Piece]:
         return self._lanes[order.key.task % len(self._lanes)]
 
-    def _engine(self, order: RunOrder) -> RolloutEngine:
+    def _engine(self, order: RunOrder) -> BusyEngine:
         return self._engines[order.key.task % len(self._engines)]
 
     def _runner(self, order: RunOrder) -> Runner:

@@ -14,7 +14,9 @@ A plugin is a distribution with an entry point in the group ``trinity.plugins`` 
 
 from trinity.extend.aliases import published_class
 from trinity.extend.component import AssetSpec, Component, ComponentSpec, Origin
-from trinity.extend.hookspecs import KINDS, PLUGIN_API, hookimpl, hookspec
+from trinity.extend.hookspecs import PLUGIN_API, hookimpl, hookspec
+from trinity.extend.kind import Ability, Kind, Setting
+from trinity.extend.kinds import KINDS
 from trinity.extend.manager import PluginManager, get_manager, set_manager
 from trinity.extend.record import PluginRecord
 from trinity.extend.registry import Registry
@@ -22,13 +24,16 @@ from trinity.extend.registry import Registry
 __all__ = [
     "KINDS",
     "PLUGIN_API",
+    "Ability",
     "AssetSpec",
     "Component",
     "ComponentSpec",
+    "Kind",
     "Origin",
     "PluginManager",
     "PluginRecord",
     "Registry",
+    "Setting",
     "get_manager",
     "hookimpl",
     "hookspec",

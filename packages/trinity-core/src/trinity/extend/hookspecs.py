@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from trinity.extend.component import AssetSpec, ComponentSpec
 
-__all__ = ["KINDS", "PLUGIN_API", "PLUGIN_API_OLDEST", "TrinityHooks", "hookimpl", "hookspec"]
+__all__ = ["PLUGIN_API", "PLUGIN_API_OLDEST", "TrinityHooks", "hookimpl", "hookspec"]
 
 PLUGIN_API = 1  # what a plugin module declares as TRINITY_PLUGIN_API
 PLUGIN_API_OLDEST = 1
@@ -20,69 +20,50 @@ PLUGIN_API_OLDEST = 1
 hookspec = pluggy.HookspecMarker("trinity")
 hookimpl = pluggy.HookimplMarker("trinity")
 
-KINDS: dict[str, str] = {  # kind of component -> the hook that gives it
-    "workflow": "trinity_workflows",
-    "reward_fn": "trinity_reward_fns",
-    "advantage_fn": "trinity_advantage_fns",
-    "policy_loss_fn": "trinity_policy_loss_fns",
-    "kl_fn": "trinity_kl_fns",
-    "entropy_loss_fn": "trinity_entropy_loss_fns",
-    "sample_strategy": "trinity_sample_strategies",
-    "algorithm": "trinity_algorithm_types",
-    "rollout_engine": "trinity_rollout_engines",
-    "trainer": "trinity_trainers",
-    "sync_method": "trinity_sync_methods",
-    "storage": "trinity_storages",
-    "priority_fn": "trinity_priority_fns",
-    "experience_operator": "trinity_experience_operators",
-    "task_selector": "trinity_task_selectors",
-    "monitor": "trinity_monitors",
-}
-
 
 class TrinityHooks(Protocol):
     """What a plugin may implement; each hook is optional.
 
     A hook that gives components returns a mapping ``name -> "module:Class"``, or ``name ->
-    ComponentSpec`` where there is more to say. Nothing is imported until a component is used. The
-    base classes named here are those of the package ``trinity``.
+    ComponentSpec`` where there is more to say. Nothing is imported until a component is used. What
+    a component must be, its :class:`~trinity.extend.kind.Kind` says.
     """
 
     @hookspec
     def trinity_workflows(self) -> Mapping[str, str | ComponentSpec]:
-        """Return workflows: how a model acts on a task. Base: ``common.workflows.Workflow``."""
+        """Return workflows: how a model acts on a task."""
 
     @hookspec
     def trinity_reward_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return reward functions: what a response is worth. Base: ``common.rewards.RewardFn``."""
+        """Return reward functions: what a response is worth."""
 
     @hookspec
     def trinity_advantage_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return advantage functions: what a token is taught. Base: ``algorithm.AdvantageFn``."""
+        """Return advantage functions: what a token is taught."""
 
     @hookspec
     def trinity_policy_loss_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return policy losses. Base: ``algorithm.PolicyLossFn``."""
+        """Return policy losses: what a batch teaches."""
 
     @hookspec
     def trinity_kl_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return divergences from the reference model. Base: ``algorithm.KLFn``."""
+        """Return divergences from the reference model."""
 
     @hookspec
     def trinity_entropy_loss_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return entropy losses. Base: ``algorithm.EntropyLossFn``."""
+        """Return entropy losses: what keeps the policy from certainty."""
 
     @hookspec
     def trinity_sample_strategies(self) -> Mapping[str, str | ComponentSpec]:
-        """Return sample strategies: what a batch holds. Base: ``algorithm.SampleStrategy``."""
+        """Return sample strategies: what a batch holds."""
 
     @hookspec
     def trinity_algorithm_types(self) -> Mapping[str, str | ComponentSpec]:
-        """Return algorithms: which parts go together. Base: ``algorithm.AlgorithmType``."""
+        """Return algorithms: which parts go together."""
 
     @hookspec
     def trinity_rollout_engines(self) -> Mapping[str, str | ComponentSpec]:
-        """Return rollout engines. Protocol: ``trinity.common.ports.RolloutEngine``."""
+        """Return rollout engines: what samples with the model."""
 
     @hookspec
     def trinity_trainers(self) -> Mapping[str, str | ComponentSpec]:
@@ -94,7 +75,7 @@ class TrinityHooks(Protocol):
 
     @hookspec
     def trinity_storages(self) -> Mapping[str, str | ComponentSpec]:
-        """Return storages. Protocols: ``ExperienceSink``, ``ExperienceSource``."""
+        """Return storages: where experiences wait for the trainer."""
 
     @hookspec
     def trinity_priority_fns(self) -> Mapping[str, str | ComponentSpec]:
@@ -110,7 +91,7 @@ class TrinityHooks(Protocol):
 
     @hookspec
     def trinity_monitors(self) -> Mapping[str, str | ComponentSpec]:
-        """Return monitors: where metrics go. Protocol: ``trinity.common.ports.Monitor``."""
+        """Return monitors: where metrics go."""
 
     @hookspec
     def trinity_commands(self) -> Mapping[str, str]:

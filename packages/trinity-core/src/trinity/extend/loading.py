@@ -14,7 +14,8 @@ from trinity.errors import PluginError, did_you_mean
 from trinity.extend.component import AssetSpec, Component, ComponentSpec
 from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as, loading_as
-from trinity.extend.hookspecs import KINDS, PLUGIN_API, PLUGIN_API_OLDEST, TrinityHooks
+from trinity.extend.hookspecs import PLUGIN_API, PLUGIN_API_OLDEST, TrinityHooks
+from trinity.extend.kinds import KINDS
 from trinity.extend.siblings import own_siblings
 
 if TYPE_CHECKING:
@@ -108,13 +109,13 @@ def _refuse_other_shapes(hook: str, given: object) -> None:
 
 
 def _components(record: PluginRecord, hooks: pluggy.PluginManager) -> Iterator[Component]:
-    for kind, hook in KINDS.items():
-        for implementation in getattr(hooks.hook, hook).get_hookimpls():
+    for kind in KINDS.values():
+        for implementation in getattr(hooks.hook, kind.hook).get_hookimpls():
             if implementation.plugin_name != record.key:
                 continue
             with importing_as(record.key):
                 given = implementation.function()
-            yield from _as_components(record, kind, hook, given)
+            yield from _as_components(record, kind.name, kind.hook, given)
 
 
 def _as_components(

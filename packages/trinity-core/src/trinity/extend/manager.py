@@ -22,8 +22,8 @@ from trinity.extend.discovery import (
     import_package_owners,
 )
 from trinity.extend.held import HELD, HeldClass
-from trinity.extend.hookspecs import KINDS
 from trinity.extend.identity import set_digest, source_hash
+from trinity.extend.kinds import KINDS
 from trinity.extend.loading import guarded_call, load_plugin, new_hook_caller
 from trinity.extend.plugin_dir import DEFAULT_FOLDER, folder_plugins
 from trinity.extend.record import PluginRecord

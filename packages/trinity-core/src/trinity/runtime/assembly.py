@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
+from trinity.extend.kinds import KINDS
 from trinity.runtime.bounded_source import BoundedSource
 from trinity.runtime.pace import sync_interval_of
+from trinity.runtime.whole_engine import whole_engine
+from trinity.runtime.whole_storage import WholeStorage
+from trinity.runtime.without_flush import WithoutFlush
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,10 +20,16 @@ if TYPE_CHECKING:
     from trinity.buffer.file import FileStorage
     from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.buffer.task_source import TaskSource
-    from trinity.common.config import Config
+    from trinity.common.config import Config, ExperienceBufferConfig
     from trinity.common.models.chat_format import ChatFormat
-    from trinity.common.ports import ExperienceSink, ExperienceSource, Monitor
-    from trinity.extend import PluginManager
+    from trinity.common.ports import (
+        ExperienceSink,
+        Monitor,
+        StrategySource,
+        SyncMethod,
+        Trainer,
+    )
+    from trinity.extend import Component, PluginManager
     from trinity.runtime.record.rundir import RunDir
 
 __all__ = [
@@ -32,6 +42,7 @@ __all__ = [
     "make_sync",
     "make_trainer",
     "rows_of_a_batch",
+    "shared_module",
     "steps_of_storage",
     "steps_of_tasks",
 ]
@@ -39,26 +50,51 @@ __all__ = [
 
 def make_storage(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None
-) -> Any:  # Any: a registered storage, sink and source at once
+) -> WholeStorage:
     """Return the experience buffer: the registered storage, or one that goes by priority."""
     buffer = config.buffer.trainer_input.experience_buffer
-    replay = buffer.replay_buffer
-    if replay.enable:
-        from trinity.buffer.replay import ReplayStorage
+    if buffer.replay_buffer.enable:
+        return _replay_storage(buffer, manager)
+    total_epochs = None if config.buffer.total_steps is not None else config.buffer.total_epochs
+    return _storage(buffer, manager, chat_format=chat_format, total_epochs=total_epochs)
 
-        priority_fn = manager.load("priority_fn", replay.priority_fn)
-        return ReplayStorage(buffer, priority_fn=priority_fn(**replay.priority_fn_args))
-    storage_class = manager.load("storage", buffer.storage_type)
-    return storage_class(
-        buffer,
+
+def _storage(
+    buffer: ExperienceBufferConfig,
+    manager: PluginManager,
+    *,
+    chat_format: ChatFormat | None,
+    total_epochs: int | None,
+    is_fed: bool = True,
+) -> WholeStorage:
+    kind, component = KINDS["storage"], manager.find("storage", buffer.storage_type)
+    storage = kind.made(
+        component.load(),
+        {},
+        config=buffer,
         path=buffer.path,
         chat_format=chat_format,
-        total_epochs=None if config.buffer.total_steps is not None else config.buffer.total_epochs,
+        total_epochs=total_epochs,
     )
+    can = kind.abilities_of(component)
+    return WholeStorage(storage, abilities=can, name=buffer.storage_type, is_fed=is_fed)
+
+
+def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> WholeStorage:
+    from trinity.buffer.priority import StatelessPriority
+    from trinity.buffer.replay import ReplayStorage
+
+    replay = buffer.replay_buffer
+    component = manager.find("priority_fn", replay.priority_fn)
+    judge = component.load()(**replay.priority_fn_args)
+    if "state" not in KINDS["priority_fn"].abilities_of(component):
+        judge = StatelessPriority(judge)
+    can = KINDS["storage"].abilities_in(ReplayStorage)
+    return WholeStorage(ReplayStorage(buffer, priority_fn=judge), abilities=can, name="replay")
 
 
 def make_bounded_source(
-    config: Config, manager: PluginManager, *, storage: ExperienceSource
+    config: Config, manager: PluginManager, *, storage: WholeStorage
 ) -> BoundedSource:
     """Return what lets the strategy read from ``storage`` only what is due."""
     return BoundedSource(storage, batch_size=rows_of_a_batch(config, manager))
@@ -71,7 +107,7 @@ def rows_of_a_batch(config: Config, manager: PluginManager) -> int:
         ConfigError: it is none, and nothing else would end the training.
     """
     size, name = config.buffer.train_batch_size, config.algorithm.sample_strategy
-    num_read = int(getattr(_strategy(config, manager), "num_read", lambda size: size)(size))
+    num_read = int(_strategy(config, manager).num_read(size))
     if num_read < 1 and config.mode == "both" and config.trainer.total_steps is None:
         raise ConfigError(
             f"algorithm.sample_strategy {name} reads none of the explorer's experiences for a "
@@ -86,7 +122,7 @@ def make_strategy(
     config: Config,
     manager: PluginManager,
     *,
-    source: ExperienceSource,
+    source: StrategySource,
     chat_format: ChatFormat | None,
 ) -> SampleStrategy:
     """Return the sample strategy, reading from ``source`` and from the auxiliary buffers."""
@@ -110,27 +146,32 @@ def _strategy(config: Config, manager: PluginManager) -> SampleStrategy:
 
 def _auxiliary_sources(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None
-) -> dict[str, ExperienceSource]:
+) -> dict[str, StrategySource]:
     """Return the auxiliary buffers by name; each begins anew where it ends."""
     return {
-        name: manager.load("storage", buffer.storage_type)(
-            buffer, path=buffer.path, chat_format=chat_format, total_epochs=None
-        )
+        name: _storage(buffer, manager, chat_format=chat_format, total_epochs=None, is_fed=False)
         for name, buffer in config.buffer.trainer_input.auxiliary_buffers.items()
     }
 
 
-def make_trainer(
-    config: Config, manager: PluginManager, *, total_steps: int
-) -> Any:  # Any: a registered trainer
+def make_trainer(config: Config, manager: PluginManager, *, total_steps: int) -> Trainer:
     """Return the trainer of a run of ``total_steps`` optimizer steps."""
-    trainer_class = manager.load("trainer", config.trainer.trainer_type)
-    return trainer_class(
-        config,
+    trainer: Trainer = KINDS["trainer"].made(
+        manager.load("trainer", config.trainer.trainer_type),
+        {},
+        config=config,
         model_path=config.model.model_path,
         total_steps=total_steps,
         seed=config.seed,
     )
+    return trainer
+
+
+def shared_module(config: Config, manager: PluginManager, *, trainer: Any) -> Any:
+    """Return the trainer's own model, if it shares it; None: it does not."""
+    component = manager.find("trainer", config.trainer.trainer_type)
+    shares = "shares_module" in KINDS["trainer"].abilities_of(component)
+    return trainer.module if shares else None
 
 
 def make_engine(
@@ -146,23 +187,27 @@ def make_engine(
         manager: the plugins.
         module: the trainer's model, to be used as it is; None: the engine loads its own.
     """
-    rollout = config.explorer.rollout_model
-    engine_class = manager.load("rollout_engine", rollout.engine_type)
-    return engine_class(
+    rollout, kind = config.explorer.rollout_model, KINDS["rollout_engine"]
+    component = manager.find("rollout_engine", rollout.engine_type)
+    can = kind.abilities_of(component)
+    engine = kind.made(
+        component.load(),
+        {},
         model_path=config.model.model_path,
         dtype=rollout.dtype,
         seed=rollout.seed,
         max_model_len=config.model.max_model_len,
         trust_remote_code=config.model.trust_remote_code,
-        module=module,
+        module=module if "shares_module" in can else None,
     )
+    return whole_engine(engine, abilities=can)
 
 
-def make_sync(
-    config: Config, manager: PluginManager, *, engines: Any
-) -> Any:  # Any: a registered sync method
+def make_sync(config: Config, manager: PluginManager, *, engines: Any) -> SyncMethod:
     """Return what brings weights to these engines."""
-    return manager.load("sync_method", config.synchronizer.sync_method)(engines)
+    method_class = manager.load("sync_method", config.synchronizer.sync_method)
+    method: SyncMethod = KINDS["sync_method"].made(method_class, {}, engines=engines)
+    return method
 
 
 def make_experience_pipeline(
@@ -209,15 +254,22 @@ def make_monitors(
 ) -> Mapping[str, list[Monitor]]:
     """Return the monitors of each role: the chosen one, and the file of JSON lines."""
     own, arguments = config.monitor.monitor_type, config.monitor.monitor_args or {}
-    names = dict.fromkeys(["jsonl", own])
-    classes = [(name, manager.load("monitor", name)) for name in names]
+    components = [manager.find("monitor", name) for name in dict.fromkeys(["jsonl", own])]
     return {
         role: [
-            monitor(directory=rundir.monitor, role=role, **(arguments if name == own else {}))
-            for name, monitor in classes
+            _monitor(one, arguments if one.name == own else {}, rundir=rundir, role=role)
+            for one in components
         ]
         for role in ("explorer", "trainer", "synchronizer")
     }
+
+
+def _monitor(
+    component: Component, arguments: Mapping[str, Any], *, rundir: RunDir, role: str
+) -> Monitor:
+    kind = KINDS["monitor"]
+    monitor: Monitor = kind.made(component.load(), arguments, directory=rundir.monitor, role=role)
+    return monitor if "flush" in kind.abilities_of(component) else WithoutFlush(monitor)
 
 
 def steps_of_tasks(config: Config, manager: PluginManager, *, tasks: TaskSource | None) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.experience import Experience
-    from trinity.common.ports import ExperienceSource
+    from trinity.runtime.whole_storage import WholeStorage
 
 __all__ = ["BoundedSource"]
 
@@ -27,9 +27,9 @@ class BoundedSource:
         batch_size: how many experiences the trainer reads at once.
     """
 
-    def __init__(self, source: ExperienceSource, *, batch_size: int = 1) -> None:
+    def __init__(self, source: WholeStorage, *, batch_size: int = 1) -> None:
         self._source = source
-        self._filled_to = batch_size if getattr(source, "gives_again", False) else 1
+        self._filled_to = batch_size if source.gives_again else 1
         self.num_due = 0  # experiences that may be read now
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
@@ -38,7 +38,7 @@ class BoundedSource:
         Raises:
             StopIteration: nothing is due, or what was due is too old.
         """
-        if min_model_version > 0 and hasattr(self._source, "drop_older"):
+        if min_model_version > 0:
             self._source.drop_older(min_model_version)
         wanted = min(count, self.available())
         if wanted == 0:
@@ -53,11 +53,17 @@ class BoundedSource:
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Give back what was read last and not used: it is due again."""
-        if hasattr(self._source, "put_back"):
-            self._source.put_back(experiences)
-            self.num_due += len(experiences)
+        self._source.put_back(experiences)
+        self.num_due += len(experiences)
 
     def available(self) -> int:
         """Return how many experiences can be read now: the due ones, and what fills them up."""
         filled = -(-self.num_due // self._filled_to) * self._filled_to
         return min(filled, self._source.available())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the run's checkpoint holds the buffer."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state."""

@@ -19,6 +19,7 @@ from trinity.runtime.assembly import (
     make_sync,
     make_trainer,
     rows_of_a_batch,
+    shared_module,
     steps_of_storage,
     steps_of_tasks,
 )
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.record.rundir import RunDir
-    from trinity.trainer.torch_trainer import TorchTrainer
 
 __all__ = ["build_parts"]
 
@@ -134,7 +134,7 @@ class _Builder:
 
     def _shared_module(self) -> Any:
         """Return the trainer's own module where an engine may use it unseen, else None."""
-        trainer: TorchTrainer | None = self._parts.trainer
+        trainer = self._parts.trainer
         sync, rollout = self._config.synchronizer, self._config.explorer.rollout_model
         may_share = (
             trainer is not None
@@ -145,4 +145,4 @@ class _Builder:
             # With another precision the trainer keeps float32 weights under autocast.
             and rollout.dtype == self._config.trainer.precision == "float32"
         )
-        return trainer.model if may_share and trainer is not None else None
+        return shared_module(self._config, self._manager, trainer=trainer) if may_share else None

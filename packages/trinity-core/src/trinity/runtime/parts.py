@@ -11,6 +11,7 @@ from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.history import History
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir, write_atomically
+from trinity.runtime.without_flush import name_of_monitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.common.experience import Experience
-    from trinity.common.ports import Monitor
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         DueSource,
         Engine,
         ExplorerRole,
+        FlushingMonitor,
+        StorageRole,
         SyncRole,
         TrainerRole,
     )
@@ -64,10 +66,10 @@ class Parts:
     trainer: TrainerRole | None = None
     strategy: BatchSource | None = None
     source: DueSource | None = None
-    storage: Any = None  # Any: a registered storage, sink and source at once
+    storage: StorageRole | None = None
     sync: SyncRole | None = None
     rooms: Closable | None = None  # the processes of a run over Ray
-    monitors: Mapping[str, list[Monitor]] = field(default_factory=dict)  # by role
+    monitors: Mapping[str, list[FlushingMonitor]] = field(default_factory=dict)  # by role
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     batch_size: int = 1  # experiences that an optimizer step reads from the buffer
@@ -99,7 +101,7 @@ class Parts:
                 self.monitors[role].remove(monitor)
                 logger.warning(
                     "the monitor %s failed at step %d and gets no more %s metrics: %s: %s",
-                    type(monitor).__qualname__, step, role, type(error).__name__, error,
+                    name_of_monitor(monitor), step, role, type(error).__name__, error,
                 )  # fmt: skip
         if role == "trainer":
             self.manager.call("trinity_step_finished", step=step, metrics=dict(metrics))
@@ -145,13 +147,12 @@ class Parts:
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Give the buffer back what was read last and could not be trained."""
-        put_back = getattr(self.strategy, "put_back", None)
-        if put_back is not None:
-            put_back(experiences)
+        if self.strategy is not None:
+            self.strategy.put_back(experiences)
 
     def buffer_counts(self) -> dict[str, float]:
         """Return what became of the experiences in a replay buffer; empty: there is none."""
-        counts = self.storage.counts() if hasattr(self.storage, "counts") else {}
+        counts = self.storage.counts() if self.storage is not None else {}
         return {name: float(count) for name, count in counts.items()}
 
     def close(self) -> None:
@@ -168,22 +169,21 @@ class Parts:
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:
-            if hasattr(monitor, "flush"):
-                _try(f"{type(monitor).__qualname__} did not write", monitor.flush)
+            _try(f"{name_of_monitor(monitor)} did not write", monitor.flush)
         files = GrowingFiles(self.config, rundir=self.rundir).sizes()
         return {
             "mode": self.config.mode,
             "progress": asdict(progress),
             "explorer": explorer_state,
             "strategy": self.strategy.state_dict() if self.strategy else {},
-            "storage": self.storage.state_dict() if hasattr(self.storage, "state_dict") else {},
+            "storage": self.storage.state_dict() if self.storage is not None else {},
             "files": files | explorer_state.get("files", {}),
             "plugins": self.manager.describe(),
             "digest": self.manager.digest(),
         }
 
     def _waiting_experiences(self) -> list[Experience]:
-        return list(self.storage.waiting()) if hasattr(self.storage, "waiting") else []
+        return list(self.storage.waiting()) if self.storage is not None else []
 
 
 def _try(failure: str, call: Callable[[], None]) -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trinity.common.ports import Flushes, Monitor, Stateful
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot, WeightVersion
     from trinity.explorer.explorer import ExploreResult
@@ -22,6 +25,8 @@ __all__ = [
     "DueSource",
     "Engine",
     "ExplorerRole",
+    "FlushingMonitor",
+    "StorageRole",
     "SyncRole",
     "TrainerRole",
 ]
@@ -50,17 +55,31 @@ class ExplorerRole(Closable, Protocol):
         """Go on from there."""
 
 
-class BatchSource(Protocol):
+class BatchSource(Stateful, Protocol):
     """Chooses the next batch."""
 
     def sample(self, step: int) -> tuple[Any, Metrics]:
         """Return the batch of a step and metrics."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs."""
+    def put_back(self, experiences: Any) -> None:
+        """Give the buffers back the batch that was sampled last and not used."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+
+class StorageRole(Stateful, Closable, Protocol):
+    """Keeps experiences between explorer and trainer."""
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store what a checkpoint held."""
+
+    def waiting(self) -> Sequence[Experience]:
+        """Return what a checkpoint must hold."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Return experiences by what became of them; empty: nobody counts."""
+
+
+class FlushingMonitor(Monitor, Flushes, Protocol):
+    """Receives metrics, and writes them out when it is asked to."""
 
 
 class DueSource(Protocol):

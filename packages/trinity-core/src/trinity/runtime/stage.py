@@ -202,7 +202,7 @@ class _Story:
             self._files.cut_to_beginning()
 
     def _restore(self, parts: Parts, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
-        if state.get("storage") and hasattr(parts.storage, "load_state_dict"):
+        if state.get("storage") and parts.storage is not None:
             parts.storage.load_state_dict(state["storage"])
         if checkpoint is not None and parts.trainer is not None:
             parts.trainer.load(checkpoint.actor)

@@ -74,11 +74,11 @@ def test_answers_arrive_as_they_left_though_completions_travel_as_tuples() -> No
 def test_a_wave_of_runs_is_one_message(rooms, remote) -> None:
     room = rooms.engine_room()
     engine = remote(room)
-    for _ in range(32):
-        engine.run_began()
+    for run in range(32):
+        engine.run_began(a_request(run=run).key)
     answers_of(engine, [a_request(run=run) for run in range(32)])
-    for _ in range(32):
-        engine.run_ended()
+    for run in range(32):
+        engine.run_ended(a_request(run=run).key)
 
     assert room.calls == ["open", "exchange"]
     assert rooms.built[0].num_requests == 32
@@ -87,13 +87,13 @@ def test_a_wave_of_runs_is_one_message(rooms, remote) -> None:
 def test_the_engine_hears_of_runs_in_the_order_in_which_they_began_and_ended(rooms, remote) -> None:
     room = rooms.engine_room()
     engine = remote(room)
-    engine.run_began()
+    engine.run_began(a_request(run=0).key)
     answers_of(engine, [a_request(run=0)])
-    engine.run_began()
-    engine.run_ended()
+    engine.run_began(a_request(run=1).key)
+    engine.run_ended(a_request(run=0).key)
     answers_of(engine, [a_request(run=1)])
     assert rooms.built[0].num_open_runs == 1
-    engine.run_ended()
+    engine.run_ended(a_request(run=1).key)
 
 
 def test_a_request_that_cannot_be_answered_fails_alone(rooms, remote, keyed_engine) -> None:
@@ -115,8 +115,8 @@ def test_an_engine_that_dies_in_mid_generation_is_asked_again(rooms, remote, key
     stuck = keyed_engine(is_stuck=True, num_wanted=4)
     room = rooms.engine_room(stuck, keyed_engine())
     engine = remote(room)
-    for _ in range(4):
-        engine.run_began()
+    for run in range(4):
+        engine.run_began(a_request(run=run).key)
     requests = [a_request(run=run) for run in range(4)]
     futures = [engine.submit(request) for request in requests]
     assert stuck.arrived.wait(60)
@@ -196,7 +196,7 @@ def test_a_new_session_ends_the_one_before(rooms, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True)
     part = rooms.engine_room(stuck).part
     part.open("old")
-    part.exchange("old", 1, [3, (1, a_request())], 0.0)
+    part.exchange("old", 1, [(True, [("1", 0, run) for run in range(3)]), (1, a_request())], 0.0)
 
     part.open("new")
 

@@ -22,7 +22,9 @@ from trinity.common.config import (
 )
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import GenerationRequest, RunKey
+from trinity.extend import KINDS
 from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.whole_storage import WholeStorage
 
 from trinity_testing.learning import lesson
 
@@ -73,7 +75,7 @@ class ToyRun:
             model_path=path,
             max_model_len=lesson.MAX_MODEL_LEN,
             seed=config.seed,
-            module=self._trainer.model,
+            module=self._trainer.module,
         )
         self._algorithm: Any = manager.load("algorithm", config.algorithm.algorithm_type)
         self._is_from_file = config.mode == "train"
@@ -130,8 +132,16 @@ class ToyRun:
     def _make_storage(self) -> Any:
         buffer = self._config.buffer.trainer_input.experience_buffer
         assert buffer is not None, "resolve fills it in"
-        cls = self._manager.load("storage", buffer.storage_type)
-        return cls(buffer, path=buffer.path, chat_format=lesson.chat_format(), total_epochs=None)
+        return self._storage_of(buffer)
+
+    def _storage_of(self, buffer: ExperienceBufferConfig) -> WholeStorage:
+        component = self._manager.find("storage", buffer.storage_type)
+        storage: Any = component.load()
+        return WholeStorage(
+            storage(buffer, path=buffer.path, chat_format=lesson.chat_format(), total_epochs=None),
+            abilities=KINDS["storage"].abilities_of(component),
+            name=buffer.storage_type,
+        )
 
     def _make_strategy(self) -> Any:
         algorithm = self._config.algorithm
@@ -144,9 +154,7 @@ class ToyRun:
         strategy.bind(
             {
                 "experience_buffer": self._source,
-                lesson.EXPERTS: self._manager.load("storage", "file")(
-                    experts, chat_format=lesson.chat_format(), total_epochs=None
-                ),
+                lesson.EXPERTS: self._storage_of(experts),
             },
             train_batch_size=self._config.buffer.train_batch_size,
             read_timeout_s=1.0,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
-    from trinity.common.ports import ExperienceSource
+    from trinity.common.ports import StrategySource
 
 __all__ = ["SAMPLE_STRATEGY", "SampleStrategy"]
 
@@ -25,7 +25,7 @@ class SampleStrategy(WithDefaults, ABC):
 
     def bind(
         self,
-        sources: Mapping[str, ExperienceSource],
+        sources: Mapping[str, StrategySource],
         *,
         train_batch_size: int,
         read_timeout_s: float,
@@ -42,7 +42,7 @@ class SampleStrategy(WithDefaults, ABC):
         self.read_timeout_s = read_timeout_s
 
     @property
-    def source(self) -> ExperienceSource:
+    def source(self) -> StrategySource:
         """Return the experience buffer."""
         return next(iter(self.sources.values()))
 
@@ -61,7 +61,7 @@ class SampleStrategy(WithDefaults, ABC):
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Give the buffers back what was sampled last and not used."""
-        if experiences and hasattr(self.source, "put_back"):
+        if experiences:
             self.source.put_back(experiences)
 
     def state_dict(self) -> dict[str, Any]:  # Any: each strategy's own, as json can hold it

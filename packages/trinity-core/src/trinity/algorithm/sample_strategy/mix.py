@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
-    from trinity.common.ports import ExperienceSource
+    from trinity.common.ports import StrategySource
 
 __all__ = ["MixSampleStrategy"]
 
@@ -43,7 +43,7 @@ class MixSampleStrategy(SampleStrategy):
 
     def bind(
         self,
-        sources: Mapping[str, ExperienceSource],
+        sources: Mapping[str, StrategySource],
         *,
         train_batch_size: int,
         read_timeout_s: float,
@@ -85,27 +85,27 @@ class MixSampleStrategy(SampleStrategy):
         """Give both buffers back what was sampled last and not used."""
         for source, is_expert in ((self.source, False), (self._experts, True)):
             rows = [row for row in experiences if bool(row.info.get("is_expert")) is is_expert]
-            if rows and hasattr(source, "put_back"):
+            if rows:
                 source.put_back(rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where both buffers stand."""
-        return {name: _state(source) for name, source in self._buffers().items()}
+        return {name: source.state_dict() for name, source in self._buffers().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where they stood."""
         for name, source in self._buffers().items():
-            if hasattr(source, "load_state_dict") and name in state:
+            if name in state:
                 source.load_state_dict(state[name])
 
     @property
-    def _experts(self) -> ExperienceSource:
+    def _experts(self) -> StrategySource:
         return self.sources[self.sft_dataset_name]
 
-    def _read(self, source: ExperienceSource, count: int) -> list[Experience]:
+    def _read(self, source: StrategySource, count: int) -> list[Experience]:
         return source.read(count, timeout_s=self.read_timeout_s) if count else []
 
-    def _buffers(self) -> dict[str, ExperienceSource]:
+    def _buffers(self) -> dict[str, StrategySource]:
         return {"usual_buffer": self.source, "expert_buffer": self._experts}
 
 
@@ -117,7 +117,3 @@ def _fill_in(rows: Sequence[Experience]) -> None:
         row.logprobs = torch.zeros(row.response_length)
         row.advantages = torch.zeros(row.response_length)
         row.returns = torch.zeros(row.response_length)
-
-
-def _state(source: ExperienceSource) -> dict[str, Any]:
-    return source.state_dict() if hasattr(source, "state_dict") else {}

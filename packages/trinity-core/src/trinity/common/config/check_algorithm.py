@@ -8,7 +8,7 @@ from trinity.common.config.check_names import NamedPart, named_parts
 from trinity.common.config.problem import Problem
 from trinity.errors import ConfigError
 from trinity.extend.failure import described_failure
-from trinity.extend.hookspecs import KINDS
+from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config

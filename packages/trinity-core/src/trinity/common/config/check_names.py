@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_args import argument_problems
+from trinity.common.config.paths import value_at
 from trinity.common.config.problem import Problem
-from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
 from trinity.errors import TrinityError, did_you_mean
 from trinity.extend.conformance.components import wrong_class
 from trinity.extend.failure import described_failure
+from trinity.extend.kind import missing_from
+from trinity.extend.kinds import KINDS
 from trinity.extend.requirements import canonical
 
 if TYPE_CHECKING:
@@ -19,22 +21,11 @@ if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.taskset import TasksetConfig
+    from trinity.extend import Setting
 
 __all__ = ["NamedPart", "name_problems", "named_parts", "problem_at", "tasksets_in_use"]
 
 _INPUT = "buffer.explorer_input"
-#: kinds whose parts are made of their arguments alone: the check makes one and throws it away
-_PURE = frozenset(
-    {
-        "advantage_fn",
-        "policy_loss_fn",
-        "kl_fn",
-        "entropy_loss_fn",
-        "sample_strategy",
-        "priority_fn",
-    }
-)
-_RUNNER_SETS = frozenset({"num_rows", "seed", "features"})  # given by the buffer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +37,6 @@ class NamedPart:
     name: Any
     args_path: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
-    given_by_room: frozenset[str] = frozenset()
 
 
 def name_problems(config: Config, parts: NamedParts) -> list[Problem]:
@@ -69,8 +59,8 @@ def name_problems(config: Config, parts: NamedParts) -> list[Problem]:
             continue
         if not part.args_path:
             continue
-        found = list(argument_problems(loaded, target, part.args, part.given_by_room))
-        if not found and part.kind in _PURE:
+        found = list(argument_problems(loaded, target, part.args, KINDS[part.kind].provided))
+        if not found and KINDS[part.kind].is_pure:
             found = _refusal(target, part.args)
         for path, message in found:
             problems.append(problem_at(config, f"{part.args_path}.{path}".rstrip("."), message))
@@ -85,7 +75,9 @@ def name_problems(config: Config, parts: NamedParts) -> list[Problem]:
 
 
 def _can_be_asked(kind: str, target: Any) -> bool:
-    """Return whether a class in hand, which need not have the base, has what a runner reads."""
+    """Return whether a class in hand, which need not have the base, has what is read of it."""
+    if kind == "sample_strategy":
+        return not missing_from(target, KINDS[kind].contract)
     return kind != "workflow" or hasattr(target, "can_repeat")
 
 
@@ -187,102 +179,33 @@ def _is_guess(config: Config, part: NamedPart, parts: NamedParts) -> bool:
 
 
 def named_parts(config: Config) -> Iterator[NamedPart]:
-    """Yield the components that a run of this mode uses."""
-    mode = config.mode
-    yield NamedPart(path="monitor.monitor_type", kind="monitor", name=config.monitor.monitor_type)
-    if mode in {"both", "explore", "train"}:
-        yield from _algorithm_parts(config)
-        buffer = config.buffer.trainer_input.experience_buffer
-        if buffer is not None and buffer.storage_type != "sql":  # said by support_problems
-            path = "buffer.trainer_input.experience_buffer.storage_type"
-            yield NamedPart(path=path, kind="storage", name=buffer.storage_type)
-        if buffer is not None and buffer.replay_buffer.enable:
-            path = "buffer.trainer_input.experience_buffer.replay_buffer.priority_fn"
-            replay = buffer.replay_buffer
-            yield NamedPart(
-                path=path,
-                kind="priority_fn",
-                name=replay.priority_fn,
-                args_path=f"{path}_args",
-                args=replay.priority_fn_args,
-            )
-        for name, auxiliary in config.buffer.trainer_input.auxiliary_buffers.items():
-            path = f"buffer.trainer_input.auxiliary_buffers.{name}.storage_type"
-            yield NamedPart(path=path, kind="storage", name=auxiliary.storage_type)
-    if mode in {"both", "train"}:
-        trainer = config.trainer.trainer_type
-        yield NamedPart(path="trainer.trainer_type", kind="trainer", name=trainer)
-    if mode == "both":
-        method = config.synchronizer.sync_method
-        yield NamedPart(path="synchronizer.sync_method", kind="sync_method", name=method)
-    if mode != "train":
-        yield from _explorer_parts(config)
+    """Yield the components that a run of this mode uses, the algorithm first."""
+    for kind in sorted(KINDS.values(), key=lambda kind: kind.name != "algorithm"):
+        for setting in kind.settings:
+            is_used = not setting.switch or value_at(config, setting.switch)
+            if config.mode in setting.modes and is_used:
+                yield from _parts_at(config, kind.name, setting)
 
 
-def _algorithm_parts(config: Config) -> Iterator[NamedPart]:
-    algorithm = config.algorithm
-    yield NamedPart(
-        path="algorithm.algorithm_type", kind="algorithm", name=algorithm.algorithm_type
-    )
-    for part, kind in ALGORITHM_PARTS.items():
-        if getattr(algorithm, part):
-            yield NamedPart(
-                path=f"algorithm.{part}",
-                kind=kind,
-                name=getattr(algorithm, part),
-                args_path=f"algorithm.{part}_args",
-                args=getattr(algorithm, f"{part}_args") or {},
-            )
+def _parts_at(config: Config, kind: str, setting: Setting) -> Iterator[NamedPart]:
+    """Yield the component that stands at a setting, or in each entry of its list."""
+    for path, args_path in _filled_in(config, setting.path, setting.args):
+        name = value_at(config, path)
+        is_absent = name is None or (name == "" and setting.may_be_empty)
+        if is_absent or (kind, name) == ("storage", "sql"):  # said by support_problems
+            continue
+        args = (value_at(config, args_path) if args_path else None) or {}
+        yield NamedPart(path=path, kind=kind, name=name, args_path=args_path, args=args)
 
 
-def _explorer_parts(config: Config) -> Iterator[NamedPart]:
-    engine = config.explorer.rollout_model.engine_type
-    if engine is not None:
-        path = "explorer.rollout_model.engine_type"
-        yield NamedPart(path=path, kind="rollout_engine", name=engine)
-    for index, operator in enumerate(config.data_processor.experience_pipeline.operators):
-        path = f"data_processor.experience_pipeline.operators.{index}"
-        yield NamedPart(
-            path=f"{path}.name",
-            kind="experience_operator",
-            name=operator.name,
-            args_path=f"{path}.args",
-            args=operator.args,
-        )
-    inputs = config.buffer.explorer_input
-    lists = ["eval_tasksets"] if config.mode == "bench" else ["tasksets", "eval_tasksets"]
-    for name in lists:
-        for index in range(len(getattr(inputs, name))):
-            yield from _taskset_parts(config, f"{_INPUT}.{name}", index)
-
-
-def _taskset_parts(config: Config, list_path: str, index: int) -> Iterator[NamedPart]:
-    taskset = getattr(config.buffer.explorer_input, list_path.rpartition(".")[2])[index]
-    path = f"{list_path}.{index}"
-    if taskset.default_workflow_type:
-        yield NamedPart(
-            path=f"{path}.default_workflow_type",
-            kind="workflow",
-            name=taskset.default_workflow_type,
-        )
-    if taskset.default_reward_fn_type:
-        yield NamedPart(
-            path=f"{path}.default_reward_fn_type",
-            kind="reward_fn",
-            name=taskset.default_reward_fn_type,
-            args_path=f"{path}.reward_fn_args",
-            args=taskset.reward_fn_args,
-        )
-    selector = taskset.data_selector
-    if selector.selector_type:
-        yield NamedPart(
-            path=f"{path}.data_selector.selector_type",
-            kind="task_selector",
-            name=selector.selector_type,
-            args_path=f"{path}.data_selector.kwargs",
-            args=selector.kwargs,
-            given_by_room=_RUNNER_SETS,
-        )
+def _filled_in(config: Config, *paths: str) -> list[tuple[str, ...]]:
+    """Return the paths once for each entry of the list or mapping that their star stands for."""
+    outer, star, _ = paths[0].partition(".*.")
+    if not star:
+        return [paths]
+    entries = value_at(config, outer) or ()
+    keys = entries if isinstance(entries, dict) else range(len(entries))
+    return [tuple(path.replace("*", str(key)) for path in paths) for key in keys]
 
 
 def problem_at(config: Config, path: str, message: str) -> Problem:

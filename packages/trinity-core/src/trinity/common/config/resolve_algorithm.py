@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from trinity.common.config.algorithm import LossAggMode
 from trinity.common.config.critic import CriticOptimizerConfig
 from trinity.common.config.parts import named_failure
+from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,12 +18,10 @@ __all__ = ["ALGORITHM_PARTS", "resolve_algorithm"]
 
 #: field of ``algorithm`` -> kind of component
 ALGORITHM_PARTS = {
-    "sample_strategy": "sample_strategy",
-    "advantage_fn": "advantage_fn",
-    "policy_loss_fn": "policy_loss_fn",
-    "kl_penalty_fn": "kl_fn",
-    "kl_loss_fn": "kl_fn",
-    "entropy_loss_fn": "entropy_loss_fn",
+    setting.path.removeprefix("algorithm."): kind.name
+    for kind in KINDS.values()
+    for setting in kind.settings
+    if setting.path.startswith("algorithm.") and setting.args
 }
 #: what an algorithm that leaves a part out gets, as published
 _FALLBACK = {

@@ -9,36 +9,13 @@ import re
 from typing import TYPE_CHECKING
 
 from trinity.extend.conformance.check import Check, CheckContext, Finding
+from trinity.extend.kind import missing_from
+from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component
 
-__all__ = ["BASES", "MEMBERS", "PROVIDED", "checks", "wrong_class"]
-
-# The class that a component of a kind derives from; where there is a protocol, what it has.
-BASES = {
-    "workflow": "trinity.common.workflows.workflow:Workflow",
-    "reward_fn": "trinity.common.rewards:RewardFn",
-    "advantage_fn": "trinity.algorithm.advantage_fn:AdvantageFn",
-    "policy_loss_fn": "trinity.algorithm.policy_loss_fn:PolicyLossFn",
-    "kl_fn": "trinity.algorithm.kl_fn:KLFn",
-    "entropy_loss_fn": "trinity.algorithm.entropy_loss_fn:EntropyLossFn",
-    "sample_strategy": "trinity.algorithm.sample_strategy:SampleStrategy",
-    "algorithm": "trinity.algorithm.algorithm:AlgorithmType",
-}
-MEMBERS = {
-    "rollout_engine": ("version", "submit", "run_began", "run_ended", "load_weights", "close"),
-    "trainer": ("train_step", "snapshot", "save", "load", "close"),
-    "storage": ("close",),
-    "priority_fn": ("__call__",),
-    "experience_operator": ("process", "close"),
-    "monitor": ("log", "close"),
-}
-# Constructor arguments that the framework hands in, so that no user needs their description.
-PROVIDED = frozenset(
-    {"task", "model", "auxiliary_models", "config", "path", "chat_format"}
-    | {"directory", "role", "engines", "num_rows", "total_epochs", "total_steps", "model_path"}
-)
+__all__ = ["checks", "wrong_class"]
 
 
 def target_resolves(component: Component, _: CheckContext) -> Finding | None:
@@ -61,16 +38,13 @@ def wrong_class(kind: str, cls: type) -> Finding | None:
     """Find what is no class, or one without the base or the methods of the kind."""
     if not inspect.isclass(cls):
         return Finding(f"it is a {type(cls).__name__}, not a class", remedy="Name a class.")
-    absent = [name for name in MEMBERS.get(kind, ()) if not hasattr(cls, name)]
-    if absent:
-        remedy = "Give it the methods that its kind has."
-        return Finding(f"{cls.__name__} has no {', '.join(absent)}", remedy=remedy)
-    target = BASES.get(kind)
-    if target is None:
-        return None
-    module, _, name = target.partition(":")
-    base = getattr(importlib.import_module(module), name)
-    if issubclass(cls, base):
+    contract = KINDS[kind].contract
+    module, _, name = contract.partition(":")
+    if not KINDS[kind].has_base:
+        absent = missing_from(cls, contract)
+        remedy = f"Give it what the protocol {module}.{name} has."
+        return Finding(f"{cls.__name__} has no {', '.join(absent)}", remedy) if absent else None
+    if issubclass(cls, getattr(importlib.import_module(module), name)):
         return None
     return Finding(f"{cls.__name__} is no {name}", remedy=f"Derive it from {module}.{name}.")
 
@@ -87,7 +61,8 @@ def arguments_are_documented(component: Component, context: CheckContext) -> Fin
     names = [
         name
         for name, parameter in inspect.signature(cls).parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD and name not in PROVIDED
+        if parameter.kind is not parameter.VAR_KEYWORD
+        and name not in KINDS[component.kind].provided
     ]
     silent = [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)]
     if silent:

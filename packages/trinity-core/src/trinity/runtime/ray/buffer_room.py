@@ -90,8 +90,7 @@ class BufferRoom:
 
     def counts(self) -> dict[str, int]:
         """Return what became of the experiences in a replay buffer; empty: it is none."""
-        counts: dict[str, int] = getattr(self._storage, "counts", dict)()
-        return counts
+        return dict(self._storage.counts())
 
     def available(self, *, num_due: int | None) -> int:
         """Return how many of the due experiences can be read."""
@@ -104,14 +103,12 @@ class BufferRoom:
 
     def put_back(self, packet: Packet) -> None:
         """Take back what was sampled last and could not be trained."""
-        put_back = getattr(self._strategy, "put_back", None)
-        if put_back is not None:
-            put_back(packet.held())
+        assert self._strategy is not None
+        self._strategy.put_back(packet.held())
 
     def waiting(self) -> Packet:
         """Return what was written and not read, for a checkpoint."""
-        storage = self._storage
-        return encode(list(storage.waiting()) if hasattr(storage, "waiting") else [])
+        return encode(self._storage.waiting())
 
     def strategy_state(self) -> dict[str, Any]:
         """Return what a checkpoint holds of the strategy."""
@@ -119,8 +116,7 @@ class BufferRoom:
 
     def storage_state(self) -> dict[str, Any]:
         """Return what a checkpoint holds of the storage."""
-        state: dict[str, Any] = getattr(self._storage, "state_dict", dict)()
-        return state
+        return self._storage.state_dict()
 
     def load_strategy(self, state: dict[str, Any]) -> None:
         """Go on from the strategy's state."""
@@ -129,8 +125,7 @@ class BufferRoom:
 
     def load_storage(self, state: dict[str, Any]) -> None:
         """Go on from the storage's state."""
-        if hasattr(self._storage, "load_state_dict"):
-            self._storage.load_state_dict(state)
+        self._storage.load_state_dict(state)
 
     def close(self) -> None:
         """Close the storage."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.ports import Completion
+from trinity.common.ports import Completion, RunKey
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.assembly import make_engine
 
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.room import RoomContext
     from trinity.synchronizer.weights import PackedWeights
 
-__all__ = ["Answers", "EngineRoom", "News"]
+__all__ = ["Answers", "EngineRoom", "News", "RunId", "run_id"]
 
 # Answers that are ready soon after the first travel with it: after half of what it took, but
 _LEAST_LINGER_S = 0.002
 _LONGEST_LINGER_S = 0.02
 
-News = int | tuple[int, "GenerationRequest"]  # n runs began (-n: ended), or a numbered request
+RunId = tuple[str, int, int]  # batch, task and run of a RunKey, which is slower to pickle
+Runs = tuple[bool, list[RunId]]  # True: these began; False: they ended
+News = Runs | tuple[int, "GenerationRequest"]  # or a numbered request
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class _Session:
     name: str
     busy_before_s: float = 0.0
     num_applied: int = 0
-    num_runs: int = 0
+    runs: Counter[RunId] = field(default_factory=Counter)  # that began and did not end
     asked_at: float = 0.0  # the last time
     futures: dict[int, Future[list[Completion]]] = field(default_factory=dict)
     outcomes: list[tuple[int, list[Completion] | ModelError]] = field(default_factory=list)
@@ -103,8 +106,8 @@ class EngineRoom:
                 self._changed.notify_all()
             for future in list(old.futures.values()):
                 future.cancel()
-            for _ in range(old.num_runs):
-                self._engine.run_ended()
+            for run in old.runs.elements():
+                self._engine.run_ended(_key_of(run))
 
     def exchange(
         self, session: str, number: int, news: Sequence[News], timeout_s: float
@@ -158,19 +161,20 @@ class EngineRoom:
         with self._applying:
             self._check(own)
             for piece in news:
-                if isinstance(piece, int):
-                    self._count(own, piece)
+                number_or_began, told = piece
+                if isinstance(told, list):
+                    self._note_runs(own, told, have_begun=bool(number_or_began))
                 else:
-                    self._submit(own, *piece)
+                    self._submit(own, number_or_began, told)
             with self._changed:
                 own.num_applied = number
                 self._changed.notify_all()
 
-    def _count(self, own: _Session, change: int) -> None:
-        own.num_runs += change
-        tell = self._engine.run_began if change > 0 else self._engine.run_ended
-        for _ in range(abs(change)):
-            tell()
+    def _note_runs(self, own: _Session, runs: Sequence[RunId], *, have_begun: bool) -> None:
+        tell = self._engine.run_began if have_begun else self._engine.run_ended
+        for run in runs:
+            own.runs[run] += 1 if have_begun else -1
+            tell(_key_of(run))
 
     def _submit(self, own: _Session, number: int, request: GenerationRequest) -> None:
         try:
@@ -205,7 +209,7 @@ class EngineRoom:
             raise _session_over(self._number)
 
     def _busy_s(self) -> float:
-        return float(getattr(self._engine, "busy_s", 0.0))
+        return float(self._engine.busy_s)
 
     def _take_newest_weights(self, namespace: str) -> None:
         import ray
@@ -217,6 +221,16 @@ class EngineRoom:
             if latest is not None:
                 _, (reference,) = latest
                 self.load_weights(ray.get(reference))
+
+
+def run_id(key: RunKey) -> RunId:
+    """Return which run a key is of."""
+    return (key.batch, key.task, key.run)
+
+
+def _key_of(run: RunId) -> RunKey:
+    batch, task, number = run
+    return RunKey(batch=batch, task=task, run=number)
 
 
 _parts_of = attrgetter(*Completion.__dataclass_fields__)

@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import Counter
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from trinity.engines.roll_call import is_first
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray.engine_errors import closed, given_up
+from trinity.runtime.ray.engine_room import run_id
 from trinity.runtime.ray.returning import Callee, Patience, Returning
 from trinity.synchronizer.weights import PackedWeights
 
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
     from trinity.common.ports import (
         Completion,
         GenerationRequest,
+        RunKey,
         WeightSnapshot,
         WeightVersion,
     )
-    from trinity.runtime.ray.engine_room import Answers, News
+    from trinity.runtime.ray.engine_room import Answers, News, RunId
 
 __all__ = ["RemoteEngine"]
 
@@ -81,7 +84,7 @@ class RemoteEngine:
         self._oldest_news = 0.0  # since when they wait
         self._asked: dict[int, _Asked] = {}  # without an answer
         self._num_asked = 0
-        self._num_runs = 0
+        self._runs: Counter[RunId] = Counter()  # that began and did not end
         self._session = ""
         self._is_open = self._is_opening = self._is_polling = self._is_closed = False
         self._num_sent = 0
@@ -119,17 +122,17 @@ class RemoteEngine:
             self._start_threads()
         return future
 
-    def run_began(self) -> None:
-        """Note that one more run may send requests: a batch waits for it."""
+    def run_began(self, key: RunKey) -> None:
+        """Note that a run may send requests: a batch waits for it."""
         with self._changed:
-            self._num_runs += 1
-            self._add(1)
+            self._runs[run_id(key)] += 1
+            self._add((True, [run_id(key)]))
 
-    def run_ended(self) -> None:
-        """Note that a run that began sends nothing more."""
+    def run_ended(self, key: RunKey) -> None:
+        """Note that the run that began with this key sends nothing more."""
         with self._changed:
-            self._num_runs -= 1
-            self._add(-1)
+            self._runs -= Counter([run_id(key)])  # without those that are 0
+            self._add((False, [run_id(key)]))
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Replace the engine's weights, between two batches."""
@@ -141,7 +144,7 @@ class RemoteEngine:
         with self._changed:
             self._fail_all(ModelError("the run was left behind: another explorer took over."))
             self._news.clear()
-            self._num_runs = 0
+            self._runs.clear()
             self._lose_session()
             self._version = None
 
@@ -164,15 +167,15 @@ class RemoteEngine:
 
     def _add(self, piece: News) -> None:
         """Queue a piece of news; wake a thread for the first, and when nothing more can come."""
-        is_early = isinstance(piece, int) or is_first(piece[1].key)
         if is_oldest := not self._news:
             self._oldest_news = time.monotonic()
+        told = piece[1]
         last = self._news[-1] if self._news else None
-        if isinstance(piece, int) and isinstance(last, int) and (last > 0) == (piece > 0):
-            self._news[-1] = last + piece
+        if isinstance(told, list) and last and isinstance(last[1], list) and last[0] is piece[0]:
+            last[1].extend(told)
         else:
             self._news.append(piece)
-        if is_oldest or not is_early or self._have_all_asked():
+        if is_oldest or not _is_early(piece) or self._have_all_asked():
             self._changed.notify()
 
     def _start_threads(self) -> None:
@@ -213,12 +216,13 @@ class RemoteEngine:
         return None if self._is_polling else 0.0
 
     def _linger_s(self) -> float:
-        are_first = all(isinstance(piece, int) or is_first(piece[1].key) for piece in self._news)
-        return _LINGER_OF_FIRST_S if self._num_runs and are_first else _LINGER_S
+        are_first = all(map(_is_early, self._news))
+        return _LINGER_OF_FIRST_S if self._runs and are_first else _LINGER_S
 
     def _have_all_asked(self) -> bool:
-        keys = (asked.request.key for asked in self._asked.values())
-        return 0 < self._num_runs <= len({(key.batch, key.task, key.run) for key in keys})
+        if not self._runs or len(self._asked) < len(self._runs):
+            return False
+        return self._runs.keys() <= {run_id(asked.request.key) for asked in self._asked.values()}
 
     def _next_exchange(self) -> _Exchange:
         news, self._news = self._news, []
@@ -256,7 +260,7 @@ class RemoteEngine:
     def _tell_silence(self) -> None:
         logger.info(
             "%s: no answer for %.0f s; %d requests wait; %d runs are active; %d news are held back",
-            self._room.name, _POLL_S, len(self._asked), self._num_runs, len(self._news),
+            self._room.name, _POLL_S, len(self._asked), len(self._runs), len(self._news),
         )  # fmt: skip
 
     def _note_failure(self, exchange: _Exchange, error: Exception) -> None:
@@ -285,7 +289,7 @@ class RemoteEngine:
                 self._fail_all(failure)
             else:
                 self._session, self._is_open, self._num_sent = session, True, 0
-                self._news = [self._num_runs] if self._num_runs else []
+                self._news = [(True, list(self._runs.elements()))] if self._runs else []
                 self._news += [(number, asked.request) for number, asked in self._asked.items()]
                 self._oldest_news = time.monotonic()
             self._changed.notify_all()
@@ -298,3 +302,9 @@ class RemoteEngine:
         failed, self._asked = self._asked, {}
         for asked in failed.values():
             asked.future.set_exception(error)
+
+
+def _is_early(piece: News) -> bool:
+    """Return whether more may come soon: a run began or ended, or asked for the first time."""
+    told = piece[1]
+    return isinstance(told, list) or is_first(told.key)

@@ -1,0 +1,64 @@
+"""Where rooms and plugins meet: the protocols, with as few methods as their callers call.
+
+explorer --ExperienceSink--> storage --ExperienceSource--> trainer --SyncMethod--> engines
+^                                                                                     |
++-- RolloutEngine <----------------------- load_weights(WeightSnapshot) -------------+
+
+What a part must have is one protocol; each thing that it may have is a protocol of its own, named
+by a word of ``ComponentSpec.provides``, whose docstring says what happens without it.
+"""
+
+from trinity.common.ports.engine import Busy, RolloutEngine
+from trinity.common.ports.monitor import Flushes, Monitor
+from trinity.common.ports.priority import PriorityFn
+from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
+from trinity.common.ports.request import Completion, GenerationRequest, RunKey
+from trinity.common.ports.state import Stateful
+from trinity.common.ports.storage import (
+    Counted,
+    DropsOlder,
+    ExperienceSink,
+    ExperienceSource,
+    GivesAgain,
+    Storage,
+    StrategySource,
+    TakesBack,
+    Tallied,
+    Waiting,
+)
+from trinity.common.ports.tasks import EvaluationSet, TaskFeedback, TaskReader, TaskSelector
+from trinity.common.ports.trainer import SharesModule, SyncMethod, Trainer
+from trinity.common.ports.weights import WeightSnapshot, WeightVersion
+
+__all__ = [
+    "Busy",
+    "Completion",
+    "Counted",
+    "DropsOlder",
+    "EvaluationSet",
+    "ExperienceOperator",
+    "ExperienceProcessor",
+    "ExperienceSink",
+    "ExperienceSource",
+    "Flushes",
+    "GenerationRequest",
+    "GivesAgain",
+    "Monitor",
+    "PriorityFn",
+    "RolloutEngine",
+    "RunKey",
+    "SharesModule",
+    "Stateful",
+    "Storage",
+    "StrategySource",
+    "SyncMethod",
+    "TakesBack",
+    "Tallied",
+    "TaskFeedback",
+    "TaskReader",
+    "TaskSelector",
+    "Trainer",
+    "Waiting",
+    "WeightSnapshot",
+    "WeightVersion",
+]

@@ -1,0 +1,52 @@
+"""Who samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from trinity.common.ports.request import Completion, GenerationRequest, RunKey
+    from trinity.common.ports.weights import WeightSnapshot, WeightVersion
+
+__all__ = ["Busy", "RolloutEngine"]
+
+
+class RolloutEngine(Protocol):
+    """Samples continuations; thread-safe.
+
+    It is made with those of ``model_path``, ``dtype``, ``seed``, ``max_model_len``,
+    ``trust_remote_code`` and ``module`` that its constructor names.
+    """
+
+    @property
+    def version(self) -> WeightVersion:
+        """Return the version of the weights that the next request is answered with."""
+
+    def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
+        """Queue a request; the future gives ``n`` completions or a ``ModelError``."""
+
+    def run_began(self, key: RunKey) -> None:
+        """Note that a run may send requests: a batch waits for it (determinism contract).
+
+        Args:
+            key: of its first request; the run is its ``batch``, ``task`` and ``run``.
+        """
+
+    def run_ended(self, key: RunKey) -> None:
+        """Note that the run that began with this key sends nothing more."""
+
+    def load_weights(self, snapshot: WeightSnapshot) -> None:
+        """Replace the weights in place, between two batches."""
+
+    def close(self) -> None:
+        """Free what the engine holds; waiting requests fail with ``ModelError``."""
+
+
+class Busy(Protocol):
+    """Ability ``busy_s`` of an engine. Without it, the metric of the engines' load reads 0."""
+
+    @property
+    def busy_s(self) -> float:
+        """Return how many seconds the engine has spent on generating."""

@@ -1,0 +1,31 @@
+"""What happens to experiences between a workflow and the buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from trinity.common.experience import Experience
+    from trinity.common.metrics import Metrics
+
+__all__ = ["ExperienceOperator", "ExperienceProcessor"]
+
+
+class ExperienceProcessor(Protocol):
+    """Takes the experiences of an explore step on their way to the buffer."""
+
+    def process(self, exps: list[Experience]) -> Metrics:
+        """Write what is to be trained on; return metrics."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+class ExperienceOperator(Protocol):
+    """Filters or changes the experiences of an explore step. Made with its own arguments."""
+
+    def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+        """Return the experiences that go on, and metrics."""
+
+    def close(self) -> None:
+        """Free what the operator holds."""

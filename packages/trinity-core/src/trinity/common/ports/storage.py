@@ -1,0 +1,130 @@
+"""The buffer between exploring and training.
+
+explorer --ExperienceSink--> storage --ExperienceSource--> strategy --> trainer
+
+What a strategy reads from is a :class:`StrategySource`: the runtime stands in for what the storage
+itself lacks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from trinity.common.ports.state import Stateful
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trinity.common.experience import Experience
+
+__all__ = [
+    "Counted",
+    "DropsOlder",
+    "ExperienceSink",
+    "ExperienceSource",
+    "GivesAgain",
+    "Storage",
+    "StrategySource",
+    "TakesBack",
+    "Tallied",
+    "Waiting",
+]
+
+
+class ExperienceSink(Protocol):
+    """Takes experiences from the explorer."""
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store the experiences; waits while the buffer is full.
+
+        Raises:
+            BufferClosedError: the buffer was closed.
+        """
+
+    def close(self) -> None:
+        """Say that nothing more comes; what is stored can still be read."""
+
+
+class ExperienceSource(Protocol):
+    """Gives experiences to a sample strategy."""
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return ``count`` experiences, fewer only when the writers closed.
+
+        Raises:
+            TimeoutError: fewer than ``count`` were there in time; none of them is lost.
+            StopIteration: the writers closed and nothing is left.
+        """
+
+    def available(self) -> int:
+        """Return how many experiences can be read without waiting."""
+
+
+class Storage(ExperienceSink, ExperienceSource, Protocol):
+    """The experience buffer of a run; any number of threads may write and read.
+
+    It is made with ``config``, the buffer's section, and with those of ``path``, ``chat_format``
+    and ``total_epochs`` that its constructor names.
+    """
+
+
+class Waiting(Protocol):
+    """Ability ``waiting`` of a storage: a checkpoint holds what nobody has read yet.
+
+    A resumed run gets it back by ``write``, after ``load_state_dict`` where there is a state. A
+    storage that keeps its experiences by itself, as a file does, has ``state`` instead. Without
+    both, a run says that it cannot go on from a checkpoint at which experiences waited, and does
+    not.
+    """
+
+    def waiting(self) -> Sequence[Experience]:
+        """Return what was written and not read, in order, without taking it."""
+
+
+class TakesBack(Protocol):
+    """Ability ``put_back`` of a storage.
+
+    Without it, the runtime keeps what was given back and gives it out before anything else.
+    """
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Store what was read last and not used in its old place."""
+
+
+class StrategySource(ExperienceSource, TakesBack, Stateful, Protocol):
+    """What a sample strategy reads from."""
+
+
+class DropsOlder(Protocol):
+    """Ability ``drop_older`` of a storage: it is told which weights are too old before a read.
+
+    Without it, only ``read`` is told, by its ``min_model_version``.
+    """
+
+    def drop_older(self, min_model_version: int) -> None:
+        """Drop what older models made."""
+
+
+class Tallied(Protocol):
+    """Ability ``counts`` of a storage. Without it, the metrics ``buffer/...`` are left out."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Return experiences by what became of them."""
+
+
+class GivesAgain(Protocol):
+    """Ability ``gives_again`` of a storage. Without it, each experience is read once."""
+
+    @property
+    def gives_again(self) -> bool:
+        """Return whether experiences that were read can be read again."""
+
+
+class Counted(Protocol):
+    """Ability ``length`` of a storage that was filled before the run.
+
+    Without it, mode ``train`` needs ``trainer.total_steps`` or ``buffer.total_steps``.
+    """
+
+    def __len__(self) -> int:
+        """Return how many experiences all epochs give."""

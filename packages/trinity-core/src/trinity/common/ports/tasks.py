@@ -1,0 +1,68 @@
+"""Where tasks come from, and in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from trinity.common.workflows.task import Task
+
+__all__ = ["EvaluationSet", "TaskFeedback", "TaskReader", "TaskSelector"]
+
+
+class TaskSelector(Protocol):
+    """Gives the numbers of the rows of a taskset, without an end.
+
+    It is made with ``num_rows``, ``seed`` and, if its constructor names it, ``features``.
+    """
+
+    def get_indices(self, count: int) -> list[int]:
+        """Return the next row numbers, each from 0 to ``num_rows - 1``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, as json can hold it."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+
+
+class TaskFeedback(Protocol):
+    """Ability ``feedback`` of a task selector: its order follows how the tasks went.
+
+    Without it, nobody tells the selector.
+    """
+
+    def feedback(self, indices: list[int], values: list[float]) -> None:
+        """Take note of how the tasks of these rows went."""
+
+
+class TaskReader(Protocol):
+    """Gives the training tasks, in order."""
+
+    def read(self, count: int) -> list[Task]:
+        """Return the next tasks, fewer only at the end of the last epoch.
+
+        Raises:
+            StopIteration: all epochs are over.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+
+
+class EvaluationSet(Protocol):
+    """Gives the tasks of one evaluation, each to be run ``repeat_times`` times."""
+
+    @property
+    def name(self) -> str:
+        """Return the name in metrics."""
+
+    @property
+    def repeat_times(self) -> int:
+        """Return k of ``mean@k``."""
+
+    def tasks(self) -> list[Task]:
+        """Return all tasks, in order."""

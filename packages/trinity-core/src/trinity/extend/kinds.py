@@ -1,0 +1,182 @@
+"""All kinds of components, each described once."""
+
+from __future__ import annotations
+
+from trinity.extend.kind import Ability, Kind, Setting
+
+__all__ = ["KINDS"]
+
+_PORTS = "trinity.common.ports"
+_ALGORITHM = "trinity.algorithm"
+_BUFFER = "buffer.trainer_input.experience_buffer"
+_TASKSETS = {  # where -> the modes that read it
+    "buffer.explorer_input.tasksets.*": frozenset({"both", "explore"}),
+    "buffer.explorer_input.eval_tasksets.*": frozenset({"both", "explore", "bench"}),
+}
+_EXPLORES = frozenset({"both", "explore", "bench"})
+_TRAINS = frozenset({"both", "train"})
+_ALL = _EXPLORES | _TRAINS
+
+
+def _abilities(**names: str) -> tuple[Ability, ...]:
+    return tuple(Ability(word=word, protocol=f"{_PORTS}:{name}") for word, name in names.items())
+
+
+def _in_tasksets(key: str, args: str = "") -> tuple[Setting, ...]:
+    return tuple(
+        Setting(
+            path=f"{place}.{key}",
+            args=args and f"{place}.{args}",
+            modes=modes,
+            may_be_empty=True,
+        )
+        for place, modes in _TASKSETS.items()
+    )
+
+
+def _of_algorithm(*fields: str) -> tuple[Setting, ...]:
+    paths = (f"algorithm.{field}" for field in fields)
+    return tuple(Setting(path=path, args=f"{path}_args", may_be_empty=True) for path in paths)
+
+
+_ALL_KINDS = (
+    Kind(
+        name="workflow",
+        hook="trinity_workflows",
+        contract="trinity.common.workflows.workflow:Workflow",
+        provided=("task", "model", "auxiliary_models"),
+        settings=_in_tasksets("default_workflow_type"),
+    ),
+    Kind(
+        name="reward_fn",
+        hook="trinity_reward_fns",
+        contract="trinity.common.rewards:RewardFn",
+        settings=_in_tasksets("default_reward_fn_type", "reward_fn_args"),
+    ),
+    Kind(
+        name="advantage_fn",
+        hook="trinity_advantage_fns",
+        contract=f"{_ALGORITHM}.advantage_fn:AdvantageFn",
+        settings=_of_algorithm("advantage_fn"),
+        is_pure=True,
+    ),
+    Kind(
+        name="policy_loss_fn",
+        hook="trinity_policy_loss_fns",
+        contract=f"{_ALGORITHM}.policy_loss_fn:PolicyLossFn",
+        settings=_of_algorithm("policy_loss_fn"),
+        is_pure=True,
+    ),
+    Kind(
+        name="kl_fn",
+        hook="trinity_kl_fns",
+        contract=f"{_ALGORITHM}.kl_fn:KLFn",
+        settings=_of_algorithm("kl_penalty_fn", "kl_loss_fn"),
+        is_pure=True,
+    ),
+    Kind(
+        name="entropy_loss_fn",
+        hook="trinity_entropy_loss_fns",
+        contract=f"{_ALGORITHM}.entropy_loss_fn:EntropyLossFn",
+        settings=_of_algorithm("entropy_loss_fn"),
+        is_pure=True,
+    ),
+    Kind(
+        name="sample_strategy",
+        hook="trinity_sample_strategies",
+        contract=f"{_ALGORITHM}.sample_strategy:SampleStrategy",
+        settings=_of_algorithm("sample_strategy"),
+        is_pure=True,
+    ),
+    Kind(
+        name="algorithm",
+        hook="trinity_algorithm_types",
+        contract=f"{_ALGORITHM}.algorithm:AlgorithmType",
+        settings=(Setting(path="algorithm.algorithm_type"),),
+    ),
+    Kind(
+        name="rollout_engine",
+        hook="trinity_rollout_engines",
+        contract=f"{_PORTS}:RolloutEngine",
+        provided=("model_path", "dtype", "seed", "max_model_len", "trust_remote_code", "module"),
+        settings=(Setting(path="explorer.rollout_model.engine_type", modes=_EXPLORES),),
+        abilities=(*_abilities(busy_s="Busy"), Ability(word="shares_module", argument="module")),
+    ),
+    Kind(
+        name="trainer",
+        hook="trinity_trainers",
+        contract=f"{_PORTS}:Trainer",
+        provided=("config", "model_path", "total_steps", "seed"),
+        settings=(Setting(path="trainer.trainer_type", modes=_TRAINS),),
+        abilities=_abilities(shares_module="SharesModule"),
+    ),
+    Kind(
+        name="sync_method",
+        hook="trinity_sync_methods",
+        contract=f"{_PORTS}:SyncMethod",
+        provided=("engines",),
+        settings=(Setting(path="synchronizer.sync_method", modes=frozenset({"both"})),),
+    ),
+    Kind(
+        name="storage",
+        hook="trinity_storages",
+        contract=f"{_PORTS}:Storage",
+        provided=("config", "path", "chat_format", "total_epochs"),
+        settings=(
+            Setting(path=f"{_BUFFER}.storage_type"),
+            Setting(path="buffer.trainer_input.auxiliary_buffers.*.storage_type"),
+        ),
+        abilities=_abilities(
+            waiting="Waiting",
+            state="Stateful",
+            put_back="TakesBack",
+            drop_older="DropsOlder",
+            counts="Tallied",
+            gives_again="GivesAgain",
+            length="Counted",
+        ),
+    ),
+    Kind(
+        name="priority_fn",
+        hook="trinity_priority_fns",
+        contract=f"{_PORTS}:PriorityFn",
+        settings=(
+            Setting(
+                path=f"{_BUFFER}.replay_buffer.priority_fn",
+                args=f"{_BUFFER}.replay_buffer.priority_fn_args",
+                switch=f"{_BUFFER}.replay_buffer.enable",
+            ),
+        ),
+        abilities=_abilities(state="Stateful"),
+        is_pure=True,
+    ),
+    Kind(
+        name="experience_operator",
+        hook="trinity_experience_operators",
+        contract=f"{_PORTS}:ExperienceOperator",
+        settings=(
+            Setting(
+                path="data_processor.experience_pipeline.operators.*.name",
+                args="data_processor.experience_pipeline.operators.*.args",
+                modes=_EXPLORES,
+            ),
+        ),
+    ),
+    Kind(
+        name="task_selector",
+        hook="trinity_task_selectors",
+        contract=f"{_PORTS}:TaskSelector",
+        provided=("num_rows", "seed", "features"),
+        settings=_in_tasksets("data_selector.selector_type", "data_selector.kwargs"),
+        abilities=_abilities(feedback="TaskFeedback"),
+    ),
+    Kind(
+        name="monitor",
+        hook="trinity_monitors",
+        contract=f"{_PORTS}:Monitor",
+        provided=("directory", "role"),
+        settings=(Setting(path="monitor.monitor_type", args="monitor.monitor_args", modes=_ALL),),
+        abilities=_abilities(flush="Flushes"),
+    ),
+)
+KINDS = {kind.name: kind for kind in _ALL_KINDS}
