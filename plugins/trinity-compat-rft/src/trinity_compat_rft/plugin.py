@@ -1,5 +1,20 @@
-"""Name the parts that Trinity-RFT's configurations name."""
+"""Name the parts that Trinity-RFT's configurations name, and serve its import paths."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from trinity.extend import hookimpl
+
+from trinity_compat_rft.paths.table import PUBLISHED_MODULES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 TRINITY_PLUGIN_API = 1
+
+
+@hookimpl
+def trinity_published_modules() -> Mapping[str, str]:
+    """Return the modules that are found under Trinity-RFT's import paths."""
+    return PUBLISHED_MODULES

@@ -1,7 +1,8 @@
 """Import paths of the published tutorials whose classes live in plugins.
 
 One finder, last of all, answers an import inside ``trinity`` that nothing else answers: with a
-module whose attributes come from the plugin, or with the line that installs the plugin.
+module that a plugin serves there, with one whose attributes come from the plugin, or with the line
+that installs the plugin.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError
 from trinity.extend import known
+from trinity.extend.published import PublishedModule, published_modules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,24 +55,29 @@ class PublishedPathFinder:
         """Return a spec for a published path or a package above one; None for any other.
 
         Raises:
-            PluginError: an ImportError; the path's plugin is not installed.
+            PluginError: an ImportError; the path's plugin is not installed, or two serve it.
         """
         if not fullname.startswith("trinity.") or self._is_asking:
             return None
-        served = self._served_paths()
-        if fullname in served:
+        modules, served = self._served()
+        loader: _WholeLoader | _ServedLoader | None = None
+        if fullname in modules:
+            loader = _WholeLoader(modules[fullname])
+        elif fullname in served:
             loader = _ServedLoader(served[fullname])
+        if loader is not None:
             return ModuleSpec(fullname, loader)  # type: ignore[arg-type]  # importlib.abc is slow
         distribution = known.distribution_of_path(fullname)
         if distribution is not None:
             raise PluginError(_missing(fullname, distribution), name=fullname)
         if any(
-            known_path.startswith(f"{fullname}.") for known_path in (*served, *known.known_paths())
+            below.startswith(f"{fullname}.") for below in (*modules, *served, *known.known_paths())
         ):
             return ModuleSpec(fullname, None, is_package=True)
         return None
 
-    def _served_paths(self) -> dict[str, list[Component]]:
+    def _served(self) -> tuple[dict[str, PublishedModule], dict[str, list[Component]]]:
+        """Return the whole modules that plugins serve, and the components, each by path."""
         from trinity.extend.manager import get_manager
 
         self._is_asking = True
@@ -79,7 +86,7 @@ class PublishedPathFinder:
             for component in get_manager().components():
                 for alias in component.spec.import_aliases:
                     served.setdefault(alias, []).append(component)
-            return served
+            return published_modules(get_manager()), served
         finally:
             self._is_asking = False
 
@@ -99,6 +106,17 @@ class AliasLoader:
     def exec_module(self, module: ModuleType) -> None:
         """Give the module its own spec back; it has been executed already."""
         module.__spec__ = self._real_spec
+
+
+class _WholeLoader(AliasLoader):
+    def __init__(self, served: PublishedModule) -> None:
+        super().__init__(served.target)
+        self._served = served
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = self._served.load()
+        self._real_spec = module.__spec__
+        return module
 
 
 class _ServedLoader:

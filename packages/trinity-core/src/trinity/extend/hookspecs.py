@@ -102,6 +102,14 @@ class TrinityHooks(Protocol):
         """Return groups of conformance checks: group -> ``"module:checks"``, imported on use."""
 
     @hookspec
+    def trinity_published_modules(self) -> Mapping[str, str]:
+        """Return whole modules of published import paths: path -> name of the module found there.
+
+        Such as ``{"trinity.utils.log": "my_package.log"}``. Nothing is imported until the path is.
+        It is the real module, under one more name. A path that the core has stays the core's.
+        """
+
+    @hookspec
     def trinity_assets(self) -> Iterable[AssetSpec]:
         """Return what the plugin needs beside Python packages: data, a binary, a service."""
 

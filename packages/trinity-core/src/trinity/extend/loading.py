@@ -95,6 +95,13 @@ def guarded_call(
         yield given
 
 
+_TABLES = {  # hooks that return a mapping of texts: what they map
+    "trinity_commands": "names to 'module:attribute'",
+    "trinity_conformance_checks": "names to 'module:attribute'",
+    "trinity_published_modules": "published paths to names of modules",
+}
+
+
 def _refuse_other_shapes(hook: str, given: object) -> None:
     """Raise where a hook that is asked for data returns something else."""
     if hook == "trinity_assets":
@@ -102,10 +109,10 @@ def _refuse_other_shapes(hook: str, given: object) -> None:
             isinstance(asset, AssetSpec) for asset in given
         ):
             raise TypeError(f"it returned {given!r}, not a list of AssetSpec")
-    elif hook in {"trinity_commands", "trinity_conformance_checks"}:
+    elif hook in _TABLES:
         texts = [*given, *given.values()] if isinstance(given, Mapping) else [None]
         if not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"it returned {given!r}, not a mapping of names to 'module:attribute'")
+            raise TypeError(f"it returned {given!r}, not a mapping of {_TABLES[hook]}")
 
 
 def _components(record: PluginRecord, hooks: pluggy.PluginManager) -> Iterator[Component]:
