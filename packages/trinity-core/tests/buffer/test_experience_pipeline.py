@@ -147,3 +147,27 @@ def test_the_two_things_an_operator_returns_may_stand_in_a_list():
     metrics = ExperiencePipeline([Lists()], None, a_sink()).process(a_group((1.0, 0.0)))
 
     assert metrics["experience_pipeline/kept"] == 1.0
+
+
+class NotesTheTaskset(ExperienceOperator):
+    def process(self, exps):
+        by_task = {"0": {"index": [3, 4], "reward": torch.tensor(0.5)}}
+        return exps, {"selector_metric": by_task, "is_sure": True}
+
+
+def test_an_operators_metric_that_is_no_number_is_told_once_and_its_numbers_are_kept(caplog):
+    pipeline = ExperiencePipeline([NotesTheTaskset()], None, a_sink())
+
+    both = [pipeline.process([an_experience(reward=1.0)]) for _ in range(2)]
+
+    for metrics in both:
+        own = {name: value for name, value in metrics.items() if "num_" not in name}
+        del own["time/write_s"]
+        assert own == {
+            "experience_pipeline/selector_metric/0/reward": 0.5,
+            "experience_pipeline/is_sure": 1.0,
+        }
+    assert [record.getMessage() for record in caplog.records] == [
+        "NotesTheTaskset.process() gave the metric selector_metric/0/index, which is no number and "
+        "is left out here and later: [3, 4]. Return numbers, or dicts of numbers, as metrics."
+    ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from trinity.common.metrics import aggregate
+import numpy as np
+import torch
+from trinity.common.metrics import aggregate, numbers_in
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
 from trinity.monitor.tensorboard import TensorboardMonitor
 
@@ -48,3 +50,38 @@ def test_numbers_are_merged_to_mean_max_and_min_unless_a_suffix_chooses() -> Non
         "rollout/reward/min": 0.0,
         "rollout/calls/sum": 5.0,
     }
+
+
+def test_numbers_of_any_library_are_numbers_and_nothing_else_is() -> None:
+    given = {
+        "bool": True,
+        "int": 2,
+        "numpy": np.float32(0.5),
+        "one_of_numpy": np.array([3]),
+        "is_numpy": np.bool_(True),
+        "torch": torch.tensor(0.25, requires_grad=True),
+        "within": {"a": 1.0, "b": {"c": 2}},
+        7: 1.0,
+        "text": "3",
+        "two": torch.tensor([1.0, 2.0]),
+        "none": None,
+        "complex": 1j,
+        "huge": 10**400,
+        "empty": {},
+    }
+
+    numbers, others = numbers_in(given)
+
+    assert numbers == {
+        "bool": 1.0,
+        "int": 2.0,
+        "numpy": 0.5,
+        "one_of_numpy": 3.0,
+        "is_numpy": 1.0,
+        "torch": 0.25,
+        "within/a": 1.0,
+        "within/b/c": 2.0,
+        "7": 1.0,
+    }
+    assert all(type(value) is float for value in numbers.values())
+    assert sorted(others) == ["complex", "huge", "none", "text", "two"]

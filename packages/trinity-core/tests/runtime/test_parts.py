@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
+from trinity.monitor.jsonl import JsonlMonitor, read_metrics
 from trinity.runtime.parts import Parts
 
 
@@ -40,14 +42,63 @@ def test_a_monitor_that_fails_is_named_once_and_the_others_go_on(parts, caplog) 
     broken, whole = Monitor(breaks=True), Monitor()
     parts.monitors = {"trainer": [broken, whole]}
 
-    for step in (1, 2):
+    for step in (1, 2, 3, 4):
+        parts.record("trainer", {"actor/loss": 1.0}, step=step)
+    parts.close()
+
+    assert whole.steps == [1, 2, 3, 4]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the monitor Monitor failed at step 1 (trainer): OSError: no network. The run goes on and "
+        "tries it again; metrics.jsonl has every number.",
+        "the monitor Monitor failed 3 times in a row and gets no more trainer metrics",
+        "the monitor Monitor lacks 3 records of this run; metrics.jsonl has them",
+    ]
+
+
+def test_a_monitor_that_is_well_again_gets_the_later_steps(parts, caplog) -> None:
+    monitor = Monitor()
+    parts.monitors = {"trainer": [monitor]}
+
+    for step in range(1, 8):
+        monitor.breaks = step in {2, 3, 5, 6}  # never three times in a row
         parts.record("trainer", {"actor/loss": 1.0}, step=step)
 
-    assert whole.steps == [1, 2]
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line == (
-        "the monitor Monitor failed at step 1 and gets no more trainer metrics: OSError: no network"
-    )
+    assert monitor.steps == [1, 4, 7]
+    assert len(caplog.records) == 1
+
+
+def test_a_full_disk_is_no_monitors_failure(parts) -> None:
+    full = Monitor()
+    full.log = lambda metrics, *, step: os.write(os.open("/dev/full", os.O_WRONLY), b"x")
+    parts.monitors = {"trainer": [full]}
+
+    with pytest.raises(OSError, match="No space left"):
+        parts.record("trainer", {"actor/loss": 1.0}, step=1)
+
+
+def test_what_is_no_number_ends_no_monitor(parts, tmp_path, caplog) -> None:
+    parts.monitors = {"explorer": [JsonlMonitor(directory=tmp_path, role="explorer")]}
+
+    for step in (1, 2):
+        metrics = {"experience_pipeline/selector": {"a": [1, 2], "b": {"c": 0.5}}, "x": "text"}
+        parts.record("explorer", metrics | {"rollout/reward": float("inf")}, step=step)
+
+    assert read_metrics(tmp_path) == [
+        {
+            "step": step,
+            "role": "explorer",
+            "experience_pipeline/selector/b/c": 0.5,
+            "rollout/reward": None,
+        }
+        for step in (1, 2)
+    ]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the metric experience_pipeline/selector/a, which an experience operator gave, is no "
+        "number and is left out here and later: [1, 2]. Return numbers, or dicts of numbers, as "
+        "metrics.",
+        "the metric x, which a part of the explorer gave, is no number and is left out here and "
+        "later: 'text'. Return numbers, or dicts of numbers, as metrics.",
+    ]
 
 
 def test_a_room_that_does_not_close_is_named_and_the_others_are_closed(parts, caplog) -> None:
@@ -56,5 +107,6 @@ def test_a_room_that_does_not_close_is_named_and_the_others_are_closed(parts, ca
 
     parts.close()
 
+    assert broken.is_closed
     assert whole.is_closed
     assert "Monitor did not close: OSError: no network" in caplog.text

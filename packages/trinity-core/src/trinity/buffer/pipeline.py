@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Protocol
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
 from trinity.common.batch import ExperienceBatch
-from trinity.common.metrics import Metrics, with_prefix
+from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.errors import PluginError
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from trinity.common.ports import ExperienceSink
 
 __all__ = ["ExperiencePipeline"]
+
+logger = logging.getLogger(__name__)
 
 
 class Operator(Protocol):
@@ -55,6 +58,7 @@ class ExperiencePipeline:
         self._sink = sink
         self._input_sink = input_sink
         self._plugin_digest = plugin_digest
+        self._said: set[tuple[str, str]] = set()  # operators and metrics that were warned of
 
     def process(self, exps: list[Experience]) -> Metrics:
         """Write what the operators leave; return their metrics and how many were written.
@@ -70,7 +74,8 @@ class ExperiencePipeline:
             self._input_sink.write(exps)
         for operator in self._operators:
             exps, own = _applied(operator, exps)
-            metrics |= with_prefix("experience_pipeline", own)
+            numbers = self._numbers(own, of=type(operator).__qualname__)
+            metrics |= with_prefix("experience_pipeline", numbers)
         exps, own = self._with_advantages(exps)
         began = time.perf_counter()
         self._sink.write(exps)
@@ -85,6 +90,19 @@ class ExperiencePipeline:
         """Close the operators; safe to call twice."""
         while self._operators:
             self._operators.pop().close()
+
+    def _numbers(self, metrics: Metrics, *, of: str) -> Metrics:
+        """Return the numbers among an operator's metrics; tell the others once."""
+        numbers, others = numbers_in(metrics)
+        for name, value in others.items():
+            if (of, name) not in self._said:
+                self._said.add((of, name))
+                logger.warning(
+                    "%s.process() gave the metric %s, which is no number and is left out here and "
+                    "later: %s. Return numbers, or dicts of numbers, as metrics.",
+                    of, name, " ".join(f"{value!r:.80}".split()),
+                )  # fmt: skip
+        return numbers
 
     def _with_advantages(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
         if self._advantage_fn is None or not exps:

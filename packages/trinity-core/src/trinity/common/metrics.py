@@ -8,13 +8,15 @@ A component returns plain floats under its own names; the room that runs it adds
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from numbers import Number
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-__all__ = ["Metrics", "aggregate", "merge", "with_prefix"]
+__all__ = ["Metrics", "aggregate", "merge", "numbers_in", "with_prefix"]
 
 Metrics = dict[str, float]
 
@@ -34,6 +36,44 @@ def with_prefix(prefix: str, metrics: Mapping[str, float]) -> Metrics:
     {'actor/loss': 1.0}
     """
     return {f"{prefix}/{name}": value for name, value in metrics.items()}
+
+
+def numbers_in(metrics: Mapping[Any, object]) -> tuple[Metrics, dict[str, object]]:
+    """Return what is a number in the metrics, as plain floats, and what is none, both by name.
+
+    Numbers of any library count, tensors and arrays of one number and truth values too. A mapping
+    within gives names with a slash. NaN and infinity are numbers.
+
+    Args:
+        metrics: whatever a component gave (Any: its keys are the component's own).
+
+    >>> numbers_in({"loss": 1, "is_capped": True, "grad": {"norm": 0.5, "where": "head"}})
+    ({'loss': 1.0, 'is_capped': 1.0, 'grad/norm': 0.5}, {'grad/where': 'head'})
+    """
+    numbers: Metrics = {}
+    others: dict[str, object] = {}
+    for name, value in metrics.items():
+        if type(value) is float:  # nearly all are
+            numbers[str(name)] = value
+        elif isinstance(value, Mapping):
+            within, without = numbers_in(value)
+            numbers |= with_prefix(str(name), within)
+            others |= {f"{name}/{key}": other for key, other in without.items()}
+        elif (number := _number(value)) is not None:
+            numbers[str(name)] = number
+        else:
+            others[str(name)] = value
+    return numbers, others
+
+
+def _number(value: Any) -> float | None:  # Any: of a component's own code
+    """Return the number that a value is, None for what is none: a text never is."""
+    if isinstance(value, (str, bytes)) or not (isinstance(value, Number) or hasattr(value, "item")):
+        return None
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # several numbers, or too large
+        return None
 
 
 def aggregate(rows: Iterable[Mapping[str, object]], *, prefix: str) -> Metrics:

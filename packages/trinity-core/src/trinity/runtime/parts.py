@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.history import History
+from trinity.runtime.record.metrics import Recorder
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir, write_atomically
 from trinity.runtime.without_flush import name_of_monitor
@@ -70,6 +71,7 @@ class Parts:
     sync: SyncRole | None = None
     rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[FlushingMonitor]] = field(default_factory=dict)  # by role
+    recorder: Recorder | None = None  # None: nothing was recorded
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     batch_size: int = 1  # experiences that an optimizer step reads from the buffer
@@ -89,22 +91,17 @@ class Parts:
             self.rundir.path, num_kept=self.config.trainer.max_checkpoints_to_keep
         )
 
-    def record(self, role: str, metrics: Mapping[str, float], *, step: int) -> None:
+    def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
         """Give the metrics of a step to the monitors and to the plugins' hooks.
 
-        A monitor that fails is named and gets no more: the run is worth more than its curves.
+        Raises:
+            OSError: the disk is full.
         """
-        for monitor in list(self.monitors.get(role, ())):
-            try:
-                monitor.log(metrics, step=step)
-            except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
-                self.monitors[role].remove(monitor)
-                logger.warning(
-                    "the monitor %s failed at step %d and gets no more %s metrics: %s: %s",
-                    name_of_monitor(monitor), step, role, type(error).__name__, error,
-                )  # fmt: skip
+        if self.recorder is None:
+            self.recorder = Recorder(self.monitors)
+        numbers = self.recorder.record(role, metrics, step=step)
         if role == "trainer":
-            self.manager.call("trinity_step_finished", step=step, metrics=dict(metrics))
+            self.manager.call("trinity_step_finished", step=step, metrics=numbers)
 
     def note_trained(self, step: int, experiences: Any) -> None:  # Any: list, or RemoteBatch
         """Write down whose experiences an optimizer step used.
@@ -165,7 +162,9 @@ class Parts:
         for room in [*rooms, *monitors]:
             if room is not None:
                 _try(f"{type(room).__qualname__} did not close", room.close)
-        self.monitors = {}
+        if self.recorder is not None:
+            self.recorder.tell_missed()
+        self.monitors, self.recorder = {}, None
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:

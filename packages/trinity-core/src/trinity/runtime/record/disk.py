@@ -12,9 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["explained_when_full"]
+__all__ = ["explained_when_full", "is_full"]
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether the system said that there is no room, or none that may be written to."""
+    return isinstance(error, OSError) and error.errno in _CANNOT_WRITE
 
 
 @contextmanager
@@ -27,7 +32,7 @@ def explained_when_full(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _CANNOT_WRITE:
+        if not is_full(error):
             raise
         raise RunFailedError(
             f"a file of the run in {error.filename or directory} could not be written: "
