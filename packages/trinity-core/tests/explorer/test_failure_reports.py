@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import threading
 
@@ -10,6 +11,7 @@ from trinity.common.experience import Experience
 from trinity.common.outcome import Outcome
 from trinity.common.workflows import RewardPropagationWorkflow, Workflow
 from trinity.errors import EnvError, ModelError
+from trinity.explorer.tracebacks import MAX_KINDS, TRACEBACKS
 from trinity_testing.builders import a_task
 
 
@@ -59,7 +61,7 @@ def test_what_went_well_the_second_time_is_counted_and_told_once(world, caplog, 
         assert result.failures == ()
         assert result.metrics["rollout/failed_runs"] == 0.0
         assert result.metrics["rollout/retried_runs/env_error"] == 3.0
-    [record] = caplog.records
+    [record] = [record for record in caplog.records if record.name != TRACEBACKS]
     text = re.sub(r"workflow '\S+' \(your class \S+\)", "workflow <W> (<P>)", record.getMessage())
     golden(re.sub(rf"{re.escape(__file__)}:\d+", "<TEST>:<LINE>", text), "runs_made_again")
 
@@ -107,3 +109,73 @@ def test_the_users_own_file_is_named_not_that_of_a_base_class(world) -> None:
     assert "what reward() returned is 'good'" in unclear.message
     assert unclear.where == ""
     assert odd.where.partition(":")[0] == __file__
+
+
+def tracebacks_in(caplog):
+    records = [record for record in caplog.records if record.name == TRACEBACKS]
+    assert all(record.levelno == logging.ERROR for record in records)
+    return [record.getMessage() for record in records]
+
+
+def test_each_failed_attempt_leaves_its_traceback_with_task_and_plugin(world, caplog) -> None:
+    class Odd(Workflow):
+        def run(self):
+            return 1 / 0
+
+    built = world(a_task(workflow=Odd), max_failed_ratio=1.0, max_retry_times=1)
+    built.step()
+
+    first, again = tracebacks_in(caplog)
+    line, _, text = first.partition("\n")
+    assert re.match(r"workflow_error: workflow '\S+Odd' \(your class .*\), task 1/0 \(", line)
+    assert "run 0, attempt 1 at " in line
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert "    return 1 / 0\n" in text
+    assert text.endswith("ZeroDivisionError: division by zero")
+    assert again.startswith("1 more with the same traceback in this step: workflow_error: ")
+
+
+def test_equal_tracebacks_of_a_step_are_written_once_with_their_number(world, caplog) -> None:
+    class Full(Workflow):
+        def run(self):
+            raise EnvError(f"shop {self.task.task_id} is full")  # only the number differs
+
+    built = world(*[a_task(workflow=Full) for _ in range(6)], batch_size=3, max_failed_ratio=1.0)
+    built.step(1)
+
+    told = tracebacks_in(caplog)
+    assert [text.count("Traceback (most recent call last)") for text in told] == [1, 0, 1, 0]
+    assert told[1].startswith("2 more with the same traceback in this step")
+
+
+def test_so_many_tracebacks_of_a_step_are_written_and_no_more(world, caplog) -> None:
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+
+    class Talks(Workflow):
+        def run(self):
+            raise EnvError(f"the shop says {next(letters)}")
+
+    task = a_task(workflow=Talks, repeat_times=MAX_KINDS + 5)
+    built = world(task, max_failed_ratio=1.0)
+    built.step()
+
+    told = tracebacks_in(caplog)
+    assert len(told) == MAX_KINDS + 1
+    assert told[-1].startswith("5 more failed attempts of this step have other tracebacks")
+
+
+def test_of_a_run_that_did_not_end_the_place_where_it_was_is_written(world, caplog) -> None:
+    goes_on = threading.Event()
+
+    class Late(Workflow):
+        def run(self):
+            goes_on.wait(30)
+
+    built = world(a_task(workflow=Late), max_failed_ratio=1.0, max_timeout=0.5)
+    built.step()
+    goes_on.set()
+
+    (text,) = tracebacks_in(caplog)
+    assert text.startswith("timeout: ")
+    assert "\nWhere it was (most recent call last):\n" in text
+    assert "goes_on.wait(30)" in text

@@ -15,11 +15,14 @@ from trinity.errors import ConfigError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
+
     from trinity.runtime.record.log_reader import LogFile, LogRecord
 
 __all__ = ["log"]
 
 FOLLOW_S = 0.5  # between two looks at the files
+_STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -42,11 +45,13 @@ def log(
     ] = False,
 ) -> None:
     """Show the logs of a run by time, the room's name in front of each line."""
+    from rich.console import Console
+
     directory, least = _directory(run_dir, config), _level(level)
     files = _files(directory, room)
-    records = _records(files, least)
+    records, console = _records(files, least), Console(highlight=False)
     for record in deque(records, maxlen=lines) if lines else records:
-        _show(record)
+        _show(console, record)
     while follow:
         try:
             time.sleep(FOLLOW_S)
@@ -54,7 +59,7 @@ def log(
             return
         files += _new_files(directory, room, files)
         for record in _records(files, least):
-            _show(record)
+            _show(console, record)
 
 
 def _directory(run_dir: Path | None, config: Path | None) -> Path:
@@ -115,8 +120,19 @@ def _records(files: list[LogFile], level: int) -> Iterator[LogRecord]:
     return merged(files, level=level)
 
 
-def _show(record: LogRecord) -> None:
+def _show(console: Console, record: LogRecord) -> None:
+    """Print a record: time, room, level and message on one line, what follows indented."""
+    from rich.text import Text
+
     head, *rest = record.text.split("\n")
-    typer.echo(f"{record.room:<12} {head}")
-    for line in rest:
-        typer.echo(f"{'':<12} {line}")
+    level = logging.getLevelName(record.level)
+    said_by = "" if record.logger.startswith("trinity") or not record.logger else record.logger
+    line = Text.assemble(
+        (f"{record.time:<23}", "dim"),
+        (f" {record.room:<12}", "cyan"),
+        (f" {level:<8}", _STYLES.get(level, "dim")),
+        f" {said_by + ': ' if said_by else ''}{head}",
+    )
+    for more in rest:
+        line.append(f"\n    {more}", _STYLES.get(level, ""))
+    console.print(line, soft_wrap=True)

@@ -13,6 +13,7 @@ from trinity.errors import EnvError
 from trinity.explorer.failure import FATAL, failure_of
 from trinity.explorer.finish import finished
 from trinity.explorer.threads import EventLoopThread
+from trinity.explorer.tracebacks import traceback_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,7 @@ class Attempt:
     awaited: Future[Any] | None = None
     instance: _Instance | None = None
     is_abandoned: bool = False
+    traceback: str = ""  # how it failed, if it did
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -147,6 +149,7 @@ class Runner:
         except FATAL:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary around one rollout
+            attempt.traceback = traceback_text(error)
             return failure_of(error, order=attempt.order, attempt=attempt.number)
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ waits for the last end, for an error, and for what is late.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -32,6 +31,7 @@ from trinity.explorer.order import RunReport
 from trinity.explorer.pieces import ConcurrentMode, Piece, pieces_of
 from trinity.explorer.runner import Attempt
 from trinity.explorer.threads import EventLoopThread, Slot
+from trinity.explorer.tracebacks import TracebackLog, stack_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from trinity.explorer.runner import Runner
 
 __all__ = ["Limits", "Scheduler"]
-
-logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
 
@@ -96,6 +94,7 @@ class Scheduler:
         self._engines = engines
         self._loop = loop
         self._limits = limits
+        self._tracebacks = TracebackLog()
         self._changed = threading.Condition()  # guards all below
         self._idle: list[Slot] = []
         self._abandoned: list[Slot] = []
@@ -134,6 +133,7 @@ class Scheduler:
                 self._wait_for_all()
             finally:
                 self._stop_what_runs()
+                self._tracebacks.end_step()
             return [self._results[place] for place in range(len(orders))]
 
     def stop(self) -> None:
@@ -176,12 +176,13 @@ class Scheduler:
         for active in sorted(self._active, key=lambda active: active.place):
             if active.deadline > now:
                 continue
-            attempt = active.attempt
+            attempt, stack = active.attempt, active.slot.stack
+            attempt.traceback = stack_text(stack)
             failure = timed_out(
                 attempt.order,
                 attempt=attempt.number,
                 limit_s=self._limits.timeout_s,
-                stack=active.slot.stack,
+                stack=stack,
             )
             self._abandon(active)
             following = self._following(active, failure, slot=self._free_slot())
@@ -221,7 +222,7 @@ class Scheduler:
         """Return what the slot does after a run: it again, the next of its lane, or nothing."""
         attempt, order = active.attempt, active.attempt.order
         if isinstance(ended, RunFailure):
-            logger.info("%s", ended.line())
+            self._tracebacks.note(ended, attempt.traceback)
             is_last = attempt.number >= self._limits.max_attempts or ended.is_final
             if not is_last and self._limits.can_fail:
                 again = Attempt(order, (*attempt.earlier, ended))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["boundary", "marked", "place_of"]
 
-logger = logging.getLogger(__name__)
-
 _LIBRARIES = ("/torch/", "/transformers/", "/numpy/", "/contextlib.py")
 _PLACE, _LOG = "trinity_place", "trinity_log"  # what an error from another process brings along
 
@@ -26,14 +23,13 @@ def boundary(what: str) -> Iterator[None]:
     """Turn an error of a plugin's code, or of a library below it, into one that says where.
 
     Raises:
-        TrinityError: what was raised inside, with its traceback in the log.
+        TrinityError: what was raised inside; the log gets both with their tracebacks.
     """
     try:
         yield
     except (TrinityError, StopIteration):
         raise
     except Exception as error:
-        logger.info("%s failed", what, exc_info=True)
         text = " ".join(str(error).split())
         place, log = getattr(error, _PLACE, "") or place_of(error), getattr(error, _LOG, "")
         raise TrinityError(

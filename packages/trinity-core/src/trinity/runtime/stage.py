@@ -262,7 +262,11 @@ class _Story:
             "buffer": self._parts.buffer_counts(),
             "error": error,
         }
-        logger.info("stage %r: %s", self._stage, status)
+        logger.info(
+            "%s %s: explore step %d, train step %d%s",
+            f"stage {self._stage}" if self._stage else "run", self._status.value,
+            progress.explored, progress.trained, " ".join(f": {error}".split()) if error else "",
+        )  # fmt: skip
         self._rundir.write_status(status, mode=self._config.mode)
 
     def _seconds(self) -> float:

@@ -34,7 +34,7 @@ def log():
 
 
 def words(records):
-    return [record.text.partition(": ")[2].partition("\n")[0] for record in records]
+    return [record.text.partition("\n")[0] for record in records]
 
 
 def test_records_of_all_files_come_by_time(run_directory):
@@ -68,7 +68,7 @@ def test_the_command_shows_room_and_record(run_directory, log, golden):
 
 def test_the_command_shows_the_end_of_one_room(run_directory, log):
     assert log(run_directory, "--room", "trainer", "-n", "1").output == (
-        "trainer      2026-11-21 16:00:03,000 INFO stdout: third\n"
+        "2026-11-21 16:00:03,000 trainer      INFO     stdout: third\n"
     )
 
 

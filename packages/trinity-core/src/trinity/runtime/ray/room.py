@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import TrinityError
+from trinity.explorer.tracebacks import TRACEBACKS
 from trinity.runtime.boundary import marked
 from trinity.runtime.ray.digests import plugin_lines
-from trinity.runtime.ray.room_log import TRACEBACKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,15 +8,14 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from trinity.explorer.tracebacks import TRACEBACKS
 from trinity.runtime.record.logs import FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["TRACEBACKS", "room_log"]
-
-TRACEBACKS = "trinity.traceback"  # the logger of what stands in the file and is not handed on
+__all__ = ["room_log"]
 
 
 def room_log(path: Path, *, level: str, say: Callable[[dict[str, Any]], None]) -> None:

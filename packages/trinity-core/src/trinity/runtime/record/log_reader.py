@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LogFile", "LogRecord", "log_files", "merged"]
 
 DRIVER = "driver"
-_HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) ")
+_HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) (?:([^\s:]+): )?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class LogRecord:
     time: str  # sorts as text
     level: int
     room: str  # "driver", "trainer"; with stages "sft/trainer"
-    text: str  # without the newline at the end
+    text: str  # without time, level and logger, and without the newline at the end
+    logger: str = ""  # "trinity.explorer.scheduler", "stdout"; "": it is not told
 
 
 @dataclass
@@ -58,9 +59,11 @@ class LogFile:
 
     def _record(self, lines: list[str]) -> LogRecord:
         head = _HEAD.match(lines[0])
-        time, name = (head[1], head[2]) if head else ("", "INFO")
-        level = logging.getLevelNamesMapping().get(name, logging.INFO)
-        return LogRecord(time, level, self.room, "\n".join(lines))
+        if head is None:
+            return LogRecord("", logging.INFO, self.room, "\n".join(lines))
+        level = logging.getLevelNamesMapping().get(head[2], logging.INFO)
+        text = "\n".join([lines[0][head.end() :], *lines[1:]])
+        return LogRecord(head[1], level, self.room, text, logger=head[3] or "")
 
 
 def log_files(directory: Path) -> list[LogFile]:

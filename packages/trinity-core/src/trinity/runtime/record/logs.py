@@ -7,6 +7,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from trinity.explorer.tracebacks import TRACEBACKS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -24,7 +26,8 @@ class _Sayer(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(f"{record.levelname.lower()}: {record.getMessage()}")
+        if record.name != TRACEBACKS:
+            self._say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 class _File(logging.FileHandler):
@@ -43,7 +46,10 @@ class _File(logging.FileHandler):
 
 @contextmanager
 def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Write the log of the ``trinity`` loggers to ``trinity.log``, and say warnings at once."""
+    """Write the log of the ``trinity`` loggers to ``trinity.log``, and say warnings at once.
+
+    An error that leaves the block is written with its traceback.
+    """
     logger = logging.getLogger("trinity")
     file = _File(directory / "trinity.log", say)
     file.setFormatter(logging.Formatter(FORMAT))
@@ -55,6 +61,10 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
         logger.addHandler(handler)
     try:
         yield
+    except Exception as error:
+        line = " ".join(str(error).split())
+        logging.getLogger(TRACEBACKS).error("the run failed: %s", line, exc_info=error)
+        raise
     finally:
         logger.setLevel(before[0])
         logger.propagate = before[1]

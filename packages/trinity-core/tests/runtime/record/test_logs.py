@@ -1,0 +1,46 @@
+"""What ends a run stands in its log, with its traceback, and is not said twice."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from trinity.errors import ConfigError
+from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.runtime.record.log_reader import log_files, merged
+from trinity.runtime.record.logs import logs_to
+
+
+def errors(directory):
+    return list(merged(log_files(directory), level=logging.ERROR))
+
+
+def test_an_error_that_ends_the_run_is_in_the_log_with_its_traceback_and_cause(tmp_path) -> None:
+    said = []
+    error = ConfigError("set it to 3")
+    error.__cause__ = ZeroDivisionError("of the plugin")
+    with pytest.raises(ConfigError), logs_to(tmp_path, level="info", say=said.append):
+        raise error
+
+    (record,) = errors(tmp_path)
+    assert record.text.startswith("the run failed: set it to 3\nZeroDivisionError: of the plugin\n")
+    assert "Traceback (most recent call last):" in record.text
+    assert record.text.endswith("ConfigError: set it to 3")
+    assert said == []  # whoever called run() tells it
+
+
+def test_ctrl_c_is_no_error_of_the_run(tmp_path) -> None:
+    with pytest.raises(KeyboardInterrupt), logs_to(tmp_path, level="info", say=print):
+        raise KeyboardInterrupt
+
+    assert errors(tmp_path) == []
+
+
+def test_a_traceback_is_written_and_not_said(tmp_path) -> None:
+    said = []
+    with logs_to(tmp_path, level="info", say=said.append):
+        logging.getLogger(TRACEBACKS).error("a run failed")
+        logging.getLogger("trinity.explorer").warning("one run failed and is left out")
+
+    assert [record.text for record in errors(tmp_path)] == ["a run failed"]
+    assert said == ["warning: one run failed and is left out"]
