@@ -184,3 +184,10 @@ def test_what_takes_for_ever_to_read_is_given_up_and_compared_as_text(text):
 
     assert time.monotonic() - began < 100
     assert (wrong, right) == ({"accuracy": 0.0}, {"accuracy": 1.0})
+
+
+def test_a_call_gives_a_boxed_reward_its_options_and_arguments_by_position() -> None:
+    reward = MathBoxedRewardFn()
+
+    assert reward("\\boxed{46}", "46", True, 0.2) == {"accuracy": 1.0, "format_score": -0.2}
+    assert MathBoxedRewardFn(with_think=True)("\\boxed{46}", "46", False) == {"accuracy": 1.0}

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from trinity.extend import hookimpl
 
+from trinity_compat_rft.parts import REWARD_FNS, WORKFLOWS
 from trinity_compat_rft.paths.table import PUBLISHED_MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from trinity.extend import ComponentSpec
 
 TRINITY_PLUGIN_API = 1
 
@@ -18,3 +21,15 @@ TRINITY_PLUGIN_API = 1
 def trinity_published_modules() -> Mapping[str, str]:
     """Return the modules that are found under Trinity-RFT's import paths."""
     return PUBLISHED_MODULES
+
+
+@hookimpl
+def trinity_workflows() -> Mapping[str, ComponentSpec]:
+    """Return the published workflows that the core does not have."""
+    return WORKFLOWS
+
+
+@hookimpl
+def trinity_reward_fns() -> Mapping[str, ComponentSpec]:
+    """Return the published rewards that the core does not have."""
+    return REWARD_FNS

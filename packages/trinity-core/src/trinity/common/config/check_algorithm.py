@@ -31,6 +31,7 @@ _MEANINGS = {
     "preference_pairs": "rows of a chosen and a rejected answer",
     "plain_text_rows": "rows of plain text",
     "auxiliary_buffer": "buffer.trainer_input.auxiliary_buffers",
+    "auxiliary_models": "judges or teachers, explorer.auxiliary_models",
     "expert_mask": "whose rows are an expert's, as sample_strategy mix says",
     "task_feedback": "how the tasks of a step went, back to their selector",
 }
@@ -41,7 +42,7 @@ _OPTIMIZERS = ("adam", "adamw")
 def algorithm_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return what the algorithm cannot work with."""
     if config.mode == "bench":
-        return []
+        return _unmet_needs(config, parts)
     problems = _own_check(config, parts)
     problems += _group_of_one(config, parts)
     problems += _unmet_needs(config, parts)
@@ -96,8 +97,7 @@ def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     provided = set(_PROVIDED)
     for _, component in found:
         provided |= component.spec.provides if component else set()
-    if config.buffer.trainer_input.auxiliary_buffers:
-        provided.add("auxiliary_buffer")
+    provided |= _named_in_lists(config)
     if not _has_reference(config, parts):
         provided.discard("ref_logprob")  # the trainer could, but is not asked to
     missing: dict[str, tuple[NamedPart, Component]] = {}  # the first part that needs a word
@@ -125,9 +125,20 @@ def _is_for_batches(part: NamedPart, parts: NamedParts) -> bool:
     return getattr(parts.load(part.kind, part.name), "computed_on", "batch") == "batch"
 
 
+def _named_in_lists(config: Config) -> set[str]:
+    """Return the words for what the configuration lists, and no part provides."""
+    listed = {
+        "auxiliary_buffer": config.buffer.trainer_input.auxiliary_buffers,
+        "auxiliary_models": config.explorer.auxiliary_models,
+    }
+    return {word for word, names in listed.items() if names}
+
+
 def _remedy(word: str, parts: NamedParts) -> str:
     if word == "auxiliary_buffer":
         return "Give the file of an expert's rows there, by name, or choose"
+    if word == "auxiliary_models":
+        return "Such models are not supported yet. Choose"
     components = (c for kind in KINDS for c in parts.manager.components(kind))
     if any(word in component.spec.provides for component in components):
         return f"Choose a part that provides {word!r}, or"

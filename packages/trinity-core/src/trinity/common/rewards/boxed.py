@@ -20,6 +20,8 @@ class MathBoxedRewardFn(RewardFn):
     Args:
         with_think: whether thinking in tags is asked for.
         format_score_coef: what a response without it loses.
+
+    A call may give both options too; what it gives counts.
     """
 
     def __init__(self, *, with_think: bool = False, format_score_coef: float = 0.1) -> None:
@@ -27,15 +29,22 @@ class MathBoxedRewardFn(RewardFn):
         self.format_score_coef = format_score_coef
 
     def __call__(  # type: ignore[override] # the keywords it wants, by name
-        self, *, response: str, truth: object = None, **kwargs: Any
+        self,
+        response: str,
+        truth: object = None,
+        with_think: bool | None = None,  # noqa: FBT001 -- published
+        format_score_coef: float | None = None,
+        **kwargs: Any,
     ) -> dict[str, float]:
         """Return ``accuracy``, and ``format_score`` where thinking is asked for."""
+        must_think = self.with_think if with_think is None else with_think
+        loss = self.format_score_coef if format_score_coef is None else format_score_coef
         answer = boxed_answer(response)
         is_right = answer is not None and truth is not None and _is_same(answer, str(truth))
         scores = {"accuracy": float(is_right)}
-        if self.with_think:
+        if must_think:
             has_thought = _THINK.search(response) is not None
-            scores["format_score"] = 0.0 if has_thought else -self.format_score_coef
+            scores["format_score"] = 0.0 if has_thought else -loss
         return scores
 
 

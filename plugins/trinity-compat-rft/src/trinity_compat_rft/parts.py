@@ -1,0 +1,98 @@
+"""The workflows and rewards that Trinity-RFT's configurations name: names and references."""
+
+from __future__ import annotations
+
+from trinity.extend import ComponentSpec
+
+__all__ = ["REWARD_FNS", "WORKFLOWS"]
+
+_OURS = "trinity_compat_rft.workflows"
+_PUBLISHED = "trinity.common.workflows"
+_JUDGE = frozenset({"auxiliary_models"})
+
+
+def _workflow(
+    target: str, summary: str, *, published: str, needs: frozenset[str] = frozenset()
+) -> ComponentSpec:
+    return ComponentSpec(
+        f"{_OURS}.{target}",
+        summary=summary,
+        needs=needs,
+        import_aliases=(f"{_PUBLISHED}.{published}",),
+    )
+
+
+WORKFLOWS = {
+    "math_boxed_workflow": _workflow(
+        "math_boxed:MathBoxedWorkflow",
+        "mathematics with the answer in a box; with_think, format_score_coef, use_base",
+        published="customized_math_workflows",
+    ),
+    "async_math_boxed_workflow": _workflow(
+        "math_boxed:AsyncMathBoxedWorkflow",
+        "the same, awaited",
+        published="customized_math_workflows",
+    ),
+    "math_eval_workflow": _workflow(
+        "math_eval:MathEvalWorkflow",
+        "evaluation of mathematics: the metric accuracy, no reward",
+        published="eval_workflow",
+    ),
+    "async_math_eval_workflow": _workflow(
+        "math_eval:AsyncMathEvalWorkflow", "the same, awaited", published="eval_workflow"
+    ),
+    "math_rm_workflow": _workflow(
+        "math_rm:MathRMWorkflow",
+        "mathematics scored by a reward model, which the reward function asks",
+        published="math_rm_workflow",
+    ),
+    "async_math_rm_workflow": _workflow(
+        "math_rm:AsyncMathRMWorkflow", "the same, awaited", published="math_rm_workflow"
+    ),
+    "math_ruler_workflow": _workflow(
+        "ruler:MathRULERWorkflow",
+        "mathematics; a judge compares the answers of a group",
+        published="math_ruler_workflow",
+        needs=_JUDGE,
+    ),
+    "async_math_ruler_workflow": _workflow(
+        "ruler:AsyncMathRULERWorkflow",
+        "the same, awaited",
+        published="math_ruler_workflow",
+        needs=_JUDGE,
+    ),
+    "math_trainable_ruler_workflow": _workflow(
+        "trainable_ruler:MathTrainableRULERWorkflow",
+        "mathematics; the policy itself judges, and is trained to judge",
+        published="math_trainable_ruler_workflow",
+    ),
+    "rubric_judge_workflow": _workflow(
+        "rubric_judge:RubricJudgeWorkflow",
+        "answers rated from 1 to 10 by a judge who reads the row's rubric",
+        published="rubric_judge_workflow",
+        needs=_JUDGE,
+    ),
+    "tool_call_workflow": _workflow(
+        "tool_call:ToolCallWorkflow",
+        "one reply that thinks and calls tools; 1 for exactly the row's calls",
+        published="customized_toolcall_workflows",
+    ),
+    "frozen_lake_workflow": _workflow(
+        "frozen_lake:FrozenLakeWorkflow",
+        "walk to the goal on a frozen lake; the whole walk is one experience",
+        published="envs.frozen_lake.workflow",
+    ),
+    "sudoku_workflow": _workflow(
+        "sudoku:SudokuWorkflow",
+        "fill a Sudoku in steps of up to five moves, each an experience",
+        published="envs.sudoku.sudoku_workflow",
+    ),
+}
+
+REWARD_FNS = {
+    "math_dapo_reward": ComponentSpec(
+        "trinity_compat_rft.rewards.dapo:MathDAPORewardFn",
+        summary="1 or -1 for the answer, less for a response that is too long",
+        import_aliases=("trinity.common.rewards.dapo_reward",),
+    ),
+}

@@ -1,0 +1,59 @@
+"""Where a response says its answer, and what a judge's reply holds."""
+
+from __future__ import annotations
+
+import pytest
+from trinity_compat_rft.answers import accuracy
+from trinity_compat_rft.judging import listed_scores, rating
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "expected"),
+    [
+        ("Half: \\boxed{\\frac{1}{2}}", "0.5", 1.0),
+        ("The answer is 1,024.", "1024", 1.0),
+        ("12 apples and 30 pears make 42", "#### 42", 1.0),
+        ("\\boxed{42}", "12 + 30 = 42\n#### 42", 1.0),
+        ("\\boxed{3.14159}", "3.1416", 1.0),  # off by 8e-7 of its size
+        ("\\boxed{3.14}", "3.1416", 0.0),
+        ("\\boxed{25}", "0.25", 1.0),  # a percentage
+        ("\\boxed{2}", "\\frac{1}{2}", 0.0),
+        ("\\boxed{(1, 2)}", "(1,2)", 1.0),
+        ("I do not know.", "42", 0.0),
+        ("", "42", 0.0),
+    ],
+)
+def test_the_answer_is_found_and_compared(response, truth, expected) -> None:
+    assert accuracy(response, truth=truth) == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "scores"),
+    [
+        ("[1] looks right. [0.9, 0.1]", [0.9, 0.1]),
+        ("[2, -1]", [1.0, 0.0]),
+        ("[0.5]", None),
+        ("[0.5, 'good']", None),
+        ("] [", None),
+        ("[" * 5000 + "]" * 5000, None),
+        ("", None),
+    ],
+)
+def test_scores_are_the_last_list_of_a_reply(reply, scores) -> None:
+    assert listed_scores(reply, num=2) == scores
+
+
+@pytest.mark.parametrize(
+    ("reply", "mark"),
+    [
+        ('```json\n{"rating": 7}\n```', 0.7),
+        ('```{"rating": 10}``` because', 1.0),
+        ('```json\n{"rating": 0}\n```', None),
+        ('```json\n{"rating": "7"}\n```', None),
+        ("```json\n[7]\n```", None),
+        ('{"rating": 7}', None),
+        ("```json", None),
+    ],
+)
+def test_a_rating_stands_in_a_block_of_json(reply, mark) -> None:
+    assert rating(reply) == mark
