@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_algorithm import algorithm_problems
 from trinity.common.config.check_names import name_problems
 from trinity.common.config.check_numbers import number_problems
@@ -34,6 +35,7 @@ def check(
     return [
         *support_problems(config),
         *name_problems(config, parts),
+        *ability_problems(config, parts),
         *algorithm_problems(config, parts),
         *path_problems(config),
         *row_problems(config),

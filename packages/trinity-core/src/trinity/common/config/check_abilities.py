@@ -1,0 +1,79 @@
+"""What will a run miss, because a part cannot do what is optional?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trinity.common.config.check_names import named_parts, problem_at
+from trinity.errors import TrinityError
+from trinity.extend.conformance.components import wrong_class
+from trinity.extend.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.config.check_names import NamedPart
+    from trinity.common.config.config import Config
+    from trinity.common.config.parts import NamedParts
+    from trinity.common.config.problem import Problem
+
+__all__ = ["ability_problems"]
+
+_BUFFER = "buffer.trainer_input.experience_buffer"
+
+
+def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
+    """Return a notice for what a run can do without, and a problem for what it cannot."""
+    problems: list[Problem] = []
+    for part in named_parts(config):
+        if part.kind == "storage" and part.path == f"{_BUFFER}.storage_type":
+            problems += _of_storage(config, part, abilities=_abilities(part, parts))
+        elif part.kind == "trainer" and config.mode == "both":
+            problems += _of_trainer(config, part, abilities=_abilities(part, parts))
+    return problems
+
+
+def _of_storage(
+    config: Config, part: NamedPart, *, abilities: frozenset[str] | None
+) -> Iterator[Problem]:
+    buffer = config.buffer.trainer_input.experience_buffer
+    if abilities is None or buffer is None or buffer.replay_buffer.enable:
+        return
+    if not abilities & {"waiting", "state"}:
+        yield replace(
+            problem_at(
+                config,
+                part.path,
+                f"storage {part.name} has neither waiting nor a state, so no checkpoint can hold "
+                f"what waits in it: a run that stops then cannot be resumed. Use queue, or give "
+                f"it one of them.",
+            ),
+            severity="notice",
+        )
+    is_counted = config.buffer.total_steps is None and config.trainer.total_steps is None
+    if config.mode == "train" and is_counted and "length" not in abilities:
+        message = f"storage {part.name} cannot tell how many experiences it holds (no __len__)."
+        yield problem_at(config, part.path, f"{message} Set trainer.total_steps.")
+
+
+def _of_trainer(
+    config: Config, part: NamedPart, *, abilities: frozenset[str] | None
+) -> Iterator[Problem]:
+    if abilities is not None and "shares_module" not in abilities:
+        message = (
+            f"trainer {part.name} does not share its module, so an engine in its process holds "
+            f"weights of its own: the model is in memory twice."
+        )
+        yield replace(problem_at(config, part.path, message), severity="notice")
+
+
+def _abilities(part: NamedPart, parts: NamedParts) -> frozenset[str] | None:
+    """Return what a part can do; None: it is not there, or is none, which is said elsewhere."""
+    try:
+        component = parts.manager.find(part.kind, part.name)
+        if wrong_class(part.kind, component.load()) is not None:
+            return None
+        return KINDS[part.kind].abilities_of(component)
+    except TrinityError:
+        return None
