@@ -182,6 +182,7 @@ class OnLists(AdvantageFn):
 
 
 def test_a_function_on_lists_is_given_the_list():
-    batch, _ = apply_advantage(OnLists(), a_batch([[1.0, 4.0]]))
+    batch, metrics = apply_advantage(OnLists(), a_batch([[1.0, 4.0]]))
 
     assert batch["advantages"].tolist() == [[4.0, 4.0]]
+    assert metrics == {"advantage/dropped_rows": 1.0}

@@ -135,8 +135,27 @@ def test_an_operator_that_returns_something_else_is_named(returned, named):
 
     pipeline = ExperiencePipeline([Forgets()], None, a_sink())
 
-    with pytest.raises(PluginError, match=rf"Forgets\.process\(\) returned {named}\. Return two"):
+    with pytest.raises(PluginError, match=rf"Forgets \(your class .*\) returned {named}\. Return"):
         pipeline.process(a_group((1.0, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("twice", "named"),
+    [
+        (lambda exps: [exps[0], exps[1], exps[0]], "the experience 0/0/0/0 twice"),
+        (lambda exps: [exps[0], "text"], "a str among the experiences"),
+    ],
+)
+def test_an_operator_that_would_have_a_row_trained_twice_is_named(twice, named):
+    class Doubles(ExperienceOperator):
+        def process(self, exps):
+            return twice(exps), {}
+
+    sink = a_sink()
+
+    with pytest.raises(PluginError, match=rf"operator Doubles .* returned {named}"):
+        ExperiencePipeline([Doubles()], None, sink).process(a_group((1.0, 0.0)))
+    assert sink.available() == 0
 
 
 def test_the_two_things_an_operator_returns_may_stand_in_a_list():

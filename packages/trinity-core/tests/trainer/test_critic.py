@@ -166,7 +166,7 @@ def test_a_reward_that_is_no_number_stops_the_step_before_any_weight_moves(
     rows = ragged()
     rows[0].reward = float("nan")
 
-    with pytest.raises(TrinityError, match="critic's loss is nan"):
+    with pytest.raises(TrinityError, match="1 experiences have a reward that is NaN"):
         trainer.train_step(rows, step=1)
 
     assert same(critic_weights(trainer), before)

@@ -192,7 +192,7 @@ def test_a_step_that_asks_nothing_leaves_out_its_number() -> None:
 
 
 @pytest.mark.parametrize("base", [Propagates, Scored])
-@pytest.mark.parametrize("value", [1, True, 0.5, "0.5", torch.tensor(0.5), np.float32(0.5)])
+@pytest.mark.parametrize("value", [1, True, 0.5, torch.tensor(0.5), np.float32(0.5)])
 def test_any_one_number_is_a_reward(value, base) -> None:
     cls = type("Numbers", (base,), {"reward": lambda self, exps: value})
 
@@ -201,7 +201,7 @@ def test_any_one_number_is_a_reward(value, base) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [("good", "'good'"), ([1.0], "[1.0]"), (torch.ones(2), "tensor([1., 1.])"), ({}, "{}")],
+    [("0.5", "'0.5'"), ([1.0], "[1.0]"), (torch.ones(2), "tensor([1., 1.])"), ({}, "{}")],
 )
 @pytest.mark.parametrize("base", [Propagates, Scored])
 def test_what_is_no_number_is_no_reward(value, shown, base) -> None:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
 from trinity.common.batch import ExperienceBatch
+from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.errors import PluginError
+from trinity.extend.whose import whose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.algorithm.advantage_fn import AdvantageFn
-    from trinity.common.experience import Experience
     from trinity.common.ports import ExperienceSink
 
 __all__ = ["ExperiencePipeline"]
@@ -123,10 +124,31 @@ def _applied(operator: Operator, exps: list[Experience]) -> tuple[list[Experienc
     if isinstance(returned, (tuple, list)) and len(returned) == 2:
         kept, metrics = returned
         if isinstance(kept, (list, tuple)) and isinstance(metrics, dict):
-            return list(kept), metrics
+            return _each_once(operator, kept), metrics
         if isinstance(returned, tuple):
             given = f"a {type(kept).__name__} and a {type(metrics).__name__}"
     raise PluginError(
-        f"{type(operator).__qualname__}.process() returned {given}. Return two things: the list of "
+        f"experience operator {whose(operator)} returned {given}. Return two things: the list of "
         f"experiences that go on, and a dict of metrics."
     )
+
+
+def _each_once(operator: Operator, kept: Sequence[object]) -> list[Experience]:
+    """Return the experiences that an operator leaves.
+
+    Raises:
+        PluginError: one is none, or stands there twice and would be trained twice.
+    """
+    seen: set[int] = set()
+    rows: list[Experience] = []
+    for row in kept:
+        if not isinstance(row, Experience):
+            wrong = f"a {type(row).__name__} among the experiences. Return experiences alone"
+        elif id(row) in seen:
+            wrong = f"the experience {row.eid} twice. Return each once, or a copy.deepcopy() of it"
+        else:
+            seen.add(id(row))
+            rows.append(row)
+            continue
+        raise PluginError(f"experience operator {whose(operator)} returned {wrong}.")
+    return rows

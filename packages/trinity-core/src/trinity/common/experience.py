@@ -12,6 +12,7 @@ The token ids are those that the engine produced. Text is never tokenised again.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,7 @@ class Experience:
         metrics: numbers that are logged, averaged over the step.
 
     Raises:
+        TypeError: token ids or ``prompt_length`` are no whole numbers.
         ValueError: lengths disagree, or ``prompt_length`` is out of range.
     """
 
@@ -124,6 +126,7 @@ class Experience:
 
     def __post_init__(self) -> None:
         self._to_tensors()
+        self.prompt_length = _whole_number(self.prompt_length)
         self._check_lengths()
 
     @property
@@ -151,10 +154,11 @@ class Experience:
     def _to_tensors(self) -> None:
         import torch
 
+        for name in ("tokens", "chosen", "rejected"):
+            ids: Sequence[int] | Tensor | None = getattr(self, name)
+            if ids is not None:
+                setattr(self, name, _token_ids(ids, name=name))
         kinds = {
-            "tokens": torch.int64,
-            "chosen": torch.int64,
-            "rejected": torch.int64,
             "action_mask": torch.bool,
             "logprobs": torch.float32,
             "token_level_reward": torch.float32,
@@ -183,6 +187,11 @@ class Experience:
         names = ("logprobs", "action_mask", "token_level_reward", "advantages", "returns")
         for name in names:
             value = getattr(self, name)
+            if value is not None and value.dim() != 1:
+                raise ValueError(
+                    f"{name} has the shape {list(value.shape)}; it must have one entry for each "
+                    f"of the {self.response_length} tokens of the response"
+                )
             if value is not None and len(value) != self.response_length:
                 raise ValueError(
                     f"{name} has {len(value)} entries, but the response has "
@@ -192,6 +201,44 @@ class Experience:
 
 
 _NAMES = tuple(field.name for field in fields(Experience))
+
+
+def _token_ids(value: Sequence[int] | Tensor, *, name: str) -> Tensor:
+    """Return the ids as one row of int64.
+
+    Raises:
+        TypeError: they are no whole numbers; rounding would make other tokens of them.
+        ValueError: they are no single row.
+    """
+    import torch
+
+    ids = torch.as_tensor(value, device="cpu")
+    if ids.dtype != torch.int64:
+        is_whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+        if not is_whole and ids.numel():  # a list of nothing is of floats
+            raise TypeError(f"{name} holds {ids.dtype} numbers; token ids are whole numbers")
+        ids = ids.to(torch.int64)
+    if ids.dim() != 1:
+        raise ValueError(f"{name} has the shape {list(ids.shape)}; it must be one row of token ids")
+    return ids
+
+
+def _whole_number(prompt_length: Any) -> int:  # Any: of a user's own code
+    """Return the number of prompt tokens.
+
+    Raises:
+        TypeError: it is no whole number.
+    """
+    try:
+        if isinstance(prompt_length, bool):
+            raise TypeError("true and false count nothing")
+        return operator.index(prompt_length)
+    except TypeError as error:
+        kind = type(prompt_length).__name__
+        raise TypeError(
+            f"prompt_length is {prompt_length!r:.40}, a {kind}; it must be the whole number of "
+            "prompt tokens"
+        ) from error
 
 
 def _plain(value: object) -> object:

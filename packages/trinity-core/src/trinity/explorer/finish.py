@@ -11,6 +11,7 @@ import torch
 from trinity.common.experience import EID, Experience
 from trinity.common.workflows.returned import number_of, reward_of
 from trinity.errors import WorkflowError
+from trinity.explorer.handed_over import HANDED_OVER, check_rows, unshared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["EARLIER_CHAIN", "finished"]
 
 EARLIER_CHAIN = "is_earlier_chain"  # in info
+SIGNALS = ("reward", "token_level_reward", "teacher_logprobs")  # one of them is trained on
+ROUNDING = 1e-3  # how far above 0 a log-probability may lie that was computed in half precision
 
 
 def finished(
@@ -42,10 +45,12 @@ def finished(
         earlier_chains: gives what the model left out of an experience.
 
     Raises:
-        WorkflowError: it is no list of experiences, lengths disagree, a reward is missing or not
-            finite, or there are more or fewer runs than were ordered.
+        WorkflowError: it is no list of experiences, one was returned before, lengths disagree,
+            token ids or numbers are none, a reward is missing, or there are more or fewer runs
+            than were ordered.
     """
     experiences = _checked_list(returned)
+    HANDED_OVER.check(experiences)
     for place, experience in enumerate(experiences):
         _check(experience, place=place, is_eval=order.task.is_eval)
         if experience.action_mask is None:
@@ -54,10 +59,13 @@ def finished(
             experience.temperature = order.task.rollout_args.temperature or 1.0
         experience.info.setdefault("model_version", version)
         experience.info.setdefault("task_index", dict(order.task.index))
+    check_rows(experiences)
     _fill_eids(experiences, order=order)
     whole: list[Experience] = []
     for experience in experiences:
         whole += [*_earlier(experience, earlier_chains(experience)), experience]
+    unshared(whole)
+    HANDED_OVER.add(experiences)
     return sorted(whole, key=lambda experience: (experience.eid.run, experience.eid.step))
 
 
@@ -92,20 +100,51 @@ def _check(experience: Experience, *, place: int, is_eval: bool) -> None:
         raise WorkflowError(f"experience {place}: {e}. Correct what run() returns.") from e
     experience.reward = reward_of(experience.reward, what=f"experience {place}: reward")
     experience.metrics = _numbers(experience.metrics or {}, place=place)
-    for name, value in (("reward", experience.reward), ("logprobs", experience.logprobs)):
-        if value is not None and not _is_finite(value):
-            shown = value if isinstance(value, (int, float)) else "NaN or infinite in places"
-            raise WorkflowError(
-                f"experience {place}: {name} is {shown}. Return finite numbers, or raise "
-                f"trinity.errors.EnvError if the run cannot be judged."
-            )
-    has_signal = any(
-        getattr(experience, name) is not None
-        for name in ("reward", "token_level_reward", "teacher_logprobs")
-    )
+    problem = _wrong_tokens(experience, is_eval=is_eval) or _wrong_numbers(experience)
+    if problem:
+        raise WorkflowError(f"experience {place}: {problem}")
+    has_signal = any(getattr(experience, name) is not None for name in SIGNALS)
     may_be_measured = is_eval and bool(experience.metrics)  # an evaluation compares numbers alone
     if not has_signal and not may_be_measured:
         raise WorkflowError(f"experience {place}: reward is None. Set it, or raise an error.")
+
+
+def _wrong_tokens(experience: Experience, *, is_eval: bool) -> str:
+    """Return in words what is wrong with the tokens; an empty string if nothing."""
+    num, is_cut = len(experience.tokens), experience.truncate_status == "prompt_truncated"
+    may_be_empty = is_eval or is_cut or experience.is_preference_pair
+    if experience.prompt_length == num and not may_be_empty:
+        return (
+            f"prompt_length is {num}, which is all of its tokens, so that no response is left. "
+            "Set it to the number of tokens before the first one that the model sampled."
+        )
+    lowest = min(experience.tokens.tolist())
+    if lowest < 0:
+        return (
+            f"tokens holds {lowest}; a token id is 0 or more. Return the engine's own ids, "
+            "without padding."
+        )
+    return ""
+
+
+def _wrong_numbers(experience: Experience) -> str:
+    """Return in words which number is none; an empty string if all are."""
+    for name in ("reward", "logprobs", "token_level_reward", "teacher_logprobs"):
+        value = getattr(experience, name)
+        if value is not None and not _is_finite(value):
+            shown = value if isinstance(value, (int, float)) else "NaN or infinite in places"
+            return (
+                f"{name} is {shown}. Return finite numbers, or raise trinity.errors.EnvError if "
+                "the run cannot be judged."
+            )
+    if experience.logprobs is not None and len(experience.logprobs):
+        highest = max(experience.logprobs.tolist())
+        if highest > ROUNDING:
+            return (
+                f"logprobs holds {highest:.4g}, and the logarithm of a probability is at most 0. "
+                "Return the log-probabilities that the model gave with its tokens."
+            )
+    return ""
 
 
 def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
@@ -120,7 +159,7 @@ def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
 def _is_finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         # Torch gives up the interpreter for such a check; a list of numbers does not.
-        return all(map(math.isfinite, value.tolist()))
+        return all(map(math.isfinite, value.flatten().tolist()))
     return math.isfinite(value)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.algorithm import SampleStrategy
+    from trinity.algorithm.sample_strategy.checked import CheckedStrategy
     from trinity.buffer.file import FileStorage
     from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.buffer.task_source import TaskSource
@@ -124,8 +125,10 @@ def make_strategy(
     *,
     source: StrategySource,
     chat_format: ChatFormat | None,
-) -> SampleStrategy:
+) -> CheckedStrategy:
     """Return the sample strategy, reading from ``source`` and from the auxiliary buffers."""
+    from trinity.algorithm.sample_strategy.checked import CheckedStrategy
+
     strategy = _strategy(config, manager)
     strategy.bind(
         {
@@ -135,7 +138,7 @@ def make_strategy(
         train_batch_size=config.buffer.train_batch_size,
         read_timeout_s=config.buffer.trainer_input.experience_buffer.max_read_timeout,
     )
-    return strategy
+    return CheckedStrategy(strategy)
 
 
 def _strategy(config: Config, manager: PluginManager) -> SampleStrategy:

@@ -13,6 +13,7 @@ from trinity.algorithm.advantage_fn import apply_advantage
 from trinity.common.batch import ExperienceBatch
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.errors import DataError
+from trinity.trainer.known_tokens import check_token_ids
 from trinity.trainer.preference import as_rows
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Preparation:
             DataError: rows lack what the algorithm needs.
         """
         rows = as_rows(experiences, wants_pairs=self._parts.wants_pairs)
+        check_token_ids(rows, num_known=self._scorer.num_known_tokens)
         if self._parts.advantage_fn is not None and self._parts.advantage_fn.compute_in_trainer():
             _forget_advantages(rows)
         try:

@@ -58,6 +58,11 @@ class Scorer:
         self._ranks = ranks
         self.reference: Policy | None = None  # None: not needed so far
 
+    @property
+    def num_known_tokens(self) -> int:
+        """Return how many tokens the model has."""
+        return int(self._policy.module.config.vocab_size)
+
     def plan(self, batch: ExperienceBatch, *, policy: Policy | None = None) -> list[list[Pack]]:
         """Return the packs of each micro-batch, as a model (None: the policy) can take them."""
         policy = policy or self._policy

@@ -5,11 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from trinity.algorithm.advantage_fn.returned import (
+    check_advantages,
+    check_rewards,
+    check_rows,
+)
 from trinity.algorithm.args import WithDefaults
+from trinity.common.batch import ExperienceBatch
+from trinity.errors import PluginError
 from trinity.extend import Registry
+from trinity.extend.whose import whose
 
 if TYPE_CHECKING:
-    from trinity.common.batch import ExperienceBatch
     from trinity.common.experience import Experience
 
 __all__ = ["ADVANTAGE_FN", "AdvantageFn", "ComputedOn", "apply_advantage"]
@@ -27,6 +34,7 @@ class AdvantageFn(WithDefaults, ABC):
     """
 
     computed_on: ClassVar[ComputedOn] = "batch"
+    changes_rows: bool = False  # whether it may leave rows out, or add copies of some
 
     @abstractmethod
     def __call__(
@@ -35,7 +43,8 @@ class AdvantageFn(WithDefaults, ABC):
         """Return the batch with ``advantages`` and ``returns``, and metrics.
 
         Both are [B, R], and 0 where masked.
-        The batch may come back with fewer rows; a row that is left out is not trained on.
+        Where ``changes_rows`` is True, the batch may come back with fewer rows, or with copies of
+        some; a row that is left out is not trained on. Else a missing row stops the run.
         """
 
     @classmethod
@@ -50,14 +59,48 @@ def apply_advantage(
     """Return what the function makes of the batch, and metrics, ``advantage/`` before bare names.
 
     A class that overrides ``compute_in_trainer`` to return False, as in Trinity-RFT 0.6, is given
-    the list of experiences and returns one.
+    the list of experiences and returns one, which may be shorter: ``advantage/dropped_rows``.
+
+    Raises:
+        DataError: a reward is NaN or infinite.
+        PluginError: rows are lost, twice there or in another's place, or advantages are no numbers.
     """
+    check_rewards(exps)
+    given = list(exps.experiences)
     if advantage_fn.compute_in_trainer() or advantage_fn.computed_on == "group":
-        exps, metrics = advantage_fn(exps)
+        exps, metrics = _pair(advantage_fn(exps), advantage_fn)
+        if not isinstance(exps, ExperienceBatch):
+            raise _no_batch(f"a {type(exps).__name__} and metrics", advantage_fn)
+        check_rows(
+            exps.experiences,
+            given=given,
+            function=advantage_fn,
+            may_change=advantage_fn.changes_rows,
+        )
+        check_advantages(exps, function=advantage_fn)
         return exps, _named(metrics)
-    experiences, metrics = advantage_fn(exps.experiences)  # type: ignore[arg-type]  # as in 0.6
+    experiences, metrics = _pair(advantage_fn(exps.experiences), advantage_fn)  # type: ignore[arg-type]  # as in 0.6
     rows: list[Experience] = list(experiences)  # type: ignore[call-overload]
-    return (type(exps).from_experiences(rows) if rows else exps.select([])), _named(metrics)
+    check_rows(rows, given=given, function=advantage_fn, may_change=True)
+    exps = type(exps).from_experiences(rows) if rows else exps.select([])
+    check_advantages(exps, function=advantage_fn)
+    num_dropped = len(given) - len(rows)
+    dropped = {"advantage/dropped_rows": float(num_dropped)} if num_dropped > 0 else {}
+    return exps, _named(metrics) | dropped
+
+
+def _pair(returned: object, advantage_fn: AdvantageFn) -> tuple[ExperienceBatch, dict[str, float]]:
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict):
+        return returned
+    given = "None" if returned is None else f"a {type(returned).__name__}"
+    raise _no_batch(given, advantage_fn)
+
+
+def _no_batch(given: str, advantage_fn: AdvantageFn) -> PluginError:
+    return PluginError(
+        f"advantage function {whose(advantage_fn)} returned {given}. Return two things: the batch "
+        "with its advantages, and a dict of metrics."
+    )
 
 
 def _named(metrics: dict[str, float]) -> dict[str, float]:

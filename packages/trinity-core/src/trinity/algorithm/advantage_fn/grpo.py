@@ -66,6 +66,7 @@ class GRPOAdvantageFn(AdvantageFn):
         check_choice("std_cal_level", std_cal_level, StdCalLevel)
         self.epsilon = epsilon
         self.std_threshold = std_threshold
+        self.changes_rows = std_threshold is not None
         self.duplicate_experiences = duplicate_experiences
         self.rank_penalty = rank_penalty
         self.std_cal_level = std_cal_level

@@ -61,6 +61,7 @@ class StepWiseGRPOAdvantageFn(AdvantageFn):
         self.epsilon = epsilon
         self.enable_step_norm = enable_step_norm
         self.std_threshold = std_threshold
+        self.changes_rows = std_threshold is not None
         self.std_cal_level = std_cal_level
 
     def __call__(

@@ -21,6 +21,8 @@ def number_of(value: Any, *, what: str, remedy: str) -> float:  # Any: of the us
         WorkflowError: it is no number.
     """
     try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError("a text is no number, even if it reads like one")
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:
         shown = " ".join(f"{value!r:.80}".split())
