@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,26 @@ def test_a_field_of_another_length_than_the_response_is_refused() -> None:
 def test_a_prompt_length_outside_the_tokens_is_refused(length) -> None:
     with pytest.raises(ValueError, match="prompt_length is"):
         Experience(tokens=[1, 2, 3, 4], prompt_length=length)
+
+
+def test_a_response_is_the_models_own_until_somebody_masks_it() -> None:
+    cut = an_experience(truncate_status="prompt_truncated")
+    pair = Experience(tokens=[1, 2], prompt_length=2, chosen=[3], rejected=[4])
+
+    assert an_experience().action_mask.tolist() == [True, True]
+    assert cut.action_mask.tolist() == [False, False]
+    assert pair.action_mask is None
+
+
+@pytest.mark.parametrize("mask", [torch.tensor([True, True]), np.array([True, True])])
+def test_two_experiences_never_share_a_mask(mask) -> None:
+    first, second = an_experience(action_mask=mask), an_experience(action_mask=mask)
+    copy = replace(first, reward=1.0)
+
+    first.action_mask.zero_()
+
+    assert second.action_mask.all()
+    assert copy.action_mask.all()
 
 
 def test_an_experience_survives_its_dictionary() -> None:

@@ -160,3 +160,15 @@ def test_what_is_held_can_be_read_changed_and_pickled_as_any_experience() -> Non
     assert one.logprobs.tolist() == [-2.0]
     assert (other.tokens.tolist(), other.logprobs.tolist()) == ([8, 6], [-0.5])
     assert other.info == {"seen": True}
+
+
+def test_what_is_masked_on_the_way_stays_masked() -> None:
+    made = [Experience(tokens=[1, 2, 3], reward=1.0) for _ in range(2)]
+    made[0].action_mask.zero_()
+
+    held = encode(made).held()
+    held[1].action_mask[1] = False
+    arrived = encode(held).decode()
+
+    assert [one.action_mask.tolist() for one in arrived] == [[False, False], [True, False]]
+    assert made[1].action_mask.all()

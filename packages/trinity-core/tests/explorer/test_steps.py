@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import torch
 from trinity.algorithm.advantage_fn.grpo import GRPOAdvantageFn
 from trinity.common.batch import ExperienceBatch
 from trinity.common.models.chat_format import ChatFormat
@@ -122,6 +123,34 @@ def test_an_observation_that_was_cut_is_told_once_a_run(world, caplog, golden) -
     [record] = [r for r in caplog.records if r.name == "trinity.explorer.explorer"]
     golden(record.getMessage(), "prompts_cut")
     assert {e.truncate_status for e in made.sink.last} == {"prompt_truncated"}
+
+
+class MasksWhatWasCut(Workflow):
+    """Masks as published workflows do."""
+
+    can_repeat = True
+
+    def run(self):
+        asked = [{"role": "user", "content": "go"}]
+        replies = self.model.chat(asked, n=self.repeat_times, max_tokens=4)
+        for run, reply in enumerate(replies):
+            reply.reward, reply.eid.run = float(run), run
+            if reply.truncate_status == "response_truncated" and reply.action_mask is not None:
+                reply.action_mask = torch.zeros_like(reply.action_mask, dtype=torch.bool)
+        return replies
+
+
+def test_a_reply_that_its_workflow_masks_counts_in_its_group_and_teaches_nothing(world) -> None:
+    engine = ScriptedEngine("a", "much too long")
+    made = world(a_task(workflow=MasksWhatWasCut, repeat_times=2), engine=engine)
+    made.step()
+    batch, _ = GRPOAdvantageFn()(ExperienceBatch.from_experiences(made.sink.last))
+
+    assert [e.action_mask.any().item() for e in made.sink.last] == [True, False]
+    # Rewards 0 and 1: each stands 0.7071 standard deviations from their mean.
+    kept, masked = [row.advantages.tolist() for row in batch.write_back()]
+    assert kept == pytest.approx([-0.7071] * len(kept), abs=1e-3)
+    assert masked == [0.0] * 4
 
 
 def test_runs_of_different_length_give_their_own_numbers_of_experiences(world) -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
+import torch
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
@@ -28,7 +29,7 @@ def test_a_reply_is_an_experience_with_the_engines_ids(scripted, letters, chat_f
     assert experience.prompt_text.endswith("assistant\n")
     assert experience.info == {"model_version": 4}
     assert experience.truncate_status is None
-    assert experience.action_mask is None
+    assert experience.action_mask.tolist() == [True] * len(reply)
 
 
 def test_n_replies_are_n_experiences_of_one_request(scripted, letters):
@@ -106,6 +107,37 @@ def test_a_reply_without_end_is_marked(scripted, letters):
     model, _ = scripted(letters("cut", ends=False))
     [experience] = model.chat(HELLO)
     assert experience.truncate_status == "response_truncated"
+
+
+def _replies(model, call):
+    if call == "chat_async":
+        return asyncio.run(model.chat_async(HELLO, n=2))
+    if call == "history":
+        model.chat(HELLO, n=2)
+        return model.extract_experience_from_history()
+    return model.generate("hello", n=2) if call == "generate" else model.chat(HELLO, n=2)
+
+
+@pytest.mark.parametrize("call", ["chat", "chat_async", "generate", "history"])
+def test_each_reply_has_a_mask_of_its_own_that_can_be_emptied(call, scripted, letters):
+    model, _ = scripted(letters("cut", ends=False), enable_history=True)
+    first, second = _replies(model, call)
+    first.action_mask.zero_()
+
+    assert first.action_mask.tolist() == [False] * first.response_length
+    assert second.action_mask.tolist() == [True] * second.response_length
+    assert second.action_mask.dtype == torch.bool
+
+
+def test_what_a_workflow_masks_in_a_reply_leaves_the_conversation_as_it_was(scripted, letters):
+    model, _ = scripted(letters("cut", ends=False), enable_history=True)
+    [reply] = model.chat(HELLO)
+    reply.action_mask.zero_()
+    messages = [*HELLO, {"role": "assistant", "content": reply.response_text}]
+    whole = model.convert_messages_to_experience(messages)
+
+    assert whole.action_mask.all()
+    assert model.extract_experience_from_history() == [reply]
 
 
 def test_a_prompt_that_is_too_long_is_cut_marked_and_not_trained_on(scripted, letters, chat_format):

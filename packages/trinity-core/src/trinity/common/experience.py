@@ -82,8 +82,10 @@ class Experience:
         prompt_length: ``P``, 1 <= P <= L; the first response token is ``tokens[P]``.
         logprobs: ``[R]`` float32, natural log-probability of each response token under the full
             softmax at the sampling temperature; 0 where the model did not sample the token.
-        action_mask: ``[R]`` bool, True where the model itself chose the token. None until the
-            runner sets it to all True.
+        action_mask: ``[R]`` bool, True where the model itself chose the token; nothing else is
+            trained. Not given: all True, or all False where ``truncate_status`` says that the
+            prompt was cut; None for a DPO pair. It belongs to this experience alone: edit it in
+            place, or set another.
         reward: the reward of this piece; None if there is none (SFT data).
         token_level_reward: ``[R]`` float32, overrides ``reward`` where rewards are per token.
         advantages: ``[R]`` float32, written by an advantage function.
@@ -128,6 +130,7 @@ class Experience:
         self._to_tensors()
         self.prompt_length = _whole_number(self.prompt_length)
         self._check_lengths()
+        self._own_mask()
 
     @property
     def response_length(self) -> int:
@@ -170,6 +173,16 @@ class Experience:
             value: Sequence[float] | Tensor | None = getattr(self, name)
             if value is not None:
                 setattr(self, name, torch.as_tensor(value, dtype=dtype, device="cpu"))
+
+    def _own_mask(self) -> None:
+        """Have a mask that no other experience holds: what a workflow masks in one stays there."""
+        import torch
+
+        if self.action_mask is not None:
+            self.action_mask = self.action_mask.clone()
+        elif not self.is_preference_pair:
+            is_own = self.truncate_status != "prompt_truncated"
+            self.action_mask = torch.full((self.response_length,), is_own, dtype=torch.bool)
 
     def _check_lengths(self) -> None:
         total = len(self.tokens)

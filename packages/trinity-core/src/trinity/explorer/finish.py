@@ -32,7 +32,7 @@ def finished(
     version: int,
     earlier_chains: Callable[[Experience], list[Experience]] = lambda _: [],
 ) -> list[Experience]:
-    """Return the experiences with eid and action_mask, in the order of runs and steps.
+    """Return the experiences with their eids, in the order of runs and steps.
 
     Where a chat template broke a conversation, its earlier chains are added before it, with the
     same run, step and reward. An experience without texts was built by the workflow itself: it was
@@ -53,8 +53,6 @@ def finished(
     HANDED_OVER.check(experiences)
     for place, experience in enumerate(experiences):
         _check(experience, place=place, is_eval=order.task.is_eval)
-        if experience.action_mask is None:
-            experience.action_mask = torch.ones(experience.response_length, dtype=torch.bool)
         if experience.prompt_text is None and experience.response_text is None:
             experience.temperature = order.task.rollout_args.temperature or 1.0
         experience.info.setdefault("model_version", version)

@@ -61,7 +61,6 @@ class Call:
             tokens=[*self.prompt.token_ids, *completion.token_ids],  # type: ignore[arg-type]  # becomes a tensor
             prompt_length=len(self.prompt.token_ids),
             logprobs=list(completion.logprobs),  # type: ignore[arg-type]
-            action_mask=[False] * len(completion.token_ids) if self.is_cut else None,  # type: ignore[arg-type]
             temperature=self.request.temperature,
             truncate_status=self._truncate_status(completion),
             info={"model_version": int(completion.weight_version)},

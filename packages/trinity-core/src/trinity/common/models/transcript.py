@@ -27,7 +27,8 @@ def transcript(
         history: of the run that it took place in.
         chat_format: tokenizer and chat template.
         temperature: of the experience where nothing was recorded.
-        max_len: where what follows the last reply would be longer, it is left out.
+        max_len: what follows the last reply is left out where the whole would be longer; a
+            conversation that leaves no room for another token is ``response_truncated``.
     """
     chains = history.chains(turn)
     if not chains:
@@ -36,9 +37,9 @@ def transcript(
     last = chains[-1]
     whole = last.turn.with_messages(turn.messages)
     rest = _rest_ids(last, whole, chat_format)
-    is_cut = len(last.token_ids) + len(rest) > max_len
-    experience = _experience(last, whole, () if is_cut else rest, chat_format)
-    experience.truncate_status = "prompt_truncated" if is_cut else None
+    length = len(last.token_ids) + len(rest)
+    experience = _experience(last, whole, () if length > max_len else rest, chat_format)
+    experience.truncate_status = "response_truncated" if length >= max_len else None
     return [*earlier, experience]
 
 
