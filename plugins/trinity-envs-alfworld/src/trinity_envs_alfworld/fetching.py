@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import shutil
+import stat
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from pathlib import Path
 
 from trinity.errors import DataError
 
 from trinity_envs_alfworld.data_check import GENERATED
 from trinity_envs_alfworld.games import DATA_VERSION
+from trinity_envs_alfworld.unpacking import MAX_ARCHIVE_BYTES, unpack
 
 __all__ = ["ARCHIVES", "PUBLISHED_AT", "download", "holds_invented", "take"]
 
@@ -25,7 +26,6 @@ ARCHIVES = (  # trajectories, problems, games: alfworld-download fetches the sam
 )
 _CHUNK = 1 << 20
 _TIMEOUT_S = 60.0
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError)
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ def download(root: Path, *, url: str = PUBLISHED_AT) -> None:
                 f"again. Without a network, fetch the three archives of {PUBLISHED_AT} elsewhere "
                 f"and run: trinity plugins setup alfworld --from FOLDER"
             ) from error
-        _unpack(archive, root)
+        unpack(archive, root)
         archive.unlink()
 
 
@@ -59,13 +59,13 @@ def take(source: Path, root: Path) -> None:
         DataError: there is nothing like that.
     """
     if source.is_file():
-        _unpack(source, root)
+        unpack(source, root)
     elif (source / DATA_VERSION).is_dir():
         if source.resolve() != root.resolve():
-            shutil.copytree(source, root, dirs_exist_ok=True)
+            shutil.copytree(source, root, copy_function=_copy_file, dirs_exist_ok=True)
     elif archives := sorted(source.glob("*.zip")):
         for archive in archives:
-            _unpack(archive, root)
+            unpack(archive, root)
     else:
         names = ", ".join(Path(name).name for name in ARCHIVES)
         raise DataError(
@@ -95,34 +95,18 @@ def _fetch(address: str, archive: Path) -> None:
             raise
     else:
         with answer, part.open("ab" if answer.status == 206 else "wb") as out:
-            shutil.copyfileobj(answer, out, _CHUNK)
+            while chunk := answer.read(_CHUNK):
+                if out.tell() + len(chunk) > MAX_ARCHIVE_BYTES:
+                    raise OSError(f"it sends more than {MAX_ARCHIVE_BYTES:,} bytes")
+                out.write(chunk)
             left = answer.length or 0
         if left:
             raise OSError(f"the connection ended {left:,} bytes too early")
     part.rename(archive)
 
 
-def _unpack(archive: Path, root: Path) -> None:
-    """Unpack what is not there yet; a file is there when its size is right."""
-    root.mkdir(parents=True, exist_ok=True)
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            for member in opened.infolist():
-                there = root / member.filename
-                if not there.is_file() or there.stat().st_size != member.file_size:
-                    _extract(opened, member, root)
-    except _DAMAGE as error:
-        raise DataError(
-            f"{archive} cannot be unpacked into {root}: {error}. If it is damaged, delete it and "
-            f"fetch it again; if the disk is full, make room."
-        ) from error
-
-
-def _extract(opened: zipfile.ZipFile, member: zipfile.ZipInfo, root: Path) -> None:
-    """Unpack a file; one that is damaged is not left there, for its size may be right."""
-    try:
-        opened.extract(member, root)
-    except _DAMAGE:
-        if not member.is_dir():
-            (root / member.filename).unlink(missing_ok=True)
-        raise
+def _copy_file(source: str, target: str) -> None:
+    """Copy a plain file, or what a link to one leads to; a device or a pipe would have no end."""
+    if not stat.S_ISREG(Path(source).stat().st_mode):
+        raise DataError(f"{source} is no plain file. Take it out of the folder, then try again.")
+    shutil.copy2(source, target)

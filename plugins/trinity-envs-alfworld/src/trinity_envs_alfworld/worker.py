@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import BadTaskError
 
-from trinity_envs_alfworld import caches
+from trinity_envs_alfworld import caches, expressions
 from trinity_envs_alfworld.translations import GameFile, Translation
 
 if TYPE_CHECKING:
@@ -40,9 +40,11 @@ class AlfworldEngine:
         with _data_folder_left_alone():
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
         from textworld import EnvInfos
-        from textworld.envs.pddl import PddlEnv
+        from textworld.envs.pddl import PddlEnv, textgen
 
-        plain = PddlEnv(EnvInfos(won=True, admissible_commands=True))
+        expressions.install(textgen)
+        self._textgen = textgen
+        self._plain = plain = PddlEnv(EnvInfos(won=True, admissible_commands=True))
         self._obstacle, self._translator = _hasten(plain) if fast else ("", None)
         self._env = AlfredDemangler(plain)
         self._problem = ("", "")
@@ -61,11 +63,16 @@ class AlfworldEngine:
             self._translator.given = game.translation if isinstance(game, GameFile) else None
         try:
             self._env.load(content)
-        except (ImportError, OSError, MemoryError):  # not of the game
+            expressions.check_texts(self._textgen, self._templates())
+        except (ImportError, OSError, MemoryError, BadTaskError):  # not of the game, or said
             raise
         except (Exception, SystemExit) as error:  # whatever upstream says of a text it cannot read
             raise BadTaskError(_why_not(error)) from error
         self._problem = content["pddl_domain"], content["pddl_problem"]
+
+    def _templates(self) -> Iterator[str]:
+        for action in self._plain._logic.actions.values():
+            yield from (action.template, action.feedback_rule)
 
     def translation(self) -> Translation | None:
         """Return what spares another process most of loading this game; None where nothing can."""
