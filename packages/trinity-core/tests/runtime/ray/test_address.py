@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from pathlib import Path
 
 import pytest
 from trinity.common.config import Config
 from trinity.errors import TrinityError
 from trinity.runtime.ray.address import cluster_address, ray_settings
 from trinity.runtime.ray.head import Head, explained
+from trinity.runtime.ray.owners import Owners
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +55,95 @@ def test_the_cluster_that_ray_start_noted_is_joined(note, head):
 
 def test_a_noted_cluster_that_is_gone_counts_for_nothing(note):
     note("127.0.0.1:9")
+    assert cluster_address(asking()) == ""
+
+
+class Owned(Owners):
+    """Says of each thing whose it is."""
+
+    me = 1000
+
+    def __init__(self, *, note=1000, listener=frozenset({1000}), is_open=False):
+        self.note, self.listener, self.is_open = note, listener, is_open
+
+    def of_file(self, path):
+        return self.note
+
+    def others_may_write(self, path):
+        return self.is_open
+
+    def of_listener(self, address):
+        return self.listener
+
+
+@pytest.mark.parametrize(
+    ("owned", "why"),
+    [
+        (Owned(note=1001), "the note belongs to user 1001"),
+        (Owned(is_open=True), "other users may change the note"),
+        (Owned(listener={1001}), "a process of user 1001 listens there"),
+        (Owned(listener={1000, 1001}), "a process of user 1001 listens there"),
+        (Owned(listener=set()), "no process of this machine listens there"),
+    ],
+)
+def test_a_noted_cluster_of_another_user_is_not_joined_and_that_is_said(
+    note, head, tmp_path, owned, why
+):
+    note(head)
+    said = []
+
+    assert cluster_address(asking(), say=said.append, owners=owned) == ""
+    assert said == [
+        f"the Ray cluster at {head}, which {tmp_path}/ray/ray_current_cluster names, is not "
+        f"joined: {why}. To join it, set cluster.ray_address: {head}; this run starts its own Ray."
+    ]
+
+
+@pytest.mark.parametrize("listener", [{1000}, None])
+def test_where_the_system_does_not_tell_who_listens_the_note_decides(note, head, listener):
+    note(head)
+
+    assert cluster_address(asking(), owners=Owned(listener=listener)) == head
+
+
+def test_a_cluster_that_the_user_names_is_joined_whosever_it_is(head):
+    assert cluster_address(asking(head), owners=Owned(note=1, listener={1})) == head
+
+
+@pytest.mark.parametrize("text", ["", "head", "http://head:1", "head:99999", "head:²"])
+def test_a_note_that_is_no_address_counts_for_nothing(note, text):
+    note(text)
+    assert cluster_address(asking()) == ""
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc/net/tcp: Linux")
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+def test_the_system_tells_who_listens(host):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        port = server.getsockname()[1]
+        name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+        assert Owners().of_listener(f"[{name}]:{port}") == {Owners.me}
+    assert Owners().of_listener(f"[{name}]:{port}") == set()
+
+
+def test_who_listens_on_another_machine_is_not_told():
+    assert Owners().of_listener("192.0.2.1:6379") is None  # an address that no machine has
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away: run as root")
+def test_a_note_that_was_given_away_is_refused(note, head, tmp_path):
+    note(head)
+    os.chown(tmp_path / "ray" / "ray_current_cluster", 12345, -1)
+
+    assert cluster_address(asking()) == ""
+
+
+def test_a_note_that_all_may_write_is_refused(note, head, tmp_path):
+    note(head)
+    (tmp_path / "ray" / "ray_current_cluster").chmod(0o666)
+
     assert cluster_address(asking()) == ""
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError
+from trinity.runtime.ray.owners import Owners, whose_else
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from trinity.common.config import Config
     from trinity.runtime.ray.head import Head
@@ -30,8 +31,18 @@ _QUIET = {
 }
 
 
-def cluster_address(config: Config) -> str:
+def cluster_address(
+    config: Config, *, say: Callable[[str], None] = lambda _: None, owners: Owners | None = None
+) -> str:
     """Return the host:port of the cluster to join; empty: there is none, start one.
+
+    A cluster that the user names is joined; one that is only noted on this machine, where anyone
+    can leave a note, if it is this user's.
+
+    Args:
+        config: ``cluster.ray_address``.
+        say: is told of a noted cluster that is another user's.
+        owners: looks up whose a noted cluster is; None: asks the system.
 
     Raises:
         TrinityError: the one that is named cannot be reached.
@@ -45,17 +56,31 @@ def cluster_address(config: Config) -> str:
     if named not in {"", "auto"}:
         _refuse_unreachable(named, source=source)
         return named
-    noted = _noted_address()
-    return noted if noted and not _unreachable(noted) else ""
+    return _noted_address(say, owners)
 
 
-def _noted_address() -> str:
-    """Return what ``ray start --head`` noted on this machine, alive or not."""
-    folder = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray")
+def _noted_address(say: Callable[[str], None], owners: Owners | None) -> str:
+    """Return what ``ray start --head`` noted on this machine, if it is alive and this user's."""
+    note = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
     try:
-        return (folder / "ray_current_cluster").read_text(encoding="utf-8").strip()
-    except OSError:
+        address = note.read_text(encoding="utf-8").strip()
+        if not _is_address(address) or _unreachable(address):
+            return ""
+        why = whose_else(note, address, owners=owners)
+    except (OSError, UnicodeDecodeError):
         return ""
+    if why:
+        say(
+            f"the Ray cluster at {address}, which {note} names, is not joined: {why}. To join it, "
+            f"set cluster.ray_address: {address}; this run starts its own Ray."
+        )
+        return ""
+    return address
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and "://" not in text and port.isdecimal() and int(port) < 1 << 16
 
 
 def _refuse_unreachable(address: str, *, source: str) -> None:
@@ -63,7 +88,7 @@ def _refuse_unreachable(address: str, *, source: str) -> None:
         "Start it with ray start --head, correct the address, or leave it out: "
         "a run without one starts its own Ray."
     )
-    if "://" in address or not address.rpartition(":")[2].isdigit():
+    if not _is_address(address):
         raise TrinityError(f"{source} is {address!r}, not a host:port of a Ray head. {remedy}")
     why = _unreachable(address)
     if why:

@@ -77,7 +77,7 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
         with _silence(), _as_found(is_joined=True, began=time.perf_counter(), say=say) as found:
             yield found
         return
-    began, address = time.perf_counter(), cluster_address(config)
+    began, address = time.perf_counter(), cluster_address(config, say=say)
     head = head_at(address) if address else None
     is_here = head is None or head.is_here
     with _silence(), environment(ray_settings(head)), _loopback_only(is_wanted=is_here):
