@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def test_a_lock_is_there_inside_and_gone_after_whatever_happens(tmp_path) -> Non
     with pytest.raises(KeyboardInterrupt):
         is_stopped()
 
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [".run.lock"]  # guards the next look
 
 
 def test_a_living_owner_is_named_and_keeps_its_lock(tmp_path, golden) -> None:
@@ -146,6 +147,49 @@ def test_a_lock_that_cannot_be_taken_away_hides_no_error(tmp_path, monkeypatch) 
 
     with pytest.raises(KeyError):
         fails()
+
+
+def test_a_lock_that_is_a_folder_is_told_as_what_cannot_be_opened(tmp_path, golden) -> None:
+    (tmp_path / "run.lock").mkdir()
+
+    with pytest.raises(ConfigError) as caught, run_lock(tmp_path, say=print):
+        pass
+
+    golden(str(caught.value), "run_lock_is_a_folder", TMP=tmp_path)
+
+
+def test_a_file_system_without_locks_of_its_own_needs_none(tmp_path, monkeypatch) -> None:
+    def refuse(*_args, **_options):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("trinity.runtime.record.lock.FileLock.acquire", refuse)
+
+    with run_lock(tmp_path, say=print), pytest.raises(ConfigError), run_lock(tmp_path, say=print):
+        pass
+
+
+def test_a_process_that_outlives_its_killed_parent_has_no_lock(tmp_path) -> None:
+    source = textwrap.dedent("""
+        import os, sys, time
+        from pathlib import Path
+        from trinity.runtime.record.lock import run_lock
+        with run_lock(Path(sys.argv[1]), say=print):
+            child = os.fork()
+            if child:
+                print(child, flush=True)
+            time.sleep(60)
+    """)
+    command = [sys.executable, "-c", source, tmp_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        process.kill()
+        process.stdout.close()
+    said = []
+
+    with run_lock(tmp_path, say=said.append):
+        os.kill(child, signal.SIGKILL)
+
+    assert "taken over" in said[0]
 
 
 def test_processes_that_start_at_once_have_it_one_at_a_time(tmp_path) -> None:

@@ -1,9 +1,13 @@
-"""A run directory belongs to one run at a time."""
+"""A run directory belongs to one run at a time.
+
+``run.lock`` says whose it is: a file lock of the system would end with its process, but not tell
+who had it, and outlive a process that was forked from it. Such a lock guards only the moment in
+which the file is read and changed.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -13,15 +17,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
+
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from io import TextIOWrapper
 
 __all__ = ["run_lock"]
 
-FILE_NAME = "run.lock"
+FILE_NAME = "run.lock"  # says who has the directory
+GUARD_NAME = ".run.lock"  # who reads or changes the other; the system lets go of it with a process
+GUARD_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,11 +68,11 @@ def run_lock(directory: Path, *, say: Callable[[str], None]) -> Iterator[None]:
     """Hold a run directory inside; the lock of an owner that died is taken over with one line.
 
     Raises:
-        ConfigError: another run has it.
+        ConfigError: another run has it, or the lock cannot be read or written.
     """
     path = directory / FILE_NAME
-    with _held(path) as file:
-        before = _read(file)
+    with _alone(directory), _explained(path):
+        before = _read(path)
         if before is not None and not before.is_gone():
             raise ConfigError(_refusal(before, path))
         if before is not None:
@@ -73,7 +80,7 @@ def run_lock(directory: Path, *, say: Callable[[str], None]) -> Iterator[None]:
                 f"{directory} was held by process {before.pid} since {before.since}, which ended "
                 f"without saying so: it is taken over"
             )
-        _write(file, Owner.of_this_process())
+        _write(path, Owner.of_this_process())
     try:
         yield
     finally:
@@ -82,12 +89,10 @@ def run_lock(directory: Path, *, say: Callable[[str], None]) -> Iterator[None]:
 
 def _release(path: Path) -> None:
     """Take the lock file away; one that was removed, or became another's, is left alone."""
-    if not path.exists():
-        return
-    with contextlib.suppress(OSError, ConfigError), _held(path) as file:
-        owner = _read(file)
-        if owner is None or (owner.is_here() and owner.pid == os.getpid()):
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError), _alone(path.parent):
+        owner = _read(path) if path.exists() else None
+        if owner is not None and owner.is_here() and owner.pid == os.getpid():
+            path.unlink()
 
 
 def _refusal(owner: Owner, path: Path) -> str:
@@ -100,56 +105,44 @@ def _refusal(owner: Owner, path: Path) -> str:
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[TextIOWrapper]:
-    """Give the open lock file while nobody else reads or changes it.
-
-    Raises:
-        ConfigError: it cannot be opened.
-    """
-    file = _open_and_hold(path)
+def _alone(directory: Path) -> Iterator[None]:
+    """Let one process at a time inside, as far as the file system can tell them apart."""
+    guard = FileLock(directory / GUARD_NAME, timeout=GUARD_TIMEOUT_S, poll_interval=0.005)
+    is_held = False
+    with contextlib.suppress(OSError):  # a file system without such locks, or a held one that hangs
+        guard.acquire()
+        is_held = True
     try:
-        yield file
+        yield
     finally:
-        file.close()  # and with it the hold
+        if is_held:
+            guard.release()
 
 
-def _open_and_hold(path: Path) -> TextIOWrapper:
-    while True:
-        try:
-            file = path.open("a+", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"{path} cannot be opened: {error.strerror or error}. It says which run has the "
-                f"directory: make it writable, or set checkpoint_root_dir to another folder."
-            ) from error
-        with contextlib.suppress(OSError):  # a file system without such holds
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if _number_of(path) == os.fstat(file.fileno()).st_ino:
-            return file
-        file.close()  # its owner removed it while this waited
-
-
-def _number_of(path: Path) -> int | None:
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        return path.stat().st_ino
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be opened: {error.strerror or error}. It says which run has the "
+            f"directory: make it writable, or set checkpoint_root_dir to another folder."
+        ) from error
+
+
+def _read(path: Path) -> Owner | None:
+    """Return the owner; None: nobody, or one that died before it had written itself down."""
+    try:
+        return Owner(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-
-
-def _read(file: TextIOWrapper) -> Owner | None:
-    """Return the owner; None: nobody, or one that died before it had written itself down."""
-    file.seek(0)
-    try:
-        return Owner(**json.loads(file.read()))
     except (ValueError, TypeError):  # no JSON, no text, or no owner
         return None
 
 
-def _write(file: TextIOWrapper, owner: Owner) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write(json.dumps(asdict(owner)) + "\n")
-    file.flush()
+def _write(path: Path, owner: Owner) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(owner)) + "\n")
 
 
 def _start_of(pid: int) -> str | None:

@@ -8,7 +8,7 @@
     trinity.log              the log
     logs/<room>.log          over Ray: what each room logs and prints
     history.jsonl            the experiences that each optimizer step trained (history.py)
-    run.lock                 who has the folder while a run is going (lock.py)
+    run.lock                 who has the folder while a run is going (lock.py); .run.lock guards it
     beginning.json           how long files were before the first step (rewind.py)
     monitor/metrics.jsonl    one line a step and role; tensorboard/ beside it
     buffer/                  experiences that a file storage keeps
