@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
+
 import pytest
 import torch
 from trinity.common.rewards import RewardFn
 from trinity.common.workflows import WORKFLOWS
-from trinity.errors import BadTaskError, ConfigError
+from trinity.errors import BadTaskError, ConfigError, DataError
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -224,3 +227,68 @@ def test_every_workflow_is_found_by_its_published_path() -> None:
     import trinity.common.workflows.customized_math_workflows as published
 
     assert published.MathBoxedWorkflow is WORKFLOWS.get("math_boxed_workflow")
+
+
+BOTS = {
+    "raw_task": {
+        "prompt": [{"role": "user", "content": "40 + 6?"}],
+        "reward_model": {"ground_truth": "46"},
+    },
+    "format_args": {"prompt_key": "prompt", "response_key": "reward_model.ground_truth"},
+}
+
+
+def test_rows_of_messages_with_columns_within_columns_are_asked_and_scored() -> None:
+    workflow, experiences = run(
+        "bots_math_boxed_workflow", "\\boxed{46}", "\\boxed{47}", repeat_times=2, **BOTS
+    )
+
+    assert rewards(experiences) == [1.0, 0.0]
+    assert workflow.format_messages() == [{"role": "user", "content": "40 + 6?"}]
+
+
+def test_the_rewards_of_a_row_are_noted_in_a_file(tmp_path) -> None:
+    log = tmp_path / "deep" / "log.jsonl"
+    for _ in range(2):
+        run(
+            "bots_ref_eval_collect_math_boxed_workflow",
+            "\\boxed{46}",
+            workflow_args={"log_file": str(log)},
+            **BOTS,
+        )
+
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    question = [{"role": "user", "content": "40 + 6?"}]
+    noted = {"model_version": 0, "rewards": [1.0], "question": question, "truth": "46"}
+    assert lines == [noted, noted]
+
+
+def test_a_missing_column_within_a_column_is_named() -> None:
+    row = {"prompt": "40 + 6?", "reward_model": {}}
+
+    with pytest.raises(DataError, match=r"has no key 'reward_model\.ground_truth'"):
+        run("bots_math_boxed_workflow", "46", **{**BOTS, "raw_task": row})
+
+
+def test_a_published_dotted_path_stands_for_a_workflow_until_somebody_has_the_module(
+    tmp_path, monkeypatch
+) -> None:
+    path = "examples.bots.workflow.bots_math_boxed_workflow.BOTSMathBoxedWorkflow"
+    assert WORKFLOWS.get(path).__module__ == "trinity_compat_rft.workflows.bots"
+    assert path not in WORKFLOWS.names()
+
+    package = tmp_path / "examples" / "bots" / "workflow"
+    package.mkdir(parents=True)
+    (package / "bots_math_boxed_workflow.py").write_text("class BOTSMathBoxedWorkflow: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "examples"]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert WORKFLOWS.get(path).__module__ == "examples.bots.workflow.bots_math_boxed_workflow"
+
+
+def test_the_reward_of_rm_gallery_takes_an_experience_or_a_text() -> None:
+    _, (experience,) = run("math_rm_workflow", "It is 46.", reward_fn="rm_gallery_reward")
+    _, (other,) = run("math_boxed_workflow", "It is 47.", reward_fn="rm_gallery_reward")
+
+    assert rewards([experience, other]) == [1.0, 0.0]

@@ -180,3 +180,10 @@ def test_sections_can_be_set_and_replaced_from_python_and_are_checked() -> None:
         config.buffer.batch_size = 0
     with pytest.raises(ValueError, match="no attribute"):
         config.buffer.bach_size = 4  # type: ignore[attr-defined]
+
+
+def test_the_older_name_of_the_tokens_of_a_micro_batch_is_understood(a_file, caplog) -> None:
+    config = load_config(a_file("trainer: {ppo_max_token_len_per_gpu: 256}"))
+
+    assert config.trainer.max_token_len_per_gpu == 256
+    assert "write max_token_len_per_gpu" in caplog.text

@@ -8,16 +8,23 @@ __all__ = ["REWARD_FNS", "WORKFLOWS"]
 
 _OURS = "trinity_compat_rft.workflows"
 _PUBLISHED = "trinity.common.workflows"
+_BOTS = "examples.bots.workflow.bots_math_boxed_workflow"
 _JUDGE = frozenset({"auxiliary_models"})
 
 
 def _workflow(
-    target: str, summary: str, *, published: str, needs: frozenset[str] = frozenset()
+    target: str,
+    summary: str,
+    *,
+    published: str,
+    needs: frozenset[str] = frozenset(),
+    aliases: tuple[str, ...] = (),
 ) -> ComponentSpec:
     return ComponentSpec(
         f"{_OURS}.{target}",
         summary=summary,
         needs=needs,
+        aliases=aliases,
         import_aliases=(f"{_PUBLISHED}.{published}",),
     )
 
@@ -76,6 +83,7 @@ WORKFLOWS = {
         "tool_call:ToolCallWorkflow",
         "one reply that thinks and calls tools; 1 for exactly the row's calls",
         published="customized_toolcall_workflows",
+        aliases=("toolcall_workflow",),
     ),
     "frozen_lake_workflow": _workflow(
         "frozen_lake:FrozenLakeWorkflow",
@@ -87,6 +95,16 @@ WORKFLOWS = {
         "fill a Sudoku in steps of up to five moves, each an experience",
         published="envs.sudoku.sudoku_workflow",
     ),
+    "bots_math_boxed_workflow": ComponentSpec(
+        f"{_OURS}.bots:BOTSMathBoxedWorkflow",
+        summary="math_boxed_workflow for rows of messages, with columns within columns",
+        aliases=(f"{_BOTS}.BOTSMathBoxedWorkflow",),
+    ),
+    "bots_ref_eval_collect_math_boxed_workflow": ComponentSpec(
+        f"{_OURS}.bots:BOTSRefEvalCollectMathBoxedWorkflow",
+        summary="the same; notes the rewards of each row in a file",
+        aliases=(f"{_BOTS}.BOTSRefEvalCollectMathBoxedWorkflow",),
+    ),
 }
 
 REWARD_FNS = {
@@ -94,5 +112,9 @@ REWARD_FNS = {
         "trinity_compat_rft.rewards.dapo:MathDAPORewardFn",
         summary="1 or -1 for the answer, less for a response that is too long",
         import_aliases=("trinity.common.rewards.dapo_reward",),
+    ),
+    "rm_gallery_reward": ComponentSpec(
+        "trinity_compat_rft.rewards.rm_gallery:RMGalleryFn",
+        summary="the reward of RM-Gallery that can be computed here: math_verify_reward",
     ),
 }

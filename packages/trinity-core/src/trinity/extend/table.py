@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from trinity.errors import ConflictError, UnknownComponentError, unknown_name
@@ -38,7 +39,8 @@ class ComponentTable:
 
         Args:
             kind: one of ``KINDS``.
-            name: a name, an alias, ``distribution/name``, ``module:Class`` or ``module.Class``.
+            name: a name, an alias, ``distribution/name``, ``module:Class`` or ``module.Class``. An
+                alias that is such a path stands in where nobody has the module.
 
         Raises:
             UnknownComponentError: nothing has that name.
@@ -46,16 +48,17 @@ class ComponentTable:
         """
         owner, _, plain = name.rpartition("/")
         named = self._named(kind, plain, owner)
-        if named:
+        is_path = not owner and ("." in name or ":" in name)
+        if named and not (is_path and _has_module(name)):
             return self._chosen(kind, plain, named)
-        if not owner and ("." in name or ":" in name):
+        if is_path:
             return self._dotted(kind, name)
         raise UnknownComponentError(self._unknown(kind, name, plain))
 
     def names(self, kind: str) -> list[str]:
-        """Return all names and aliases of a kind, sorted."""
+        """Return all names and aliases of a kind, sorted; not those that are paths."""
         own = [component for component in self.components if component.kind == kind]
-        return sorted({name for c in own for name in (c.name, *c.spec.aliases)})
+        return sorted({n for c in own for n in (c.name, *c.spec.aliases) if "." not in n})
 
     def _named(self, kind: str, name: str, owner: str) -> list[Component]:
         """Return who has the name, or failing that the alias; one entry for one class."""
@@ -135,6 +138,14 @@ class ComponentTable:
             if not record.is_usable and (gives or is_known):
                 return record
         return None
+
+
+def _has_module(path: str) -> bool:
+    """Tell whether the module of a dotted path can be found; its packages are imported."""
+    try:
+        return find_spec(split_target(path)[0]) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _is_of(origin: Origin, owner: str) -> bool:

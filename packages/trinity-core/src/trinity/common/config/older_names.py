@@ -11,6 +11,7 @@ __all__ = ["with_published_names"]
 
 _INPUT = {"task_set": "taskset", "default_workflow": "default_workflow_type"}
 _TASKSET = {"default_workflow": "default_workflow_type"}
+_TRAINER = {"ppo_max_token_len_per_gpu": "max_token_len_per_gpu"}
 
 
 def with_published_names(
@@ -31,6 +32,7 @@ def with_published_names(
 def _rename_below(
     root: dict[str, Any], prefix: str, lines: dict[str, int], renamed: list[tuple[str, str]]
 ) -> None:
+    _rename(root.get("trainer"), f"{prefix}trainer", _TRAINER, lines, renamed)
     section: Any = root
     for key in ("buffer", "explorer_input"):
         section = section.get(key) if isinstance(section, dict) else None

@@ -46,8 +46,11 @@ class GenerationConfig(StrictModel):
     temperature: float | None = core(None, "sampling temperature; default: model's", ge=0)
     top_p: float | None = core(None, "part of the likely tokens; default: model's", gt=0, le=1)
     top_k: int = core(-1, "number of likely tokens; default: model's; -1: all", ge=-1)
-    logprobs: int | None = not_yet(
-        None, "alternatives per token whose log-probabilities are returned", accepted=(0,), ge=0
+    logprobs: int | None = other(
+        None,
+        "alternatives per token to return; those of its own tokens every reply has",
+        used_by="engines that return alternatives",
+        ge=0,
     )
     max_tokens: int | None = core(
         None, "most tokens of a response; default: model.max_response_tokens", ge=1

@@ -1,0 +1,102 @@
+"""Mathematical questions as the BOTS data sets hold them: messages, and columns within columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trinity.common.workflows.task import no_such_key
+from trinity.errors import DataError
+
+from trinity_compat_rft.workflows.math_boxed import MathBoxedWorkflow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.common.experience import Experience
+    from trinity.common.workflows import Task
+
+__all__ = ["BOTSMathBoxedWorkflow", "BOTSRefEvalCollectMathBoxedWorkflow"]
+
+LOG_FILE = "bots_ref_eval_log.jsonl"  # unless workflow_args.log_file says another
+
+
+class BOTSMathBoxedWorkflow(MathBoxedWorkflow):
+    """As ``math_boxed_workflow``; the prompt's column holds the messages themselves.
+
+    ``prompt_key`` and ``response_key`` may lead into columns: ``reward_model.ground_truth``.
+    """
+
+    conformance_args: ClassVar[dict[str, Any]] = {
+        "raw_task": {
+            "prompt": [{"role": "user", "content": "What is 40 + 6?"}],
+            "reward_model": {"ground_truth": "46"},
+        },
+        "other_raw_task": {
+            "prompt": [{"role": "user", "content": "What is 30 + 9?"}],
+            "reward_model": {"ground_truth": "39"},
+        },
+        "format_args": {"prompt_key": "prompt", "response_key": "reward_model.ground_truth"},
+    }
+
+    def reset(self, task: Task) -> None:
+        """Take another task with its messages and its truth."""
+        form = task.format_args
+        self.messages = _within(task, form.prompt_key, setting="prompt_key")
+        truth = _within(task, form.response_key, setting="response_key")
+        named = {form.prompt_key: str(self.messages), form.response_key: truth}
+        super().reset(_with_columns(task, named))
+        self.task, self.raw_task = task, task.raw_task
+
+    def format_messages(self) -> list[dict[str, str]]:
+        """Return the row's messages; a text is one question."""
+        if isinstance(self.messages, str):
+            return super().format_messages()
+        return [dict(message) for message in self.messages]
+
+
+class BOTSRefEvalCollectMathBoxedWorkflow(BOTSMathBoxedWorkflow):
+    """The same; adds a line to a file for each row: the rewards of its runs.
+
+    ``workflow_args.log_file`` names the file, ``bots_ref_eval_log.jsonl`` unless given. A line is
+    ``{"model_version": ..., "rewards": [...], "question": ..., "truth": ...}``.
+    """
+
+    conformance_args: ClassVar[dict[str, Any]] = {
+        **BOTSMathBoxedWorkflow.conformance_args,
+        "workflow_args": {"log_file": "/dev/null"},
+    }
+
+    def score(self, responses: list[Experience]) -> list[Experience]:
+        """Return the responses with rewards, which the file notes."""
+        scored = super().score(responses)
+        line = {
+            "model_version": self.model.model_version,
+            "rewards": [response.reward for response in scored],
+            "question": self.messages,
+            "truth": self.truth,
+        }
+        path = Path(self.task.workflow_args.get("log_file", LOG_FILE))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:  # one write a line
+            file.write(json.dumps(line) + "\n")
+        return scored
+
+
+def _within(task: Task, key: str, *, setting: str) -> Any:  # Any: a cell of somebody's data
+    found: Any = task.raw_task
+    if key in task.raw_task:
+        return found[key]
+    for part in key.split("."):
+        if not isinstance(found, dict) or part not in found:
+            message = no_such_key(task.origin, key=key, row=task.raw_task, setting=setting)
+            raise DataError(message)
+        found = found[part]
+    return found
+
+
+def _with_columns(task: Task, columns: Mapping[str, Any]) -> Task:
+    from dataclasses import replace
+
+    return replace(task, raw_task={**task.raw_task, **columns})
