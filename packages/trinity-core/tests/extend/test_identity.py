@@ -36,4 +36,4 @@ def test_the_digest_of_a_folder_does_not_depend_on_where_it_lies(site, tmp_path)
 
 def test_the_header_names_what_is_in_use_and_what_is_not(dull):
     dull.plugin("bar", "1 / 0")
-    assert dull.discover().header() == "plugins: dull (trinity-dull 1.0); bar is broken"
+    assert dull.discover().header() == "plugins: dull (1.0); bar is broken"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -76,6 +74,8 @@ class ShuffleSelector(Selector):
     def order(self, epoch: int) -> Sequence[int]:
         """Return a permutation of the rows."""
         if self._kept[0] != epoch:
+            import numpy as np  # a check of a configuration needs none
+
             generator = np.random.default_rng(self.seed + epoch)
             self._kept = (epoch, generator.permutation(self.num_rows).tolist())
         return self._kept[1]
@@ -99,6 +99,8 @@ class RandomSelector(Selector):
                 f"task selector random draws {count} different rows, there are {self.num_rows}. "
                 "Lower buffer.batch_size, or take shuffle."
             )
+        import numpy as np
+
         generator = np.random.default_rng(self.seed + self.position)
         self.position += count
         drawn: list[int] = generator.choice(self.num_rows, size=count, replace=False).tolist()

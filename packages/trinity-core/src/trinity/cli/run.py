@@ -36,15 +36,19 @@ def run(
     Each part runs in a process of its own: in the Ray cluster that RAY_ADDRESS, cluster.ray_address
     or `ray start` names, else in a Ray that is started here and stopped at the end.
     """
+    typer.echo(f"reading {config}")  # before what takes seconds to import
     from trinity.runtime.preflight import set_threads
 
     set_threads()
     from trinity.common.config import load_config
     from trinity.extend import get_manager, set_manager
-    from trinity.runtime.run import run as run_config
 
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or ()))
-    result = run_config(load_config(config, overrides=settings or ()), local=local)
+    given = load_config(config, overrides=settings or ())
+    typer.echo(f"run {given.name} (mode {given.mode}): loading its parts")
+    from trinity.runtime.run import run as run_config  # torch, which takes seconds
+
+    result = run_config(given, local=local)
     for line in _closing_lines(result):
         typer.echo(line)
     raise typer.Exit(result.exit_code)

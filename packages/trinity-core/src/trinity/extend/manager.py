@@ -215,9 +215,13 @@ class PluginManager:
 
     def header(self) -> str:
         """Return the line of a run's header: the plugins in use, then those that are not."""
-        usable = [record.header() for record in self._records() if record.is_usable]
-        unusable = [f"{r.name} is {r.state}" for r in self._records() if not r.is_usable]
-        return "plugins: " + ", ".join(usable) + ("; " + ", ".join(unusable) if unusable else "")
+        alike: dict[str, list[str]] = {}  # where they come from, in words -> names
+        for record in self._records():
+            if record.is_usable:
+                alike.setdefault(record.header(), []).append(record.name)
+        parts = [f"{', '.join(names)} ({header})" for header, names in alike.items()]
+        parts += [f"{r.name} is {r.state}" for r in self._records() if not r.is_usable]
+        return "plugins: " + "; ".join(parts)
 
     def check_import_package(self) -> None:
         """Raise where another installed distribution owns the import package ``trinity`` too.

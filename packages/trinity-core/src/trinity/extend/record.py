@@ -78,9 +78,10 @@ class PluginRecord:
         return f"{what} is {self.state}: {self.message}. Remedy: {self.remedy}."
 
     def header(self) -> str:
-        """Return it as the header of a run names it."""
-        is_odd = self.distribution and self.source != "wheel"
-        return f"{self.name} ({self.origin}{f', {self.source}' if is_odd else ''})"
+        """Return where it comes from, as the header of a run says it once for all alike."""
+        if self.distribution is None:
+            return str(self.origin)
+        return f"{self.version}{f', {self.source}' if self.source != 'wheel' else ''}"
 
     def with_shadows(self, held: Mapping[tuple[str, str], str]) -> PluginRecord:
         """Return it with those of its components that the user's own classes hide."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trinity.common.config.check_names import named_parts, problem_at
+from trinity.common.config.check_names import is_own, named_parts, problem_at
 from trinity.errors import TrinityError
 from trinity.extend.conformance.components import wrong_class
 from trinity.extend.kinds import KINDS
@@ -72,7 +72,7 @@ def _abilities(part: NamedPart, parts: NamedParts) -> frozenset[str] | None:
     """Return what a part can do; None: it is not there, or is none, which is said elsewhere."""
     try:
         component = parts.manager.find(part.kind, part.name)
-        if wrong_class(part.kind, component.load()) is not None:
+        if not is_own(component) and wrong_class(part.kind, component.load()) is not None:
             return None
         return KINDS[part.kind].abilities_of(component)
     except TrinityError:

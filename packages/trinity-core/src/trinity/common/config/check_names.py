@@ -13,7 +13,7 @@ from trinity.extend.conformance.components import wrong_class
 from trinity.extend.failure import described_failure
 from trinity.extend.kind import missing_from
 from trinity.extend.kinds import KINDS
-from trinity.extend.requirements import canonical
+from trinity.extend.requirements import CORE, canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.taskset import TasksetConfig
-    from trinity.extend import Setting
+    from trinity.extend import Component, Setting
 
-__all__ = ["NamedPart", "name_problems", "named_parts", "problem_at", "tasksets_in_use"]
+__all__ = ["NamedPart", "is_own", "name_problems", "named_parts", "problem_at", "tasksets_in_use"]
 
 _INPUT = "buffer.explorer_input"
 
@@ -43,27 +43,8 @@ def name_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return a problem for each name that no plugin gives and each argument that does not fit."""
     problems: list[Problem] = []
     for part in named_parts(config):
-        if _is_guess(config, part, parts):
-            continue
-        try:
-            loaded = parts.manager.find(part.kind, part.name)
-            target = loaded.load()
-        except TrinityError as error:
-            problems.append(problem_at(config, part.path, str(error)))
-            continue
-        is_trusted = loaded.held is not None and _can_be_asked(part.kind, target)
-        wrong = None if is_trusted else wrong_class(part.kind, target)
-        if wrong is not None:
-            message = f"{part.name} is no {part.kind}: {wrong.message}. {wrong.remedy}"
-            problems.append(problem_at(config, part.path, message))
-            continue
-        if not part.args_path:
-            continue
-        found = list(argument_problems(loaded, target, part.args, KINDS[part.kind].provided))
-        if not found and KINDS[part.kind].is_pure:
-            found = _refusal(target, part.args)
-        for path, message in found:
-            problems.append(problem_at(config, f"{part.args_path}.{path}".rstrip("."), message))
+        if not _is_guess(config, part, parts):
+            problems += _problems_of_part(config, part, parts)
     problems += _missing_rewards(config, parts)
     problems += _missing_history(config, parts)
     problems += _repeated_evaluations(config)
@@ -72,6 +53,33 @@ def name_problems(config: Config, parts: NamedParts) -> list[Problem]:
         for line in parts.manager.missing_requirements(config.plugins.require)
     ]
     return [*problems, *_switches_of_nothing(config, parts)]
+
+
+def _problems_of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Problem]:
+    try:
+        loaded = parts.manager.find(part.kind, part.name)
+        if not part.args_path and is_own(loaded):
+            return  # imported when the run starts: an engine takes seconds
+        target = loaded.load()
+    except TrinityError as error:
+        yield problem_at(config, part.path, str(error))
+        return
+    is_trusted = loaded.held is not None and _can_be_asked(part.kind, target)
+    wrong = None if is_trusted else wrong_class(part.kind, target)
+    if wrong is not None:
+        message = f"{part.name} is no {part.kind}: {wrong.message}. {wrong.remedy}"
+        yield problem_at(config, part.path, message)
+    elif part.args_path:
+        found = list(argument_problems(loaded, target, part.args, KINDS[part.kind].provided))
+        if not found and KINDS[part.kind].is_pure:
+            found = _refusal(target, part.args)
+        for path, message in found:
+            yield problem_at(config, f"{part.args_path}.{path}".rstrip("."), message)
+
+
+def is_own(component: Component) -> bool:
+    """Return whether the core itself brings a component, whose classes its tests look at."""
+    return component.origin.distribution == CORE and component.held is None
 
 
 def _can_be_asked(kind: str, target: Any) -> bool:

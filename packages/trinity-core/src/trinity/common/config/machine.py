@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from trinity.common.config.model_files import model_file
 __all__ = ["Machine", "probe"]
 
 _CPUINFO = Path("/proc/cpuinfo")
+#: what a driver of GPUs shows: two makers' on Linux, and Windows' for Linux inside it
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86, x86, arm
 
 
@@ -27,15 +32,44 @@ class Machine:
 
 def probe(*, model_path: str = "") -> Machine:
     """Return what this machine has; with a model, how long its sequences may be."""
-    import torch
-
-    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    num_gpus, gpus_have_bf16 = _gpus() if may_have_gpus() else (0, False)
     return Machine(
         num_gpus=num_gpus,
         num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
-        has_bf16=torch.cuda.is_bf16_supported() if num_gpus else _cpu_has_bf16(),
+        has_bf16=gpus_have_bf16 if num_gpus else _cpu_has_bf16(),
         model_max_len=_model_max_len(model_path),
     )
+
+
+def may_have_gpus() -> bool:
+    """Return whether torch is worth asking: its build is one for GPUs, and the system shows one.
+
+    Asking means importing torch, which takes seconds.
+    """
+    return "torch" in sys.modules or (
+        _torch_is_for_gpus() and any(Path(device).exists() for device in _GPU_DEVICES)
+    )
+
+
+def _torch_is_for_gpus() -> bool:
+    """Return what torch's file of versions says; True where it does not say."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return found is not None
+    try:
+        text = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+    except OSError:
+        return True
+    builds = re.findall(r"^(?:cuda|hip|xpu)\b[^=\n]*=\s*(\S+)", text, flags=re.MULTILINE)
+    return not builds or any(build != "None" for build in builds)
+
+
+def _gpus() -> tuple[int, bool]:
+    """Return how many GPUs torch can use, and whether they compute bfloat16."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return count, count > 0 and torch.cuda.is_bf16_supported()
 
 
 def _cores() -> int:

@@ -1,0 +1,49 @@
+"""Whether there may be GPUs is known without torch, which takes seconds to import."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from trinity.common.config import machine
+
+CPU_BUILD = "cuda: Optional[str] = None\nhip: Optional[str] = None\nxpu: Optional[str] = None\n"
+GPU_BUILD = "cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n"
+
+
+@pytest.fixture
+def a_build(tmp_path, monkeypatch):
+    """Return a function that makes the only torch there is one whose file of versions says so."""
+
+    def make(version: str | None) -> None:
+        package = tmp_path / "torch"
+        package.mkdir()
+        (package / "__init__.py").write_text("raise ImportError('it was imported')\n")
+        if version is not None:
+            (package / "version.py").write_text(version)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("version", "has_device", "may"),
+    [
+        (CPU_BUILD, True, False),
+        (GPU_BUILD, False, False),
+        (GPU_BUILD, True, True),
+        ("debug = False\n", True, True),  # it does not say: torch is asked
+        (None, True, True),
+    ],
+)
+def test_torch_is_asked_only_where_it_may_find_a_gpu(
+    a_build, tmp_path, monkeypatch, version, has_device, may
+) -> None:
+    a_build(version)
+    device = tmp_path / "gpu0"
+    if has_device:
+        device.touch()
+    monkeypatch.setattr(machine, "_GPU_DEVICES", (str(device),))
+
+    assert machine.may_have_gpus() is may
