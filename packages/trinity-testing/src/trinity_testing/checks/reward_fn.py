@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
+from trinity.common.rewards.calling import call_shape
 from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
-from trinity_testing.builders import QUESTION, TRUTH
+from trinity_testing.builders import QUESTION, TRUTH, a_task
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component
@@ -125,7 +127,19 @@ def _function(component: Component, context: CheckContext) -> tuple[Any, dict[st
 
 def _scorer(component: Component, context: CheckContext) -> Callable[[str], Any]:
     function, call_args = _function(component, context)
-    return lambda response: function(response=response, **call_args)
+    offered = {"task": a_task(), "messages": [{"role": "user", "content": QUESTION}], **call_args}
+    options = {k: v for k, v in context.arguments(component).items() if k not in OF_THE_CALL}
+    shape = call_shape(type(function))
+
+    def score(response: str) -> Any:  # whatever it returns
+        if shape is None:
+            return function(response=response, **call_args)
+        answer = {"response": response, "response_token": torch.tensor([7, 8]), "info": {}}
+        of_call = {name: options[name] for name in shape.named & set(options)}
+        by_position, named = shape.arguments({**offered, **answer}, of_call)
+        return function(*by_position, **named)
+
+    return score
 
 
 def _finding_for_any_text(score: Callable[[str], Any]) -> Finding | None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, PydanticSchemaGenerationError, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
+from trinity.common.rewards.calling import OFFERED, call_shape
+from trinity.common.rewards.failure import place_of_call
 from trinity.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["argument_problems"]
 
-_OF_EACH_ANSWER = frozenset({"self", "response", "truth", "prompt"})  # given by the workflow
+_OF_EACH_ANSWER = frozenset({"self", *OFFERED})  # given by the workflow
 
 
 def argument_problems(
@@ -56,11 +58,27 @@ def argument_problems(
     for name in known:
         if parameters[name].default is inspect.Parameter.empty and name not in args:
             yield name, f"{whose} needs the argument {name!r}."
+    yield from _lacking_in_calls(component, target, args)
 
 
 def _is_option(parameter: inspect.Parameter, given_by_room: Collection[str]) -> bool:
     variadic = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
     return not variadic and parameter.name not in given_by_room
+
+
+def _lacking_in_calls(
+    component: Component, target: type, args: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield what the calls of a reward function need and nothing gives."""
+    shape = call_shape(target) if component.kind == "reward_fn" else None
+    for name in shape.lacking(args) if shape else ():
+        yield (
+            name,
+            f"{component.kind} {component.name} wants {name!r} in each call "
+            f"({place_of_call(target)}), which nothing gives. Give it in reward_fn_args, or "
+            f"let the signature have a default for it; a call may "
+            f"name {', '.join(OFFERED)}.",
+        )
 
 
 def _options_of_call(target: type) -> list[str]:

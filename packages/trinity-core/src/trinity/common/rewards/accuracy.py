@@ -27,8 +27,8 @@ class AccuracyReward(RewardFn):
     def __init__(self, answer_parser: Callable[[str], object] | None = None) -> None:
         self.answer_parser = answer_parser
 
-    def __call__(  # type: ignore[override] # the keywords it wants, by name
-        self, *, response: str, truth: object = None, **kwargs: Any
+    def __call__(
+        self, response: str, prompt: object = None, truth: object = None, **kwargs: Any
     ) -> dict[str, float]:
         """Return ``accuracy``, 1 or 0."""
         expected = _final(str(truth)) if truth is not None else ""

@@ -15,15 +15,17 @@ REWARD_FUNCTIONS: Registry = Registry("reward_functions", kind="reward_fn")
 class RewardFn(ABC):
     """Scores a response. The reward is the sum of the scores; each is logged under its name.
 
-    It is called with ``response``, ``truth`` and ``prompt`` by keyword, and with those of
-    ``reward_fn_args`` that the constructor does not take. A pure function: equal arguments give
-    equal scores, in any thread.
+    A subclass names what its call wants: ``response``, ``truth``, ``prompt``, ``messages``,
+    ``task``, ``response_token`` (the ids), ``info`` (of the experience), and options of
+    ``reward_fn_args`` that the constructor does not take. ``**kwargs`` gets the first three and the
+    options. A pure function: equal arguments give equal scores, in any thread.
     """
 
     @abstractmethod
-    def __call__(self, **kwargs: Any) -> dict[str, float]:
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Return finite scores by name.
 
         Args:
-            kwargs: ``response``, ``truth``, ``prompt`` and further values, ignored if not wanted.
+            args: the same by position, where somebody calls it so.
+            kwargs: ``response``, ``truth``, ``prompt`` and further values, those that it names.
         """

@@ -28,7 +28,7 @@ class MathBoxedRewardFn(RewardFn):
         self.with_think = with_think
         self.format_score_coef = format_score_coef
 
-    def __call__(  # type: ignore[override] # the keywords it wants, by name
+    def __call__(
         self,
         response: str,
         truth: object = None,

@@ -31,13 +31,14 @@ class CountDownRewardFn(RewardFn):
 
     conformance_args: ClassVar[dict[str, Any]] = {"truth": {"target": 46, "numbers": [40, 6]}}
 
-    def __call__(  # type: ignore[override] # the keywords it wants, by name
-        self, *, response: str, truth: object = None, **kwargs: Any
+    def __call__(
+        self, response: str, prompt: object = None, truth: object = None, **kwargs: Any
     ) -> dict[str, float]:
         """Return ``score``.
 
         Args:
             response: the text with the equation in its last answer tags.
+            prompt: not looked at.
             truth: ``{"target": 24, "numbers": [4, 6]}``, or the same as json.
             kwargs: not looked at.
         """

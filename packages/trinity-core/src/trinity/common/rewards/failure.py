@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trinity.common.rewards.base import RewardFn
 
-__all__ = ["reward_failure"]
+__all__ = ["place_of_call", "reward_failure"]
 
 CALLED = (
-    "It is called with response, truth, prompt and the rest of reward_fn_args, by keyword, and "
-    "returns a finite number for each name"
+    "It is called with those of response, truth, prompt and the rest of reward_fn_args that its "
+    "signature names, and returns a finite number for each name"
 )
 
 
@@ -24,6 +24,14 @@ def reward_failure(reward_fn: RewardFn, error: Exception) -> str:
     where = _where(cls, error)
     said = f"{type(error).__name__}: {text}".removesuffix(": ")
     return f"reward function {cls.__name__} ({where}): {said}. {CALLED}."
+
+
+def place_of_call(cls: type) -> str:
+    """Return file and line of the call of a class, else its module."""
+    code = getattr(cls.__call__, "__code__", None)
+    if code is None:
+        return cls.__module__
+    return f"{inspect.getsourcefile(code) or code.co_filename}:{code.co_firstlineno}"
 
 
 def _where(cls: type[RewardFn], error: Exception) -> str:

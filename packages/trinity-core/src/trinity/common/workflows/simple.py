@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import math
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.rewards import REWARD_FUNCTIONS
-from trinity.common.rewards.failure import reward_failure
+from trinity.common.rewards.calling import scores_of
 from trinity.common.workflows.workflow import Workflow
-from trinity.errors import ConfigError, TrinityError, WorkflowError
+from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -82,23 +81,23 @@ class BaseSimpleWorkflow(Workflow):
     def score(self, responses: list[Experience]) -> list[Experience]:
         """Return the responses with rewards; the parts of each reward become its metrics."""
         for place, response in enumerate(responses):
-            scores = self._scores_of(response.response_text or "")
+            scores = self._scores_of(response)
             response.metrics = {**(response.metrics or {}), **scores}
             response.reward = sum(scores.values(), 0.0)
             response.eid = replace(response.eid, run=self.run_id_base + place)
         return responses
 
-    def _scores_of(self, text: str) -> dict[str, float]:
-        try:
-            parts = self.reward_fn(
-                response=text, truth=self.truth, prompt=self.task_desc, **self.reward_call_args
-            )
-            scores = {name: float(value) for name, value in parts.items()}  # numpy's, torch's too
-            return _finite(scores)
-        except TrinityError:
-            raise
-        except Exception as error:  # the boundary to a plugin's reward function
-            raise WorkflowError(reward_failure(self.reward_fn, error)) from error
+    def _scores_of(self, response: Experience) -> dict[str, float]:
+        offered = {
+            "response": response.response_text or "",
+            "truth": self.truth,
+            "prompt": self.task_desc,
+            "task": self.task,
+            "messages": response.messages or self.format_messages(),
+            "response_token": response.tokens[response.prompt_length :],
+            "info": response.info,
+        }
+        return scores_of(self.reward_fn, offered=offered, options=self.reward_call_args)
 
     def _system_prompt_of(self, task: Task) -> str | None:
         key = task.format_args.system_prompt_key
@@ -137,13 +136,6 @@ class AsyncSimpleWorkflow(BaseSimpleWorkflow):
     async def run_async(self) -> list[Experience]:
         """Return one experience for each answer."""
         return self.score(await self.model.chat_async(self.format_messages(), **self.rollout_args))
-
-
-def _finite(scores: dict[str, float]) -> dict[str, float]:
-    bad = {name: value for name, value in scores.items() if not math.isfinite(value)}
-    if bad:
-        raise ValueError(f"it gave {bad}")
-    return scores
 
 
 def _split_args(cls: type[RewardFn], args: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
