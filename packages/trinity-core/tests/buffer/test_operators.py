@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from trinity.buffer.operators import (
+    EXPERIENCE_OPERATORS,
     DAPODynamicSampling,
+    ExperienceOperatorV1,
     MaskResponseTruncated,
     RewardFilter,
     RewardStdFilter,
 )
 from trinity.buffer.pass_rates import PassRateCalculator
+from trinity.buffer.pipeline import ExperiencePipeline
+from trinity.buffer.queue import QueueStorage
 from trinity.buffer.reward_shaping import RewardShapingMapper
+from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
+from trinity_testing.builders import an_experience
 
 
 def a_row(reward, *, task=0, run=0, **fields):
@@ -122,3 +130,43 @@ def test_a_task_with_a_reward_that_is_no_number_is_left_out(bad):
     kept, _ = RewardStdFilter().process([*a_task(0, bad, 1.0), *a_task(1, 0.0, 1.0)])
 
     assert tasks(kept) == [1]
+
+
+class Awaits(ExperienceOperatorV1):
+    """Drops the first; notes what is called, and in which loop."""
+
+    def __init__(self):
+        self.calls = []
+
+    async def prepare(self):
+        self.calls.append(("prepare", asyncio.get_running_loop()))
+
+    async def process(self, exps):
+        await asyncio.sleep(0)
+        self.calls.append(("process", asyncio.get_running_loop()))
+        return exps[1:], {"dropped": 1.0}
+
+    async def close(self):
+        self.calls.append(("close", asyncio.get_running_loop()))
+
+
+def test_an_operator_may_await_and_stays_in_one_loop():
+    sink, operator = QueueStorage(ExperienceBufferConfig()), Awaits()
+    pipeline = ExperiencePipeline([operator], None, sink)
+
+    metrics = pipeline.process([an_experience(), an_experience(reward=3.0)])
+    pipeline.close()
+    pipeline.close()
+
+    assert [what for what, _ in operator.calls] == ["prepare", "process", "close"]
+    assert len({id(loop) for _, loop in operator.calls}) == 1
+    assert operator.auxiliary_models == {}
+    assert metrics["experience_pipeline/dropped"] == 1.0
+    assert metrics["experience_pipeline/num_written"] == 1.0
+
+
+def test_an_operator_is_registered_by_a_decorator():
+    EXPERIENCE_OPERATORS.register_module("awaits", Awaits)
+
+    assert EXPERIENCE_OPERATORS.get("awaits") is Awaits
+    assert EXPERIENCE_OPERATORS.get("reward_filter") is RewardFilter

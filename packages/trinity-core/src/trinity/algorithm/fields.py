@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.batch import ALIASES
 from trinity.errors import unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-__all__ = ["arguments_from", "field_names", "required_fields", "with_whole"]
+__all__ = ["arguments_from", "by_any_name", "field_names", "required_fields", "with_whole"]
 
 _WHOLE = "whole_"  # before the name of a field: that of the batch, not of the micro-batch
 
@@ -73,6 +74,27 @@ def with_whole(
         name: name.removeprefix(_WHOLE) for name in field_names(function) if name.startswith(_WHOLE)
     }
     return {**fields, **{name: whole[field] for name, field in wanted.items() if field in whole}}
+
+
+def by_any_name(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method, which takes its fields by our names and by verl's alike.
+
+    Args:
+        method: a ``__call__`` whose parameters name fields (Any: tensors).
+    """
+    own = {_canonical(name): name for name in inspect.signature(method).parameters}
+    names = frozenset(own.values())
+
+    @wraps(method)
+    def call(self: object, *args: Any, **given: Any) -> Any:
+        if not names.issuperset(given):
+            renamed = {n: v for n, v in given.items() if n not in names}
+            given = {n: v for n, v in given.items() if n in names}
+            for name, value in renamed.items():
+                given.setdefault(own.get(_canonical(name), name), value)
+        return method(self, *args, **given)
+
+    return call
 
 
 def _parameters(function: object) -> list[inspect.Parameter]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
+from trinity.common.operators import ExperienceOperatorV1
 from trinity.errors import PluginError
 from trinity.extend.whose import whose
 
@@ -54,7 +57,12 @@ class ExperiencePipeline:
         input_sink: ExperienceSink | None = None,
         plugin_digest: str = "",
     ) -> None:
+        self._loop: asyncio.Runner | None = None  # None: no operator has awaited anything yet
         self._operators = list(operators)
+        for operator in self._operators:
+            if isinstance(operator, ExperienceOperatorV1):
+                operator.set_auxiliary_model()
+                self._finished(operator.prepare())
         self._advantage_fn = advantage_fn
         self._sink = sink
         self._input_sink = input_sink
@@ -74,7 +82,7 @@ class ExperiencePipeline:
         if self._input_sink is not None:
             self._input_sink.write(exps)
         for operator in self._operators:
-            exps, own = _applied(operator, exps)
+            exps, own = _checked(operator, self._finished(operator.process(exps)))
             numbers = self._numbers(own, of=type(operator).__qualname__)
             metrics |= with_prefix("experience_pipeline", numbers)
         exps, own = self._with_advantages(exps)
@@ -90,7 +98,17 @@ class ExperiencePipeline:
     def close(self) -> None:
         """Close the operators; safe to call twice."""
         while self._operators:
-            self._operators.pop().close()
+            self._finished(self._operators.pop().close())
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def _finished(self, given: Any) -> Any:  # Any: what an operator returns, or what gives it
+        """Return what an operator gave; one that awaits does so in the loop of this pipeline."""
+        if not inspect.isawaitable(given):
+            return given
+        self._loop = self._loop or asyncio.Runner()
+        return self._loop.run(_awaited(given))
 
     def _numbers(self, metrics: Metrics, *, of: str) -> Metrics:
         """Return the numbers among an operator's metrics; tell the others once."""
@@ -113,13 +131,16 @@ class ExperiencePipeline:
         return batch.write_back(), {**own, "time/advantage_s": time.perf_counter() - began}
 
 
-def _applied(operator: Operator, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+async def _awaited(given: Any) -> Any:
+    return await given
+
+
+def _checked(operator: Operator, returned: object) -> tuple[list[Experience], Metrics]:
     """Return what an operator made of the experiences.
 
     Raises:
         PluginError: it returned something else.
     """
-    returned: object = operator.process(exps)
     given = "None" if returned is None else f"a {type(returned).__name__}"
     if isinstance(returned, (tuple, list)) and len(returned) == 2:
         kept, metrics = returned

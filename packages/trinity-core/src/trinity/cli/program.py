@@ -8,7 +8,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from trinity.cli.main import main
+from trinity.extend.ownership import overwritten
 
 __all__ = ["program"]
 
@@ -23,6 +23,11 @@ def program() -> None:
     A thread that is inside a library as the interpreter is taken apart would abort the process, and
     its exit code with it; one of an executor would be waited for.
     """
+    problem = overwritten()
+    if problem:  # main would end in an error about something else
+        sys.exit(f"Error: {problem}")
+    from trinity.cli.main import main
+
     try:
         main()
     except SystemExit as end:

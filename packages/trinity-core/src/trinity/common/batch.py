@@ -203,16 +203,27 @@ def _padded_fields(experiences: Sequence[Experience], *, pad_token_id: int) -> d
 
 
 def _info_fields(experiences: Sequence[Experience]) -> dict[str, Any]:
-    """Return whose each row is and which step it is for, where the sample strategy said so."""
+    """Return the entries of ``info`` that are fields.
+
+    Whose each row is and which step it is for, where the sample strategy said so, and what the
+    experiences' ``custom_fields`` name.
+    """
     import torch
 
+    own = {
+        field.destination_field: torch.tensor(
+            [exp.info[field.source_field] for exp in experiences], dtype=field.data_type
+        )
+        for field in experiences[0].custom_fields
+    }
     if not all("is_expert" in exp.info for exp in experiences):
-        return {}
+        return own
     kinds = {"torch.bool": torch.bool, "torch.int32": torch.int32}
-    return {
+    marks = {
         name: torch.tensor([exp.info[entry] for exp in experiences], dtype=kinds[kind])
         for name, entry, kind in INFO_FIELDS
     }
+    return marks | own
 
 
 def _action_mask(experiences: Sequence[Experience], is_response_BR: Tensor) -> Tensor:

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    import torch
     from torch import Tensor
 
-__all__ = ["EID", "Experience"]
+__all__ = ["EID", "CustomField", "Experience", "group_by"]
 
 
 @dataclass(slots=True, unsafe_hash=True)  # by its fields: set them before it is a key
@@ -64,11 +65,30 @@ class EID:
         """Return the same id at another step of the run."""
         return replace(self, step=step)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return its parts by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
     def __str__(self) -> str:
         return self.uid
 
     def __reduce__(self) -> tuple[object, ...]:
         return EID, (self.batch, self.task, self.run, self.step, self.suffix)
+
+
+@dataclass(frozen=True)
+class CustomField:
+    """An entry of ``info`` that the batch of the trainer gets as a field, ``[B]``.
+
+    Attributes:
+        source_field: its name in ``info``; every experience of the batch has it.
+        destination_field: its name in the batch.
+        data_type: of the field.
+    """
+
+    source_field: str
+    destination_field: str
+    data_type: torch.dtype
 
 
 @dataclass(kw_only=True)
@@ -95,6 +115,7 @@ class Experience:
         rejected: ``[J]`` int64 response ids of the other answer (DPO).
         info: free data of the workflow and the runtime (``model_version``, ``use_count``, ...).
         metrics: numbers that are logged, averaged over the step.
+        custom_fields: which entries of ``info`` a loss may ask for by name.
 
     Raises:
         TypeError: token ids or ``prompt_length`` are no whole numbers.
@@ -125,6 +146,7 @@ class Experience:
     chosen_messages: list[dict[str, Any]] | None = None
     rejected_messages: list[dict[str, Any]] | None = None
     teacher_logprobs: Tensor | None = None
+    custom_fields: list[CustomField] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._to_tensors()
@@ -142,9 +164,22 @@ class Experience:
         """Return whether this is a DPO pair."""
         return self.chosen is not None and self.rejected is not None
 
+    @property
+    def experience_type(self) -> Literal["single_turn", "multi_turn", "dpo"]:
+        """Return its kind: a preference pair, tokens of others in the response, or one reply."""
+        if self.is_preference_pair:
+            return "dpo"
+        has_others = self.action_mask is not None and not bool(self.action_mask.all())
+        return "multi_turn" if has_others else "single_turn"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain Python values, as json can hold them; of other objects in info the text."""
-        return {name: _plain(getattr(self, name)) for name in _NAMES}
+        row = {name: _plain(getattr(self, name)) for name in _NAMES if name != "custom_fields"}
+        if self.custom_fields:
+            row["custom_fields"] = [
+                {**vars(one), "data_type": str(one.data_type)} for one in self.custom_fields
+            ]
+        return row
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Experience:
@@ -152,7 +187,41 @@ class Experience:
         values = {name: value for name, value in row.items() if name in _NAMES}
         if isinstance(values.get("eid"), dict):
             values["eid"] = EID(**values["eid"])
+        values["custom_fields"] = [_custom_field(one) for one in values.get("custom_fields") or ()]
         return cls(**values)
+
+    def serialize(self) -> bytes:
+        """Return the experience as bytes; see :meth:`serialize_many`."""
+        return self.serialize_many([self])
+
+    @classmethod
+    def deserialize(cls, data: bytes) -> Experience:
+        """Return the experience of :meth:`serialize`.
+
+        Raises:
+            DataError: the bytes are not those of one experience.
+        """
+        from trinity.common.experience_bytes import one_from_bytes
+
+        return one_from_bytes(data)
+
+    @classmethod
+    def serialize_many(cls, experiences: Sequence[Experience]) -> bytes:
+        """Return experiences as bytes that hold no code; of objects in ``info`` the text."""
+        from trinity.common.experience_bytes import to_bytes
+
+        return to_bytes(experiences)
+
+    @classmethod
+    def deserialize_many(cls, data: bytes) -> list[Experience]:
+        """Return the experiences of :meth:`serialize_many`; nothing in the bytes is executed.
+
+        Raises:
+            DataError: the bytes are damaged, of another version, or of another format.
+        """
+        from trinity.common.experience_bytes import from_bytes
+
+        return from_bytes(data)
 
     def _to_tensors(self) -> None:
         import torch
@@ -213,6 +282,23 @@ class Experience:
                 )
 
 
+def group_by(
+    experiences: Iterable[Experience], id_type: Literal["task", "run", "step"]
+) -> dict[str, list[Experience]]:
+    """Return the experiences of each task, of each run, or of each step of a task.
+
+    Raises:
+        ValueError: no such kind of id.
+    """
+    names = {"task": "tid", "run": "rid", "step": "sid"}
+    if id_type not in names:
+        raise ValueError(f"id_type is {id_type!r}. Choices: {', '.join(map(repr, names))}.")
+    groups: dict[str, list[Experience]] = {}
+    for experience in experiences:
+        groups.setdefault(getattr(experience.eid, names[id_type]), []).append(experience)
+    return groups
+
+
 _NAMES = tuple(field.name for field in fields(Experience))
 
 
@@ -252,6 +338,23 @@ def _whole_number(prompt_length: Any) -> int:  # Any: of a user's own code
             f"prompt_length is {prompt_length!r:.40}, a {kind}; it must be the whole number of "
             "prompt tokens"
         ) from error
+
+
+def _custom_field(given: CustomField | dict[str, Any]) -> CustomField:
+    """Return the field of what :meth:`Experience.to_dict` wrote.
+
+    Raises:
+        ValueError: its type is none of torch's.
+    """
+    if isinstance(given, CustomField):
+        return given
+    import torch
+
+    name = str(given["data_type"]).removeprefix("torch.")
+    data_type = getattr(torch, name, None)
+    if not isinstance(data_type, torch.dtype):
+        raise ValueError(f"the type of the custom field {given['source_field']!r} is {name!r}")
+    return CustomField(given["source_field"], given["destination_field"], data_type)
 
 
 def _plain(value: object) -> object:

@@ -191,17 +191,18 @@ class Runner:
         order = attempt.order
         key = replace(order.key, attempt=attempt.number)
         instance = self._pool.take(order.workflow.cls)
+        task = order.task.with_reward_class()
         if instance is not None:
-            instance.model.begin_run(key, task=order.task)
+            instance.model.begin_run(key, task=task)
             try:
-                instance.workflow.reset(order.task)
+                instance.workflow.reset(task)
             except BaseException:
                 instance.close()
                 raise
             return instance
         model = self._model.for_run(key, task=order.task)
         # The class was looked up when the order was made; a name could mean another one by now.
-        task = replace(order.task, workflow=order.workflow.cls)
+        task = replace(task, workflow=order.workflow.cls)
         workflow = task.to_workflow(model, self._auxiliary_models)
         return _Instance(workflow, model, self._told)
 

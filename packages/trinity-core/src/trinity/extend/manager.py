@@ -25,9 +25,10 @@ from trinity.extend.held import HELD, HeldClass
 from trinity.extend.identity import set_digest, source_hash
 from trinity.extend.kinds import KINDS
 from trinity.extend.loading import guarded_call, load_plugin, new_hook_caller
+from trinity.extend.ownership import refuse_other_owner, remedy
 from trinity.extend.plugin_dir import DEFAULT_FOLDER, folder_plugins
 from trinity.extend.record import PluginRecord
-from trinity.extend.requirements import CORE, missing_requirements
+from trinity.extend.requirements import missing_requirements
 from trinity.extend.table import ComponentTable
 
 if TYPE_CHECKING:
@@ -81,8 +82,9 @@ class PluginManager:
             entry_points: what to take for installed; None: ask the installation.
 
         Raises:
-            PluginError: a plugin folder does not exist.
+            PluginError: a plugin folder does not exist, or another distribution has files here.
         """
+        refuse_other_owner()
         env = os.environ if env is None else env  # noqa: TID251 -- style rule 47
         folders = [*(plugin_dirs or ()), *_folders_in(env)]
         found = found_plugins(entry_points)
@@ -234,8 +236,7 @@ class PluginManager:
             names = " and ".join(owners)
             raise PluginError(
                 f"{names} also installs the import package 'trinity', so files of both lie in one "
-                f"folder. Run: python -m pip uninstall {owners[0].split()[0]}, then "
-                f"python -m pip install --force-reinstall --no-deps {CORE}"
+                f"folder. {remedy(owners[0].split()[0])}"
             )
 
     def owner_of(self, module: str) -> str | None:

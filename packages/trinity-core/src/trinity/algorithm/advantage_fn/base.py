@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trinity.algorithm.advantage_fn.returned import (
@@ -17,6 +18,8 @@ from trinity.extend import Registry
 from trinity.extend.whose import whose
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trinity.common.experience import Experience
 
 __all__ = ["ADVANTAGE_FN", "AdvantageFn", "ComputedOn", "apply_advantage"]
@@ -30,11 +33,17 @@ class AdvantageFn(WithDefaults, ABC):
     """Turns rewards into advantages.
 
     ``computed_on = "group"``: called by the experience pipeline with all complete groups of one
-    explore batch. ``"batch"``: called by the trainer with its batch.
+    explore batch. ``"batch"``: called by the trainer with its batch. Called with a list of
+    experiences, it returns a list, in which they have their advantages.
     """
 
     computed_on: ClassVar[ComputedOn] = "batch"
     changes_rows: bool = False  # whether it may leave rows out, or add copies of some
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__call__" in cls.__dict__:
+            cls.__call__ = _of_lists_too(cls.__dict__["__call__"])  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(
@@ -67,7 +76,7 @@ def apply_advantage(
     """
     check_rewards(exps)
     given = list(exps.experiences)
-    if advantage_fn.compute_in_trainer() or advantage_fn.computed_on == "group":
+    if _takes_batches(advantage_fn):
         exps, metrics = _pair(advantage_fn(exps), advantage_fn)
         if not isinstance(exps, ExperienceBatch):
             raise _no_batch(f"a {type(exps).__name__} and metrics", advantage_fn)
@@ -101,6 +110,25 @@ def _no_batch(given: str, advantage_fn: AdvantageFn) -> PluginError:
         f"advantage function {whose(advantage_fn)} returned {given}. Return two things: the batch "
         "with its advantages, and a dict of metrics."
     )
+
+
+def _takes_batches(advantage_fn: AdvantageFn) -> bool:
+    return advantage_fn.compute_in_trainer() or advantage_fn.computed_on == "group"
+
+
+def _of_lists_too(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the ``__call__``, which takes a list of experiences where it would take a batch."""
+
+    @wraps(method)
+    def call(self: AdvantageFn, exps: Any, **kwargs: Any) -> Any:  # Any: a batch or a list
+        if not isinstance(exps, (list, tuple)) or not _takes_batches(self):
+            return method(self, exps, **kwargs)
+        if not exps:
+            return [], {}
+        batch, metrics = method(self, ExperienceBatch.from_experiences(exps), **kwargs)
+        return batch.write_back(), metrics
+
+    return call
 
 
 def _named(metrics: dict[str, float]) -> dict[str, float]:

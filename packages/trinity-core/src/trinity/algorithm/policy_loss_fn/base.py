@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.args import WithDefaults
-from trinity.algorithm.fields import field_names
+from trinity.algorithm.fields import by_any_name, field_names
 from trinity.algorithm.normalizer import Normalized
 from trinity.extend import Registry
 
@@ -25,7 +25,21 @@ class PolicyLossFn(Normalized, WithDefaults, ABC):
     ``**kwargs`` stands for none. It returns a mean over its rows or tokens and says over which by
     ``normalizer``, so that the trainer may cut a batch. Its metrics are means over the same, except
     those of which ``metric_normalizers`` says something else.
+
+    Whoever calls it may name the fields by our names or by verl's (``old_log_probs``,
+    ``response_mask``).
+
+    Args:
+        backend: published; the names of every backend are understood, so it changes nothing.
     """
+
+    def __init__(self, backend: str = "verl") -> None:
+        self.backend = backend
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__call__" in cls.__dict__:
+            cls.__call__ = by_any_name(cls.__dict__["__call__"])  # type: ignore[method-assign]
 
     @abstractmethod
     def __call__(self, logprob: Tensor, **kwargs: Any) -> tuple[Tensor, dict[str, float]]:

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
+from trinity.extend.ownership import refuse_other_owner
+
 __all__ = [
     "Lowercase",
     "StrictModel",
@@ -144,3 +146,6 @@ def section(model: type[StrictModel], text: str) -> Any:
 
 def _field(default: Any, text: str, extra: dict[str, Any], limits: dict[str, Any]) -> Any:
     return Field(default, description=text, json_schema_extra=extra, **limits)
+
+
+refuse_other_owner()  # here as well: what was installed over this package imports a configuration

@@ -111,6 +111,10 @@ class Config(StrictModel):
         """
         return type(self)._prepared(self)
 
+    def flatten(self) -> dict[str, Any]:
+        """Return every value by its dotted path; the published name of `flat`."""
+        return self.flat()
+
     def flat(self) -> dict[str, Any]:
         """Return every value by its dotted path."""
         from trinity.common.config.paths import leaves

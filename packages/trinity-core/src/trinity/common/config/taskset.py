@@ -3,6 +3,7 @@
 # ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
+from dataclasses import make_dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices
@@ -56,6 +57,15 @@ class GenerationConfig(StrictModel):
         None, "most tokens of a response; default: model.max_response_tokens", ge=1
     )
     n: int = core(1, "responses to one prompt; follows from repeat_times", ge=1)
+
+
+for _section in (FormatConfig, GenerationConfig):  # dataclasses.asdict takes them, as published
+    _names = list(_section.model_fields)
+    setattr(  # noqa: B010 -- no attribute that a type knows
+        _section,
+        "__dataclass_fields__",
+        make_dataclass("Fields", _names).__dataclass_fields__,  # type: ignore[attr-defined]
+    )
 
 
 class DataSelectorConfig(StrictModel):

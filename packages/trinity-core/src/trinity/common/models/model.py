@@ -155,6 +155,11 @@ class ModelWrapper:
         """Return a whole conversation as one experience; see the other method."""
         return self.convert_messages_to_experience(messages, tools, temperature)
 
+    async def get_message_token_len(self, messages: Sequence[Message]) -> int:
+        """Return how many tokens the conversation is as a prompt, with what opens the reply."""
+        turn = self._turn(messages, {})
+        return len(self._chat_format.encode(turn.render(self._chat_format)))
+
     def earlier_chains(self, experience: Experience) -> list[Experience]:
         """Return the chains that :meth:`convert_messages_to_experience` left out of its result."""
         found = (chains for tokens, chains in self._run.broken if tokens is experience.tokens)

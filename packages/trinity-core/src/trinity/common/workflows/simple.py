@@ -48,6 +48,8 @@ class BaseSimpleWorkflow(Workflow):
     def reset(self, task: Task) -> None:
         """Take the prompt, the truth and the reward function of another task."""
         self.task = task
+        self.format_args = task.format_args
+        self.reward_fn_args = task.reward_fn_args
         self.raw_task = task.raw_task
         self.task_desc = task.task_desc
         self.truth = task.truth
@@ -105,8 +107,14 @@ class BaseSimpleWorkflow(Workflow):
             return str(task.raw_task[key])
         if task.format_args.system_prompt is not None:
             return task.format_args.system_prompt
-        has_own_reward = task.reward_fn not in {None, self.default_reward_fn}
-        return None if has_own_reward else self.default_system_prompt
+        return self.default_system_prompt if self._is_default(task.reward_fn) else None
+
+    def _is_default(self, chosen: str | type[RewardFn] | None) -> bool:
+        if chosen is None or isinstance(chosen, str):
+            return chosen in {None, self.default_reward_fn}
+        return self.default_reward_fn is not None and chosen is REWARD_FUNCTIONS.get(
+            self.default_reward_fn
+        )
 
     def _reward_fn_of(self, task: Task) -> tuple[RewardFn, dict[str, Any]]:
         chosen = task.reward_fn or self.default_reward_fn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.taskset import FormatConfig, GenerationConfig
@@ -85,6 +85,22 @@ class Task:
             return None
         return self._value("response_key")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as it was read."""
+        return self.raw_task
+
+    def with_reward_class(self) -> Task:
+        """Return the task with its reward function's class in place of the name.
+
+        Raises:
+            UnknownComponentError: nothing has the name.
+        """
+        if not isinstance(self.reward_fn, str):
+            return self
+        from trinity.common.rewards import REWARD_FUNCTIONS
+
+        return replace(self, reward_fn=REWARD_FUNCTIONS.get(self.reward_fn))
+
     def to_workflow(
         self, model: ModelWrapper, auxiliary_models: Sequence[Any] | None = None
     ) -> Workflow:
@@ -93,7 +109,7 @@ class Task:
         cls: type[Workflow] = (
             get_manager().load("workflow", named) if isinstance(named, str) else named
         )
-        return cls(task=self, model=model, auxiliary_models=list(auxiliary_models or []))
+        return cls(task=self, model=model, auxiliary_models=list(auxiliary_models or ()) or None)
 
     def _value(self, setting: str) -> str | None:
         key = getattr(self.format_args, setting)

@@ -56,7 +56,9 @@ class Workflow(ABC):
         is_async: the explorer awaits ``run_async``; follows from which of the two is defined.
 
     Attributes:
-        task, model, auxiliary_models: what it was built with.
+        task, model: what it was built with.
+        auxiliary_models: what it was built with; None: there are none.
+        auxiliary_model_wrappers: the same, as published.
         repeat_times: how many runs this call is to make.
         run_id_base: the number of the first of them.
         logger: named after the class's module.
@@ -96,7 +98,8 @@ class Workflow(ABC):
             raise TypeError(f"{type(self).__name__} is missing the keyword {' and '.join(missing)}")
         self.task: Task = given["task"]
         self.model: ModelWrapper = given["model"]
-        self.auxiliary_models: list[Any] | None = given["auxiliary_models"]
+        self.auxiliary_models: list[Any] | None = given["auxiliary_models"] or None
+        self.auxiliary_model_wrappers = self.auxiliary_models
         self.repeat_times = getattr(self.task, "repeat_times", 1) or 1
         self.run_id_base = 0
         self.logger = logging.getLogger(type(self).__module__)
@@ -120,6 +123,16 @@ class Workflow(ABC):
     def resettable(self) -> bool:
         """Return whether ``reset`` may be used; ``can_reset`` unless overridden."""
         return self.can_reset
+
+    @property
+    def repeatable(self) -> bool:
+        """Return ``can_repeat``, as published."""
+        return self.can_repeat
+
+    @property
+    def asynchronous(self) -> bool:
+        """Return ``is_async``, as published."""
+        return self.is_async
 
     def reset(self, task: Task) -> None:
         """Become what a new instance for ``task`` would be."""

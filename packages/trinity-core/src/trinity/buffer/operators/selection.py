@@ -1,13 +1,13 @@
-"""What may happen to experiences between a workflow and the buffer."""
+"""Operators that drop or mask experiences by their rewards."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from trinity.algorithm.ops import mean_and_std
 from trinity.common.metrics import aggregate
+from trinity.common.operators import ExperienceOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,23 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DAPODynamicSampling",
-    "ExperienceOperator",
     "InvalidRewardFilter",
     "MaskResponseTruncated",
     "RewardFilter",
     "RewardStdFilter",
 ]
-
-
-class ExperienceOperator(ABC):
-    """Filters or changes the experiences of an explore step."""
-
-    @abstractmethod
-    def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return the experiences that go on, and metrics."""
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to close
-        """Free what the operator holds."""
 
 
 class InvalidRewardFilter(ExperienceOperator):
