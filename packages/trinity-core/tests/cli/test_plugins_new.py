@@ -7,16 +7,31 @@ import sys
 import zipfile
 
 import pytest
+import trinity
+from rich.console import Console
 from trinity.cli.plugin_shapes import SHAPES
 from trinity.cli.plugins import app
 from trinity.errors import ConfigError, ConflictError
-from trinity.extend import PluginManager, set_manager
+from trinity.extend import KINDS, PluginManager, set_manager
 from trinity.extend.conformance.checks import run_checks
+from trinity.runtime.record.result import RunStatus
+from trinity_testing.tiny import make_tiny_model
 from typer.testing import CliRunner
+
+
+@pytest.fixture(scope="session")
+def tiny_model_path(tmp_path_factory):
+    """Return the folder of one small model for all runs."""
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
 
 
 def new(*arguments: str):
     return CliRunner().invoke(app, ["new", *arguments])
+
+
+#: whose conformance checks train with them
+LEARNING = {"workflow", "reward_fn", "advantage_fn", "policy_loss_fn", "sample_strategy"}
+LEARNING |= {"algorithm"}
 
 
 def wheel_of(project, target):
@@ -43,23 +58,26 @@ def test_a_new_plugin_builds_and_passes_its_conformance_tests(site, tmp_path, ki
     assert bad == []
 
 
-@pytest.mark.parametrize("kind", SHAPES)
-def test_the_example_run_of_a_new_plugin_names_it(site, tmp_path, kind):
-    from trinity.common.config import load_config
-
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(SHAPES.keys() - LEARNING))
+def test_a_new_plugin_takes_part_in_a_run(site, tmp_path, monkeypatch, tiny_model_path, kind):
     new("mine", "--kind", kind, "--directory", str(tmp_path))
-    path = tmp_path / "trinity-mine" / "run.yaml"
-    config = load_config(path, env={"TRINITY_MODEL_PATH": "model"})
-    taskset = config.buffer.explorer_input.taskset
-    named = {
-        "workflow": taskset.default_workflow_type,
-        "reward_fn": taskset.default_reward_fn_type,
-        "advantage_fn": config.algorithm.advantage_fn,
-        "policy_loss_fn": config.algorithm.policy_loss_fn,
-        "sample_strategy": config.algorithm.sample_strategy,
-        "algorithm": config.algorithm.algorithm_type,
-    }
-    assert named[kind] == "mine"
+    project = tmp_path / "trinity-mine"
+    wheel_of(project, site.path)
+    set_manager(PluginManager.discover(env={}))
+    named = [line.split()[-1] for line in (project / "run.yaml").read_text().splitlines() if line]
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("TRINITY_MODEL_PATH", str(tiny_model_path))
+
+    done = trinity.run("run.yaml", local=True, console=Console(quiet=True))
+
+    assert done.stages[0].status is RunStatus.FINISHED
+    assert done.stages[0].train_steps == 2
+    assert named.count("mine") == 2  # the project's name, and the part
+
+
+def test_every_kind_of_component_can_be_begun():
+    assert set(SHAPES) == set(KINDS)
 
 
 def test_the_test_file_of_a_new_plugin_has_three_lines(site, tmp_path):
@@ -82,15 +100,13 @@ def test_a_name_that_is_taken_is_refused_with_its_owner(dull, tmp_path):
     assert "is given by trinity-dull 1.0" in str(result.exception)
 
 
-@pytest.mark.parametrize("arguments", [["mine", "--kind", "trainer"], ["9x", "--kind", "workflow"]])
+@pytest.mark.parametrize("arguments", [["mine", "--kind", "train"], ["9x", "--kind", "workflow"]])
 def test_a_kind_or_name_that_cannot_be_is_a_usage_error(site, tmp_path, arguments):
     assert new(*arguments, "--directory", str(tmp_path)).exit_code == 2
 
 
 @pytest.mark.slow
 def test_a_new_plugin_trains(site, tmp_path):
-    from trinity_testing.tiny import make_tiny_model
-
     new("mine", "--kind", "reward_fn", "--directory", str(tmp_path))
     project = tmp_path / "trinity-mine"
     wheel_of(project, site.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from trinity import __version__
-from trinity.cli.plugin_shapes import SHAPES
+from trinity.cli.plugin_shapes import RUN, SHAPES
 from trinity.errors import ConfigError, ConflictError, unknown_name
 from trinity.extend import KINDS, PLUGIN_API, get_manager
 from trinity.extend.known import known_distributions
@@ -44,7 +45,8 @@ def new(
                 f"{root / path} cannot be written: {error.strerror}. Choose another --directory."
             ) from error
         typer.echo(f"wrote {root / path}")
-    typer.echo(f'next: python -m pip install -e "{root}[test]"')
+    has_kit = find_spec("trinity_testing") is not None
+    typer.echo(f'next: python -m pip install -e "{root}{"[test]" if has_kit else ""}"')
     typer.echo(f"then: trinity plugins check {plugin}")
 
 
@@ -67,9 +69,7 @@ def _values(plugin: str, kind: str) -> dict[str, str]:
     camel = "".join(part.capitalize() for part in plugin.split("_"))
     distribution = "trinity-" + plugin.replace("_", "-")
     major, minor = __version__.split(".")[:2]
-    chosen = {"workflow_type": "simple_workflow", "reward_fn_type": "math_reward"}
-    chosen |= {"algorithm_type": "grpo", "algorithm_key": ""}
-    return chosen | {
+    return RUN | {
         "plugin": plugin,
         "component": plugin,
         "kind": kind,
@@ -80,7 +80,7 @@ def _values(plugin: str, kind: str) -> dict[str, str]:
         "hook": KINDS[kind].hook,
         "plugin_api": str(PLUGIN_API),
         "core_range": f">={major}.{minor},<{major}.{int(minor) + 1}",
-        shape.run_key: shape.run_value.format(name=plugin),
+        **{key: value.format(name=plugin) for key, value in shape.run.items()},
     }
 
 
