@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 import sys
 import types
 import typing
@@ -24,19 +23,19 @@ from trinity.common.config.base import StrictModel
 from trinity.extend import KINDS, PLUGIN_API
 from trinity.extend.component import ComponentSpec
 from trinity.extend.hookspecs import TrinityHooks
-from trinity.extend.kind import members_of
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from pydantic.fields import FieldInfo
-    from trinity.extend import Ability, Kind
+    from trinity.extend import Kind
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 MISTAKES = REFERENCE.parents[1] / "packages/trinity-testing/tests/wrong_plugin"
 sys.path.append(str(REFERENCE.parent))  # a test loads this file from elsewhere
 algorithm_pages = importlib.import_module("algorithm_pages")
+part_pages = importlib.import_module("part_pages")
 HEADER = (
     "<!-- Written by docs/generate.py from the code. Change the code, then run: nox -s docs -->\n\n"
 )
@@ -67,51 +66,9 @@ def hooks_page() -> str:
 def hook_entry(hook: Callable[..., object], *, kind: Kind | None = None) -> str:
     """Return the heading and the text of one hook; ``kind`` is what it gives."""
     arguments = [name for name in inspect.signature(hook).parameters if name != "self"]
-    text = plain(inspect.getdoc(hook) or "")
+    text = part_pages.plain(inspect.getdoc(hook) or "")
     lines = [f"### {hook.__name__}({', '.join(arguments)})\n", text, ""]
-    return "\n".join([*lines, *(kind_lines(kind) if kind else [])])
-
-
-def kind_lines(kind: Kind) -> list[str]:
-    """Return what a component of the kind must be, gets, may be able to do, and is named by."""
-    what = "Base class" if kind.has_base else "Protocol"
-    paths = [setting.path.replace(".*", "[]") for setting in kind.settings]
-    lines = [
-        f"* Kind: `{kind.name}`. Installed ones: `trinity plugins list --kind {kind.name}`.",
-        f"* {what}: `{kind.contract.replace(':', '.')}`.",
-        f"* Named by {listed(paths)}.",
-    ]
-    own = [setting.args.replace(".*", "[]") for setting in kind.settings if setting.args]
-    if kind.provided:
-        lines.append(f"* Made with those of {listed(kind.provided)} that its constructor names.")
-    if own:
-        lines.append(f"* Its own arguments: {listed(own)}.")
-    if kind.abilities:
-        lines.append("* What it may be able to do, as words of `provides`:")
-        lines += [f"  * `{ability.word}`: {ability_text(ability)}" for ability in kind.abilities]
-    return [*lines, ""]
-
-
-def ability_text(ability: Ability) -> str:
-    """Return what an ability is, what it needs, and what happens without it."""
-    if ability.argument:
-        return f"its constructor takes `{ability.argument}`."
-    module, _, name = ability.protocol.partition(":")
-    text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
-    _, _, about = plain(text).partition(f"`{ability.word}`")
-    without = " ".join(about.split()).lstrip(": ")
-    needs = listed(members_of(ability.protocol))
-    return f"{needs} (`{name}`), {without}"
-
-
-def plain(text: str) -> str:
-    """Return a docstring as Markdown."""
-    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return the words as code, with commas."""
-    return ", ".join(f"`{word}`" for word in words)
+    return "\n".join([*lines, *(part_pages.kind_lines(kind) if kind else [])])
 
 
 def spec_table() -> str:
@@ -337,6 +294,13 @@ def algorithm_page(name: str) -> str:
     return HEADER + str(algorithm_pages.algorithm_page(name))
 
 
+def part_page(name: str) -> str:
+    """Return the page of one kind of component."""
+    return HEADER + str(part_pages.part_page(name))
+
+
+PAGES |= {"parts/index.md": lambda: HEADER + str(part_pages.index_page())}
+PAGES |= {f"parts/{name}.md": partial(part_page, name) for name in KINDS}
 PAGES |= {
     f"algorithms/{name}.md": partial(algorithm_page, name) for name in algorithm_pages.algorithms()
 }

@@ -16,7 +16,7 @@ from trinity.errors import ConfigError, ConflictError, unknown_name
 from trinity.extend import KINDS, PLUGIN_API, get_manager
 from trinity.extend.known import known_distributions
 
-__all__ = ["new"]
+__all__ = ["files_of_a_plugin", "new"]
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -33,10 +33,9 @@ def new(
         rule = "write lower-case letters and digits, joined by single - or _, as in my_reward"
         raise typer.BadParameter(f"{name!r} is no name of a plugin: {rule}", param_hint="NAME")
     plugin = name.replace("-", "_").removeprefix("trinity_")
-    values = _values(plugin, kind)
-    root = directory / values["distribution"]
+    root = directory / _distribution(plugin)
     _refuse_taken(plugin, kind, root)
-    for path, text in _files(values).items():
+    for path, text in files_of_a_plugin(plugin, kind).items():
         try:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
@@ -48,6 +47,26 @@ def new(
     has_kit = find_spec("trinity_testing") is not None
     typer.echo(f'next: python -m pip install -e "{root}{"[test]" if has_kit else ""}"')
     typer.echo(f"then: trinity plugins check {plugin}")
+
+
+def files_of_a_plugin(plugin: str, kind: str) -> dict[str, str]:
+    """Return the text of each file of a plugin of one part, by its path."""
+    values = _values(plugin, kind)
+    source = f"src/{values['package']}"
+    made_of = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{source}/__init__.py": "init.py",
+        f"{source}/plugin.py": "plugin.py",
+        f"{source}/{values['module']}.py": f"{values['kind']}.py",
+        "tests/test_plugin.py": "test_plugin.py",
+        "run.yaml": "run.yaml",
+        "tasks.jsonl": "tasks.jsonl",
+    }
+    return {
+        path: Template((TEMPLATES / f"{name}.tmpl").read_text("utf-8")).substitute(values)
+        for path, name in made_of.items()
+    }
 
 
 def _refuse_taken(plugin: str, kind: str, root: Path) -> None:
@@ -64,10 +83,14 @@ def _refuse_taken(plugin: str, kind: str, root: Path) -> None:
         raise ConflictError(f"{root.name} is one of Trinity's own. Choose another name.")
 
 
+def _distribution(plugin: str) -> str:
+    return "trinity-" + plugin.replace("_", "-")
+
+
 def _values(plugin: str, kind: str) -> dict[str, str]:
     shape = SHAPES[kind]
     camel = "".join(part.capitalize() for part in plugin.split("_"))
-    distribution = "trinity-" + plugin.replace("_", "-")
+    distribution = _distribution(plugin)
     major, minor = __version__.split(".")[:2]
     return RUN | {
         "plugin": plugin,
@@ -81,23 +104,4 @@ def _values(plugin: str, kind: str) -> dict[str, str]:
         "plugin_api": str(PLUGIN_API),
         "core_range": f">={major}.{minor},<{major}.{int(minor) + 1}",
         **{key: value.format(name=plugin) for key, value in shape.run.items()},
-    }
-
-
-def _files(values: dict[str, str]) -> dict[str, str]:
-    """Return the text of each file of the plugin, by its path."""
-    source = f"src/{values['package']}"
-    made_of = {
-        "pyproject.toml": "pyproject.toml",
-        "README.md": "README.md",
-        f"{source}/__init__.py": "init.py",
-        f"{source}/plugin.py": "plugin.py",
-        f"{source}/{values['module']}.py": f"{values['kind']}.py",
-        "tests/test_plugin.py": "test_plugin.py",
-        "run.yaml": "run.yaml",
-        "tasks.jsonl": "tasks.jsonl",
-    }
-    return {
-        path: Template((TEMPLATES / f"{name}.tmpl").read_text("utf-8")).substitute(values)
-        for path, name in made_of.items()
     }
