@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from trinity.buffer.rows import load_rows
-from trinity.common.rows import write_rows, write_splits
+from trinity.common.rows import NO_CELL, cell, write_rows, write_splits
 
 ROWS = [{"question": "1+1=", "answer": "2"}, {"question": "è\n?", "tags": ["a", "b"]}]
 
@@ -38,3 +38,14 @@ def test_a_split_is_read_by_its_name_from_the_folder(tmp_path):
     assert read(tmp_path / "data", split="test") == ROWS[1:]
     named = json.loads((tmp_path / "data" / "dataset_dict.json").read_text())
     assert named == {"splits": ["train", "test"]}
+
+
+def test_a_key_with_dots_is_a_column_or_leads_into_columns() -> None:
+    row = {"reward_model": {"ground_truth": "46", "style": None}, "a.b": 1, "a": {"b": 2}}
+
+    assert cell(row, "reward_model.ground_truth") == "46"
+    assert cell(row, "reward_model.style") is None
+    assert cell(row, "a.b") == 1
+    assert cell(row, "reward_model.answer") is NO_CELL
+    assert cell(row, "a.b.c") is NO_CELL
+    assert cell(row, "question") is NO_CELL

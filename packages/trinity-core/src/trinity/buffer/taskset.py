@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.buffer.rows import Rows, load_rows
 from trinity.common.config import FormatConfig
 from trinity.common.row_keys import no_such_key
+from trinity.common.rows import NO_CELL, cell
 from trinity.common.workflows.task import Task
 from trinity.errors import DataError
 
@@ -118,6 +119,6 @@ def _check_key(rows: Rows, key: str, *, setting: str) -> None:
 
 
 def _rows_without(rows: Rows, key: str) -> list[int]:
-    if rows.columns is not None:
+    if rows.columns is not None and (key in rows.columns or "." not in key):
         return [] if key in rows.columns else list(range(len(rows)))
-    return [number for number in range(len(rows)) if key not in rows[number]]
+    return [number for number in range(len(rows)) if cell(rows[number], key) is NO_CELL]

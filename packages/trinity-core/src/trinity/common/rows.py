@@ -1,15 +1,35 @@
-"""Writes the files that a taskset or a demonstration buffer reads: one JSON object a line."""
+"""Rows of data sets: what a column holds, and the files that a taskset or a buffer reads."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-__all__ = ["write_rows", "write_splits"]
+__all__ = ["NO_CELL", "cell", "write_rows", "write_splits"]
+
+NO_CELL = object()  # what a row holds in a column that it has not
+
+
+def cell(row: Mapping[str, Any], key: str) -> Any:  # Any: somebody else's data
+    """Return what a row holds in a column, or in a column within one; else ``NO_CELL``.
+
+    >>> row = {"a.b": 1, "a": {"b": 2, "c": 3}}
+    >>> cell(row, "a.b"), cell(row, "a.c"), cell(row, "a.d") is NO_CELL
+    (1, 3, True)
+    """
+    if key in row or "." not in key:
+        return row.get(key, NO_CELL)
+    found: Any = row
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return NO_CELL
+        found = found[part]
+    return found
 
 
 def write_rows(path: Path | str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -6,16 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.common.workflows.task import no_such_key
-from trinity.errors import DataError
-
 from trinity_compat_rft.workflows.math_boxed import MathBoxedWorkflow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from trinity.common.experience import Experience
-    from trinity.common.workflows import Task
 
 __all__ = ["BOTSMathBoxedWorkflow", "BOTSRefEvalCollectMathBoxedWorkflow"]
 
@@ -25,7 +19,7 @@ LOG_FILE = "bots_ref_eval_log.jsonl"  # unless workflow_args.log_file says anoth
 class BOTSMathBoxedWorkflow(MathBoxedWorkflow):
     """As ``math_boxed_workflow``; the prompt's column holds the messages themselves.
 
-    ``prompt_key`` and ``response_key`` may lead into columns: ``reward_model.ground_truth``.
+    Its truth stands in a column within a column, ``reward_model.ground_truth``.
     """
 
     conformance_args: ClassVar[dict[str, Any]] = {
@@ -40,20 +34,12 @@ class BOTSMathBoxedWorkflow(MathBoxedWorkflow):
         "format_args": {"prompt_key": "prompt", "response_key": "reward_model.ground_truth"},
     }
 
-    def reset(self, task: Task) -> None:
-        """Take another task with its messages and its truth."""
-        form = task.format_args
-        self.messages = _within(task, form.prompt_key, setting="prompt_key")
-        truth = _within(task, form.response_key, setting="response_key")
-        named = {form.prompt_key: str(self.messages), form.response_key: truth}
-        super().reset(_with_columns(task, named))
-        self.task, self.raw_task = task, task.raw_task
-
     def format_messages(self) -> list[dict[str, str]]:
         """Return the row's messages; a text is one question."""
-        if isinstance(self.messages, str):
+        given: Any = self.task_desc  # Any: a cell of somebody's data
+        if isinstance(given, str):
             return super().format_messages()
-        return [dict(message) for message in self.messages]
+        return [dict(message) for message in given]
 
 
 class BOTSRefEvalCollectMathBoxedWorkflow(BOTSMathBoxedWorkflow):
@@ -74,7 +60,7 @@ class BOTSRefEvalCollectMathBoxedWorkflow(BOTSMathBoxedWorkflow):
         line = {
             "model_version": self.model.model_version,
             "rewards": [response.reward for response in scored],
-            "question": self.messages,
+            "question": self.task_desc,
             "truth": self.truth,
         }
         path = Path(self.task.workflow_args.get("log_file", LOG_FILE))
@@ -82,21 +68,3 @@ class BOTSRefEvalCollectMathBoxedWorkflow(BOTSMathBoxedWorkflow):
         with path.open("a", encoding="utf-8") as file:  # one write a line
             file.write(json.dumps(line) + "\n")
         return scored
-
-
-def _within(task: Task, key: str, *, setting: str) -> Any:  # Any: a cell of somebody's data
-    found: Any = task.raw_task
-    if key in task.raw_task:
-        return found[key]
-    for part in key.split("."):
-        if not isinstance(found, dict) or part not in found:
-            message = no_such_key(task.origin, key=key, row=task.raw_task, setting=setting)
-            raise DataError(message)
-        found = found[part]
-    return found
-
-
-def _with_columns(task: Task, columns: Mapping[str, Any]) -> Task:
-    from dataclasses import replace
-
-    return replace(task, raw_task={**task.raw_task, **columns})

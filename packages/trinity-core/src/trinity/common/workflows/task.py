@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.taskset import FormatConfig, GenerationConfig
 from trinity.common.row_keys import no_such_key
+from trinity.common.rows import NO_CELL, cell
 from trinity.errors import DataError
 from trinity.extend import get_manager
 
@@ -113,7 +114,7 @@ class Task:
 
     def _value(self, setting: str) -> str | None:
         key = getattr(self.format_args, setting)
-        if key not in self.raw_task:
+        value: str | None = cell(self.raw_task, key)
+        if value is NO_CELL:
             raise DataError(no_such_key(self.origin, key=key, row=self.raw_task, setting=setting))
-        value: str | None = self.raw_task[key]
         return value
