@@ -10,6 +10,8 @@ import torch
 from trinity.common.rewards import RewardFn
 from trinity.common.workflows import WORKFLOWS
 from trinity.errors import BadTaskError, ConfigError, DataError
+from trinity.explorer.finish import finished
+from trinity.explorer.order import orders_of
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -223,6 +225,18 @@ def test_verdicts_are_learned_from_where_the_truth_is_known() -> None:
     assert [experience.eid.run for experience in experiences] == [0, 1, 0, 1]
 
 
+def test_verdicts_stay_a_group_of_their_own() -> None:
+    model = model_over(ScriptedEngine("46", "47", "[1, 0]", "[0, 1]"))
+    group = a_task(workflow="math_trainable_ruler_workflow", repeat_times=2)
+    (order,) = orders_of(group, batch="0", number=TRUTH_KNOWN, max_repeat_times=None)
+
+    done = finished(order.task.to_workflow(model).run(), order=order, version=0)
+
+    assert [experience.eid.tid for experience in done].count("0/5") == 2
+    assert [experience.eid.tid for experience in done].count("0/5-ruler") == 2
+    assert {experience.eid.step for experience in done} == {0}
+
+
 def test_every_workflow_is_found_by_its_published_path() -> None:
     import trinity.common.workflows.customized_math_workflows as published
 
@@ -281,10 +295,12 @@ def test_a_published_dotted_path_stands_for_a_workflow_until_somebody_has_the_mo
     package.mkdir(parents=True)
     (package / "bots_math_boxed_workflow.py").write_text("class BOTSMathBoxedWorkflow: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for name in [one for one in sys.modules if one.partition(".")[0] == "examples"]:
-        monkeypatch.delitem(sys.modules, name)
 
-    assert WORKFLOWS.get(path).__module__ == "examples.bots.workflow.bots_math_boxed_workflow"
+    try:
+        assert WORKFLOWS.get(path).__module__ == path.rpartition(".")[0]
+    finally:
+        for name in [one for one in sys.modules if one.partition(".")[0] == "examples"]:
+            del sys.modules[name]
 
 
 def test_the_reward_of_rm_gallery_takes_an_experience_or_a_text() -> None:

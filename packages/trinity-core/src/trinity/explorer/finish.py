@@ -164,14 +164,24 @@ def _is_finite(value: Any) -> bool:
 def _fill_eids(experiences: list[Experience], *, order: RunOrder) -> None:
     batch = int(order.key.batch) if order.key.batch.isdecimal() else order.key.batch
     runs = _runs(experiences, order=order)
-    by_run: dict[int, list[Experience]] = {}
+    by_run: dict[tuple[int | str, int], list[Experience]] = {}
     for experience, run in zip(experiences, runs, strict=True):
-        by_run.setdefault(run, []).append(experience)
-    for run, own in by_run.items():
+        by_run.setdefault((_group(experience, order=order), run), []).append(experience)
+    for (group, run), own in by_run.items():
         given = [(experience.eid.step, experience.eid.suffix) for experience in own]
         places = given if len(set(given)) == len(given) else [(n, "") for n in range(len(own))]
         for experience, (step, suffix) in zip(own, places, strict=True):
-            experience.eid = EID(batch, order.key.task, run, step, suffix)
+            experience.eid = EID(batch, group, run, step, suffix)
+
+
+def _group(experience: Experience, *, order: RunOrder) -> int | str:
+    """Return the name of the group: the task's, or one below it that the workflow gave.
+
+    ``experience.eid.task = f"{self.task.task_id}-verdicts"`` keeps experiences of another kind from
+    being compared with the task's own.
+    """
+    own, given = order.key.task, experience.eid.task
+    return given if isinstance(given, str) and given.startswith(f"{own}-") else own
 
 
 def _runs(experiences: list[Experience], *, order: RunOrder) -> list[int]:
