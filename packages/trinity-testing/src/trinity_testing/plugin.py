@@ -16,6 +16,11 @@ def trinity_conformance_checks() -> dict[str, str]:
         "policy_loss_fn": f"{checks}.policy_loss_fn:checks",
         "sample_strategy": f"{checks}.sample_strategy:checks",
         "algorithm": f"{checks}.algorithm:checks",
+        "storage": f"{checks}.storage:checks",
+        "trainer": f"{checks}.trainer:checks",
+        "rollout_engine": f"{checks}.rollout_engine:checks",
+        "sync_method": f"{checks}.sync_method:checks",
+        "monitor": f"{checks}.monitor:checks",
         "ray": f"{checks}.ray_worker:checks",
     }
 

@@ -137,3 +137,90 @@ def trinity_algorithm_types():
             unlearns_what_is_good="UnlearnsWhatIsGood",
         ),
     }
+
+
+@hookimpl
+def trinity_storages():
+    counts = ComponentSpec(
+        "wrong_storage_parts:ClaimsToCount",
+        provides=frozenset({"waiting", "put_back", "length", "counts"}),
+    )
+    return {"claims_to_count": counts} | _parts(
+        "wrong_storage_parts",
+        right="RightStorage",
+        drops_the_last="DropsTheLast",
+        gives_one_twice="GivesOneTwice",
+        gives_the_newest="GivesTheNewest",
+        forgets_the_mask="ForgetsTheMask",
+        takes_too_early="TakesTooEarly",
+        wakes_nobody="WakesNobody",
+        never_ends="NeverEnds",
+        waits_for_one="WaitsForOne",
+        puts_back_last="PutsBackLast",
+        has_no_lock="HasNoLock",
+    )
+
+
+@hookimpl
+def trinity_trainers():
+    return _parts(
+        "wrong_trainer_parts",
+        right="RightTrainer",
+        teaches_nothing="TeachesNothing",
+        counts_from_one="CountsFromOne",
+        never_copies="NeverCopies",
+        forgets_the_optimizer="ForgetsTheOptimizer",
+        saves_no_model="SavesNoModel",
+        changes_its_batch="ChangesItsBatch",
+        swallows_nan="SwallowsNaN",
+        tells_tensors="TellsTensors",
+    )
+
+
+@hookimpl
+def trinity_rollout_engines():
+    seeded = ComponentSpec("wrong_engine_parts:DrawsInOrder", provides=frozenset({"seeded_by_key"}))
+    right = ComponentSpec("wrong_engine_parts:RightEngine", provides=frozenset({"seeded_by_key"}))
+    return {
+        "right": right,
+        "draws_in_order": seeded,
+        **_parts(
+            "wrong_engine_parts",
+            gives_one_only="GivesOneOnly",
+            goes_on_too_long="GoesOnTooLong",
+            tells_the_cut_softmax="TellsTheCutSoftmax",
+            takes_the_second="TakesTheSecond",
+            keeps_old_weights="KeepsOldWeights",
+            answers_when_closed="AnswersWhenClosed",
+            dies_of_a_cancel="DiesOfACancel",
+            shares_its_prompt="SharesItsPrompt",
+            counts_runs="CountsRuns",
+        ),
+    }
+
+
+@hookimpl
+def trinity_sync_methods():
+    return _parts(
+        "wrong_sync_parts",
+        right="RightSync",
+        forgets_the_last="ForgetsTheLast",
+        changes_the_type="ChangesTheType",
+        returns_nothing="ReturnsNothing",
+        hides_failures="HidesFailures",
+        syncs_once="SyncsOnce",
+    )
+
+
+@hookimpl
+def trinity_monitors():
+    return _parts(
+        "wrong_monitor_parts",
+        right="RightMonitor",
+        chokes_on_nan="ChokesOnNaN",
+        adds_the_step="AddsTheStep",
+        only_goes_on="OnlyGoesOn",
+        closes_once="ClosesOnce",
+        writes_over="WritesOver",
+        shares_a_file="SharesAFile",
+    )

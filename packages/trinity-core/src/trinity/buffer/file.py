@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,7 @@ class FileStorage:
         self._position_before = 0  # the last read
         self._size: int | None = None  # bytes of whole steps; None: nothing was written yet
         self._is_closed = False
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         """Return how many experiences all epochs give."""
@@ -67,10 +69,13 @@ class FileStorage:
             BufferClosedError: the file was closed.
             DataError: the file cannot be written; what it held before is unharmed.
         """
-        if self._is_closed:
-            raise BufferClosedError(f"{self._path} is closed; no more can be written to it")
-        if not experiences:
-            return
+        with self._lock:
+            if self._is_closed:
+                raise BufferClosedError(f"{self._path} is closed; no more can be written to it")
+            if experiences:
+                self._append_step(experiences)
+
+    def _append_step(self, experiences: Sequence[Experience]) -> None:
         lines = "".join(json.dumps(e.to_dict()) + "\n" for e in experiences).encode()
         path = Path(self._path)
         size = self._whole_steps(path)
@@ -92,13 +97,14 @@ class FileStorage:
             DataError: a row cannot be used; the next read begins where this one did.
             StopIteration: all epochs are over.
         """
-        reader = self._opened()
-        self._position_before = reader.selector.position
-        try:
-            return self._taken(reader, count, min_model_version)
-        except DataError:
-            reader.selector.position = self._position_before
-            raise
+        with self._lock:
+            reader = self._opened()
+            self._position_before = reader.selector.position
+            try:
+                return self._taken(reader, count, min_model_version)
+            except DataError:
+                reader.selector.position = self._position_before
+                raise
 
     @staticmethod
     def _taken(reader: _Reader, count: int, min_model_version: int) -> list[Experience]:

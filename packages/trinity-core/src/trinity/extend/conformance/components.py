@@ -82,6 +82,24 @@ def is_picklable_by_name(component: Component, context: CheckContext) -> Finding
     return None
 
 
+def abilities_are_there(component: Component, context: CheckContext) -> Finding | None:
+    """Find a word of ``provides`` without the methods it stands for, or methods without it."""
+    kind, cls = KINDS[component.kind], context.load(component)
+    declared = frozenset(one.word for one in kind.abilities) & component.spec.provides
+    for ability in kind.abilities:
+        absent = ability.missing_from(cls)
+        if ability.word in declared and absent:
+            return Finding(f"it provides {ability.word!r} and has no {', '.join(absent)}")
+    unsaid = sorted(kind.abilities_in(cls) - declared) if declared else []
+    if unsaid:
+        return Finding(
+            f"it can do {', '.join(unsaid)}, and its provides says only {', '.join(declared)}",
+            remedy="Add the words; what is not said is not used.",
+            severity="warning",
+        )
+    return None
+
+
 ANY = frozenset({"*"})
 checks = (
     Check(
@@ -101,6 +119,12 @@ checks = (
         function=arguments_are_documented,
         remedy="Describe each constructor argument in the docstring of the class.",
         severity="warning",
+        kinds=ANY,
+    ),
+    Check(
+        id="component.abilities",
+        function=abilities_are_there,
+        remedy="Give it the methods, or take the word out of its ComponentSpec.",
         kinds=ANY,
     ),
     Check(

@@ -1,0 +1,353 @@
+"""What every rollout engine must hold, on a tiny model whose weights are at hand.
+
+``args`` are further constructor arguments. An engine with the word ``seeded_by_key`` in
+``provides`` draws the tokens of a request from its key, whoever asks beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+from trinity.common.models.pretrained import no_progress_bars
+from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
+from trinity.errors import ModelError
+from trinity.extend import KINDS
+from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
+from trinity.runtime.whole_engine import takes_keys, whole_engine
+
+from trinity_testing.checks.background import Background
+from trinity_testing.tiny import make_tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+    from transformers import PreTrainedModel
+    from trinity.common.ports import Completion
+    from trinity.extend.component import Component
+
+__all__ = ["checks"]
+
+VOCAB, MAX_MODEL_LEN = 300, 64
+LIMIT_S = 20.0
+TOLERANCE = 2e-3  # of a log-probability: engines may compute in another order
+PROMPT = (5, 9, 17, 4)
+
+
+def answers_as_asked(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that answers with another number of samples, or tokens that are none."""
+    with _opened(component, context) as engine:
+        for num in (1, 3):
+            replies = _answer(engine, n=num)
+            if len(replies) != num:
+                return Finding(f"asked for n = {num}, it gave {len(replies)}")
+            for reply in replies:
+                finding = _odd(reply, version=int(engine.version))
+                if finding:
+                    return Finding(finding)
+    return None
+
+
+def _odd(reply: Completion, *, version: int) -> str:
+    outside = [t for t in reply.token_ids if not isinstance(t, int) or not 0 <= t < VOCAB]
+    if outside or not reply.token_ids:
+        return f"of a vocabulary of {VOCAB} it gave {outside[:3] or 'nothing'}"
+    if len(reply.logprobs) != len(reply.token_ids):
+        return f"{len(reply.token_ids)} tokens have {len(reply.logprobs)} log-probabilities"
+    if reply.finish_reason not in {"stop", "length"}:
+        return f"finish_reason is {reply.finish_reason!r}, neither 'stop' nor 'length'"
+    if reply.weight_version != version:
+        return f"it has version {version}, and a completion says {reply.weight_version}"
+    return ""
+
+
+def keeps_to_the_limit(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that gives more tokens than asked for, or stops before them unsaid."""
+    with _opened(component, context) as engine:
+        for limit in (1, 5):
+            for reply in _answer(engine, n=2, max_new_tokens=limit):
+                num = len(reply.token_ids)
+                if num > limit or (num < limit and reply.finish_reason == "length"):
+                    return Finding(f"max_new_tokens is {limit}, and {num} tokens are a 'length'")
+                if num == limit and reply.finish_reason == "stop" and not _is_end(reply):
+                    return Finding(f"{num} of {limit} tokens, none ends a text, are a 'stop'")
+    return None
+
+
+def tells_true_logprobs(component: Component, context: CheckContext) -> Finding | None:
+    """Find log-probabilities that are not those of the full softmax at the temperature."""
+    with _opened(component, context) as engine:
+        for settings in ({"temperature": 1.0}, {"temperature": 0.7, "top_k": 5, "top_p": 0.8}):
+            (reply,) = _answer(engine, **settings)
+            wanted = _logprobs(_model(), reply.token_ids, settings["temperature"])
+            given = torch.tensor(reply.logprobs)
+            if bool((given > 0).any()):
+                return Finding(f"a log-probability is {float(given.max()):.3g}, above 0")
+            difference = float((given - wanted).abs().max())
+            if not difference <= TOLERANCE:
+                return Finding(f"at {settings}, they differ by {difference:.2g} from the model's")
+    return None
+
+
+def is_greedy_at_zero(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that does not take the likeliest token at temperature 0."""
+    with _opened(component, context) as engine:
+        (reply,) = _answer(engine, temperature=0.0, max_new_tokens=6)
+    wanted = _greedy(_model(), len(reply.token_ids))
+    if list(reply.token_ids) != wanted:
+        return Finding(f"at temperature 0 it gave {list(reply.token_ids)}, the model {wanted}")
+    return None
+
+
+def draws_by_the_key(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that claims to be seeded by the key, and draws by something else too."""
+    if "seeded_by_key" not in component.spec.provides:
+        raise Skipped("it does not claim seeded_by_key")
+    keys = [RunKey(batch="1", task=task) for task in range(3)]
+    with _opened(component, context) as engine:
+        first = [_answer(engine, key=key)[0].token_ids for key in keys]
+    with _opened(component, context) as engine:
+        again = [_answer(engine, key=key)[0].token_ids for key in reversed(keys)][::-1]
+    if first != again:
+        return Finding("the same keys in another order gave other tokens")
+    return Finding("other keys gave the same tokens") if len(set(first)) == 1 else None
+
+
+def takes_new_weights(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that goes on with old weights, or with the old version, after new ones."""
+    other = _model(seed=1)
+    with _opened(component, context) as engine:
+        tensors = {name: tensor.detach() for name, tensor in other.named_parameters()}
+        engine.load_weights(WeightSnapshot(version=WeightVersion(3), tensors=tensors))
+        (reply,) = _answer(engine)
+        if (int(engine.version), int(reply.weight_version)) != (3, 3):
+            return Finding(f"version 3 was loaded; it says {engine.version}")
+    wanted = _logprobs(other, reply.token_ids, 1.0)
+    difference = float((torch.tensor(reply.logprobs) - wanted).abs().max())
+    if not difference <= TOLERANCE:
+        return Finding(f"it samples {difference:.2g} away from the weights that it loaded")
+    return None
+
+
+def fails_when_closed(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that leaves requests without an answer, or answers, after it was closed."""
+    with _opened(component, context) as engine:
+        engine.run_began(RunKey(task=1))  # it never asks: a batch may wait for it
+        engine.run_began(RunKey(task=2))
+        waiting = engine.submit(_request(key=RunKey(task=2)))
+        engine.close()
+        engine.close()
+        if (found := _not_failed(waiting, may_succeed=True)) is not None:
+            return found
+        try:
+            late = engine.submit(_request())
+        except ModelError:
+            return None
+        return _not_failed(late, may_succeed=False)
+
+
+def _not_failed(future: Any, *, may_succeed: bool) -> Finding | None:
+    try:
+        future.result(LIMIT_S)
+    except (ModelError, CancelledError):
+        return None
+    except FutureTimeoutError:
+        return Finding("a request that waited when it was closed has no answer at all")
+    except Exception as error:  # noqa: BLE001 -- of the part under test
+        return Finding(f"closed, it fails a request by {type(error).__name__}, not a ModelError")
+    return None if may_succeed else Finding("it was closed, and it answers")
+
+
+def lives_on_after_a_cancel(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that does not answer any more after somebody gave a request up."""
+    with _opened(component, context) as engine:
+        engine.run_began(RunKey(task=1))
+        engine.run_began(RunKey(task=2))
+        engine.submit(_request(key=RunKey(task=1), max_new_tokens=40)).cancel()
+        engine.run_ended(RunKey(task=1))
+        try:
+            engine.submit(_request(key=RunKey(task=2))).result(LIMIT_S)
+        except FutureTimeoutError:
+            return Finding(f"after a cancel(), the next request has no answer in {LIMIT_S:.0f} s")
+    return None
+
+
+def serves_many_threads(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that mixes up who asked what."""
+    prompts = [(5 + number, 9, 17 + number, 4) for number in range(4)]
+    with _opened(component, context) as engine:
+        alone = [_answer(engine, prompt_token_ids=p, temperature=0.0)[0].token_ids for p in prompts]
+        start = threading.Barrier(len(prompts))
+
+        def ask(prompt: tuple[int, ...]) -> list[tuple[int, ...]]:
+            start.wait(LIMIT_S)
+            replies = [_answer(engine, prompt_token_ids=prompt, temperature=0.0) for _ in range(3)]
+            return [reply[0].token_ids for reply in replies]
+
+        callers = [Background(lambda prompt=prompt: ask(prompt)) for prompt in prompts]
+        for caller, wanted in zip(callers, alone, strict=True):
+            if not caller.wait(LIMIT_S) or caller.error:
+                return Finding(f"asked by 4 threads at once, it failed: {caller.error!r}")
+            if caller.value != [wanted] * 3:
+                return Finding("asked by 4 threads at once, it gives a prompt another's answer")
+    return None
+
+
+def knows_whose_run_it_is(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that is not told which run began and ended: it can only count them."""
+    if takes_keys(context.load(component)):
+        return None
+    return Finding("run_began() and run_ended() take no key")
+
+
+@contextmanager
+def _opened(component: Component, context: CheckContext) -> Iterator[Any]:
+    kind = KINDS["rollout_engine"]
+    with no_progress_bars():
+        engine = kind.made(
+            context.load(component),
+            context.arguments(component),
+            model_path=str(_folder(0)),
+            dtype="float32",
+            seed=0,
+            max_model_len=MAX_MODEL_LEN,
+            trust_remote_code=False,
+            module=None,
+        )
+    try:
+        yield whole_engine(engine, abilities=kind.abilities_of(component))
+    finally:
+        engine.close()
+
+
+def _request(**settings: Any) -> GenerationRequest:
+    defaults = {"prompt_token_ids": PROMPT, "max_new_tokens": 12, "ignore_eos": False}
+    return GenerationRequest(**(defaults | settings))
+
+
+def _answer(engine: Any, **settings: Any) -> list[Completion]:
+    replies: list[Completion] = engine.submit(_request(**settings)).result(LIMIT_S)
+    return replies
+
+
+def _is_end(reply: Completion) -> bool:
+    return reply.token_ids[-1] in _model().generation_config.eos_token_id
+
+
+@torch.no_grad()
+def _logprobs(model: PreTrainedModel, token_ids: tuple[int, ...], temperature: float) -> Tensor:
+    """Return the log-probability of each token after the prompt, ``[R]``."""
+    ids = torch.tensor([[*PROMPT, *token_ids]])
+    logprobs_LV = (model(ids).logits[0].float() / temperature).log_softmax(-1)
+    places = torch.arange(len(PROMPT) - 1, ids.shape[1] - 1)
+    return logprobs_LV[places, ids[0, len(PROMPT) :]]
+
+
+@torch.no_grad()
+def _greedy(model: PreTrainedModel, count: int) -> list[int]:
+    ids = list(PROMPT)
+    for _ in range(count):
+        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(PROMPT) :]
+
+
+@cache
+def _model(seed: int = 0) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    with no_progress_bars():
+        return AutoModelForCausalLM.from_pretrained(_folder(seed)).eval()
+
+
+@cache
+def _folder(seed: int) -> Path:
+    with no_progress_bars():
+        return make_tiny_model(
+            Path(_held_folder().name) / f"model-{seed}",
+            vocab=VOCAB,
+            hidden=32,
+            layers=1,
+            heads=2,
+            init_std=0.5,
+            seed=seed,
+        )
+
+
+@cache
+def _held_folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="trinity-engine-")  # gone when the process ends
+
+
+_KINDS = frozenset({"rollout_engine"})
+checks = (
+    Check(
+        id="rollout_engine.completions",
+        function=answers_as_asked,
+        remedy="Return n completions, each with the ids that were sampled, a log-probability for "
+        "each, 'stop' or 'length', and the version of the weights.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.max_new_tokens",
+        function=keeps_to_the_limit,
+        remedy="Stop after max_new_tokens, with 'length'; 'stop' ends by a token that ends texts.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.logprobs",
+        function=tells_true_logprobs,
+        remedy="Take log_softmax(logits / temperature) before top-k and top-p.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.greedy",
+        function=is_greedy_at_zero,
+        remedy="Take argmax of the logits where temperature is 0.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.seeded",
+        function=draws_by_the_key,
+        remedy="Seed a generator by seed, key and sample, or do not provide seeded_by_key.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.load_weights",
+        function=takes_new_weights,
+        remedy="Copy every tensor and take the snapshot's version, before the next answer.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.close",
+        function=fails_when_closed,
+        remedy="In close(), fail what waits with a ModelError, and what comes later too.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.cancel",
+        function=lives_on_after_a_cancel,
+        remedy="Ask set_running_or_notify_cancel() before you answer a future.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.threads",
+        function=serves_many_threads,
+        remedy="Keep what belongs to a request with the request; hold a lock around the rest.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.run_keys",
+        function=knows_whose_run_it_is,
+        remedy="Let both take the key; an engine that does not wait for runs may ignore it.",
+        severity="warning",
+        kinds=_KINDS,
+    ),
+)
