@@ -121,7 +121,8 @@ def test_a_dotted_path_that_leads_nowhere_says_how_a_module_is_found(dull):
         dull.discover().load("workflow", "not_there.parts:Maze")
     assert str(raised.value) == (
         "workflow 'not_there.parts:Maze' cannot be loaded: ModuleNotFoundError: No module named "
-        "'not_there'. Correct it; a module of yours is found by --plugin-dir or PYTHONPATH."
+        "'not_there'. Correct it; a module of yours is found below the working directory, by "
+        "--plugin-dir or PYTHONPATH."
     )
 
 

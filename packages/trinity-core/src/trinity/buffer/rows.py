@@ -7,12 +7,12 @@ imported, which takes seconds.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from trinity.common.row_files import files_of_split
 from trinity.errors import DataError
 
 __all__ = ["Origin", "RowTable", "Rows", "load_rows"]
@@ -20,11 +20,6 @@ __all__ = ["Origin", "RowTable", "Rows", "load_rows"]
 Row = dict[str, Any]  # Any: somebody else's data
 
 _FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
-_SPLIT_WORDS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "dev", "val"),
-    "test": ("test", "testing", "eval", "evaluation"),
-}
 
 
 class RowTable(Protocol):
@@ -118,7 +113,7 @@ def _from_folder(path: Path, *, split: str, subset_name: str | None, setting: st
     files = sorted(path.glob("*.jsonl"))
     others = [file for end in (".parquet", ".csv", ".arrow") for file in path.rglob(f"*{end}")]
     if files and not others and subset_name is None and split.isalnum():
-        chosen = _files_of_split(files, split=split)
+        chosen = files_of_split(files, split=split)
         if not chosen:
             raise DataError(
                 f"{path} has no split {split!r}, and {setting} names it. It has: "
@@ -188,17 +183,6 @@ def _row(line: str, *, origin: Origin) -> Row:
         shown = line.strip()[:40]
         raise DataError(f"{origin}, is no JSON object, but {shown!r}. Correct the line.")
     return dict(row)
-
-
-def _files_of_split(files: list[Path], *, split: str) -> list[Path]:
-    """Return the files of a split by the words in their names; without any, all are ``train``."""
-    by_split: dict[str, list[Path]] = {}
-    for file in files:
-        for name, words in _SPLIT_WORDS.items():
-            if re.search(rf"(^|[-._ 0-9])({'|'.join(words)})([-._ 0-9]|$)", file.stem):
-                by_split.setdefault(name, []).append(file)
-                break
-    return (by_split or {"train": files}).get(split, [])
 
 
 def _by_datasets(

@@ -88,11 +88,12 @@ def _use(plugin_dirs: list[str] | None) -> None:
 
 def _check(file: Path, settings: list[str]) -> bool:
     """Print what there is to say about one file; return whether it can be run."""
-    from trinity.common.config import load_config, probe, resolve_stages
+    from trinity.common.config import probe, resolve_stages
+    from trinity.common.config.explanation import load_or_explain
     from trinity.common.config.preparation import run_manager
 
     try:
-        config = load_config(file, overrides=settings)
+        config = load_or_explain(file, overrides=settings)
         manager = run_manager(config)
         machine = probe(model_path=config.model.model_path)
         stages = resolve_stages(config, machine, manager=manager)

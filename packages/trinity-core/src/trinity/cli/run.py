@@ -40,11 +40,11 @@ def run(
     from trinity.runtime.preflight import set_threads
 
     set_threads()
-    from trinity.common.config import load_config
+    from trinity.common.config.explanation import load_or_explain
     from trinity.extend import get_manager, set_manager
 
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or ()))
-    given = load_config(config, overrides=settings or ())
+    given = load_or_explain(config, overrides=settings or ())
     typer.echo(f"run {given.name} (mode {given.mode}): loading its parts")
     from trinity.runtime.run import run as run_config  # torch, which takes seconds
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import logging
+import os
+import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +17,8 @@ from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as
 
 __all__ = ["AssetSpec", "Component", "ComponentSpec", "Origin", "imported_target", "split_target"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,8 @@ class Component:
             return self.held
         try:
             with importing_as(self.origin.key):
+                if self.is_dotted:
+                    look_in_working_directory(self.spec.target)
                 return imported_target(self.spec.target)
         except (Exception, SystemExit) as error:
             raise PluginError(
@@ -134,10 +142,29 @@ class Component:
 
     def _remedy(self) -> str:
         if self.is_dotted:
-            return "Correct it; a module of yours is found by --plugin-dir or PYTHONPATH."
+            return (
+                "Correct it; a module of yours is found below the working directory, by "
+                "--plugin-dir or PYTHONPATH."
+            )
         if self.origin.distribution is None or self.origin.source == "editable":
             return "Correct the module, or the name."
         return f"Run: python -m pip install --upgrade {self.origin.distribution}"
+
+
+def look_in_working_directory(target: str) -> None:
+    """Let modules of the working directory be imported, as ``python -m`` does, if one is meant.
+
+    Said once. A package that is installed wins over a folder of its name.
+    """
+    folder, package = os.getcwd(), split_target(target)[0].partition(".")[0]
+    here = os.path.join(folder, package)
+    if folder in sys.path or not (os.path.isdir(here) or os.path.isfile(f"{here}.py")):
+        return
+    if package in sys.modules or importlib.util.find_spec(package) is not None:
+        return
+    sys.path.append(folder)
+    importlib.invalidate_caches()
+    logger.warning("%s is looked for in the working directory, %s", package, folder)
 
 
 def imported_target(target: str) -> type:

@@ -15,6 +15,8 @@ from trinity.common.config.check_support import support_problems
 from trinity.common.config.parts import NamedParts
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from trinity.common.config.config import Config
     from trinity.common.config.machine import Machine
     from trinity.common.config.problem import Problem
@@ -24,21 +26,31 @@ __all__ = ["check"]
 
 
 def check(
-    config: Config, machine: Machine, *, manager: PluginManager | None = None
+    config: Config,
+    machine: Machine,
+    *,
+    manager: PluginManager | None = None,
+    guessed: Collection[str] = (),
 ) -> list[Problem]:
     """Return everything that is wrong with a configuration that `resolve` made.
 
     Names are looked up among the plugins, arguments compared with signatures, paths looked at,
     numbers compared. A problem of severity ``notice`` stops nothing.
+
+    Args:
+        config: what `resolve` made.
+        machine: what it was resolved for.
+        manager: the plugins; None: the process's.
+        guessed: what is not known of a file that could not be read whole, and so not checked:
+            ``mode``, ``algorithm``, ``numbers``.
     """
     parts = NamedParts(manager)
-    return [
-        *support_problems(config),
-        *name_problems(config, parts),
-        *ability_problems(config, parts),
-        *algorithm_problems(config, parts),
-        *path_problems(config),
-        *row_problems(config),
-        *replay_problems(config),
-        *number_problems(config, machine, parts),
-    ]
+    problems = [*support_problems(config), *name_problems(config, parts)]
+    if "mode" not in guessed:
+        problems += ability_problems(config, parts)
+        problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
+    if "algorithm" not in guessed:
+        problems += algorithm_problems(config, parts)
+    if "numbers" not in guessed:
+        problems += number_problems(config, machine, parts)
+    return problems

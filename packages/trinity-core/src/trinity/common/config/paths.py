@@ -15,7 +15,16 @@ if typing.TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-__all__ = ["fields", "known_keys", "leaves", "model_at", "models_in", "paths_ending_in", "value_at"]
+__all__ = [
+    "fields",
+    "is_number_at",
+    "known_keys",
+    "leaves",
+    "model_at",
+    "models_in",
+    "paths_ending_in",
+    "value_at",
+]
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -85,6 +94,24 @@ def model_at(root: type[StrictModel], parts: tuple[str, ...]) -> type[StrictMode
         below = models_in(info.annotation)
         model = below[0] if below else None
     return model
+
+
+def is_number_at(root: type[StrictModel], path: str) -> bool:
+    """Return whether a value at a path may be a number, or hold one: unknown keys may."""
+    parts = tuple(path.split("."))
+    model = model_at(root, parts[:-1])
+    info = model.model_fields.get(parts[-1]) if model is not None else None
+    if info is None:
+        return model is not None
+    return (
+        _holds(info.annotation, int)
+        or _holds(info.annotation, float)
+        or bool(models_in(info.annotation))
+    )
+
+
+def _holds(annotation: Any, wanted: type) -> bool:
+    return annotation is wanted or any(_holds(a, wanted) for a in typing.get_args(annotation))
 
 
 def known_keys(model: type[StrictModel]) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from trinity.common.config.config import Config
 from trinity.common.config.paths import known_keys, model_at, paths_ending_in
@@ -10,12 +13,62 @@ from trinity.common.config.problem import Problem
 from trinity.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
     from trinity.common.config.source import Source
 
-__all__ = ["problems_of"]
+__all__ = ["fitting", "problems_of"]
+
+_MOST_ROUNDS = 5
+
+
+def fitting(
+    data: dict[str, Any], *, source: Source
+) -> tuple[Config | None, list[Problem], set[str]]:
+    """Return the configuration that the data make, what is wrong with them, and what was left out.
+
+    What does not fit is left out until the rest does; None: nothing does.
+    """
+    data = copy.deepcopy(data)
+    problems: list[Problem] = []
+    left_out: set[str] = set()
+    for number in range(_MOST_ROUNDS):
+        try:
+            return Config.model_validate(data), problems, left_out
+        except ValidationError as error:
+            found = problems_of(error, data=data, source=source)
+        problems += found if number == 0 else [p for p in found if p.path not in left_out]
+        taken_out = {_taken_out(data, problem.path) for problem in found}
+        left_out |= taken_out
+        if "" in taken_out:
+            break
+    return None, list({problem.path: problem for problem in problems}.values()), left_out
+
+
+def _taken_out(data: dict[str, Any], path: str) -> str:
+    """Return the path that was taken out of the data: the one given, or what holds it.
+
+    An entry of a list is not taken out alone: those behind it would have other numbers.
+    """
+    steps = path.split(".") if path else []
+    while steps:
+        holder = _at(data, steps[:-1])
+        if isinstance(holder, dict) and steps[-1] in holder:
+            del holder[steps[-1]]
+            return ".".join(steps)
+        steps.pop()
+    return ""
+
+
+def _at(value: Any, steps: list[str]) -> Any:
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
 
 
 def problems_of(error: ValidationError, *, data: Any, source: Source) -> list[Problem]:
