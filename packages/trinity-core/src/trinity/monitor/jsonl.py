@@ -6,11 +6,15 @@ import json
 import math
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from trinity.common.json_lines import read_lines
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["JsonlMonitor", "read_metrics"]
+__all__ = ["JsonlMonitor", "MetricsLine", "read_metrics"]
 
 FILE_NAME = "metrics.jsonl"
 
@@ -38,17 +42,21 @@ class JsonlMonitor:
         self._file.close()
 
 
+class MetricsLine(BaseModel):
+    """A line of ``metrics.jsonl``: numbers by name; null is one that JSON cannot hold."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    __pydantic_extra__: dict[str, float | None] = Field(init=False)
+    step: int
+    role: str
+
+
 def read_metrics(directory: Path, *, role: str | None = None) -> list[dict[str, float]]:
-    """Return the rows of a ``metrics.jsonl``; a line cut short by a kill is left out."""
+    """Return the rows of a ``metrics.jsonl``; a line cut short by a kill is left out.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
     path = directory / FILE_NAME
-    if not path.exists():
-        return []
-    rows: list[dict[str, float]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # only the last line of a killed run can be half a line
-        if role is None or row.get("role") == role:
-            rows.append(row)
-    return rows
+    rows = read_lines(path, MetricsLine) if path.exists() else []
+    return [row for row in rows if role is None or row["role"] == role]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import CheckpointError
+from trinity.runtime.record.manifest import check_model
 
 if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
@@ -20,10 +21,17 @@ def run_bench(parts: Parts) -> Metrics:
 
     With ``explorer.bench_on_latest_checkpoint`` only the newest checkpoint is evaluated. Metrics
     are recorded as ``bench/<taskset>/...`` at the checkpoint's step.
+
+    Raises:
+        CheckpointError: the model of one is damaged; nothing was evaluated.
     """
     checkpoints = parts.checkpoints.all()
     if parts.config.explorer.bench_on_latest_checkpoint:
-        return _evaluate(parts, checkpoints[-1]) if checkpoints else _evaluate(parts, None)
+        checkpoints = checkpoints[-1:]
+    for checkpoint in checkpoints:
+        check_model(checkpoint.huggingface)
+    if parts.config.explorer.bench_on_latest_checkpoint:
+        return _evaluate(parts, checkpoints[0] if checkpoints else None)
     metrics = _evaluate(parts, None)
     for checkpoint in checkpoints:
         metrics = _evaluate(parts, checkpoint)
@@ -45,6 +53,7 @@ def _evaluate(parts: Parts, checkpoint: Checkpoint | None) -> Metrics:
 
 
 def _read_weights(checkpoint: Checkpoint) -> WeightSnapshot:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     files = sorted(checkpoint.huggingface.glob("*.safetensors"))
@@ -52,5 +61,11 @@ def _read_weights(checkpoint: Checkpoint) -> WeightSnapshot:
         raise CheckpointError(f"the checkpoint {checkpoint.path} holds no model weights")
     tensors = {}
     for file in files:
-        tensors.update(load_file(str(file)))
+        try:
+            tensors.update(load_file(str(file)))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{file} cannot be read: {error}. Remove {checkpoint.path.name} to evaluate the "
+                f"other checkpoints."
+            ) from error
     return WeightSnapshot(version=WeightVersion(checkpoint.step), tensors=tensors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.history import History
 from trinity.runtime.record.metrics import Recorder
+from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rewind import GrowingFiles
-from trinity.runtime.record.rundir import RunDir, write_atomically
 from trinity.runtime.without_flush import name_of_monitor
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.record.progress import Progress
+    from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.roles import (
         BatchSource,
         Closable,
@@ -76,6 +76,14 @@ class Parts:
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     batch_size: int = 1  # experiences that an optimizer step reads from the buffer
     has_evaluation: bool = False
+    growing: GrowingFiles | None = None  # what the stage appends to; None: seen for the first time
+
+    @property
+    def files(self) -> GrowingFiles:
+        """Return the files that the stage appends to."""
+        if self.growing is None:
+            self.growing = GrowingFiles(self.config, rundir=self.rundir)
+        return self.growing
 
     @property
     def total_steps(self) -> int:
@@ -118,8 +126,7 @@ class Parts:
         """Return where the explorer stands in its tasks and in what it writes."""
         if self.explorer is None:
             return {}
-        files = GrowingFiles(self.config, rundir=self.rundir).explorer_sizes()
-        return {**self.explorer.state_dict(), "files": files}
+        return {**self.explorer.state_dict(), "files": self.files.explorer_marks()}
 
     def save(self, progress: Progress, explorer_state: dict[str, Any]) -> None:
         """Write a checkpoint, or where nothing is trained the explorer's place."""
@@ -140,7 +147,7 @@ class Parts:
         if self.trainer is not None:
             self.checkpoints.restate(progress.trained, state=state)
             return
-        write_atomically(self.rundir.path / EXPLORER_STATE, json.dumps(state, indent=2) + "\n")
+        write_record(self.rundir.path / EXPLORER_STATE, state)
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Give the buffer back what was read last and could not be trained."""
@@ -169,14 +176,13 @@ class Parts:
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:
             _try(f"{name_of_monitor(monitor)} did not write", monitor.flush)
-        files = GrowingFiles(self.config, rundir=self.rundir).sizes()
         return {
             "mode": self.config.mode,
             "progress": asdict(progress),
             "explorer": explorer_state,
             "strategy": self.strategy.state_dict() if self.strategy else {},
             "storage": self.storage.state_dict() if self.storage is not None else {},
-            "files": files | explorer_state.get("files", {}),
+            "files": self.files.marks() | explorer_state.get("files", {}),
             "plugins": self.manager.describe(),
             "digest": self.manager.digest(),
         }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError, RoomLostError
+from trinity.errors import CheckpointError, RoomLostError, TrinityError
 from trinity.extend import get_manager
 from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
@@ -17,7 +17,9 @@ from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.pipeline import Interrupted, Pipeline
 from trinity.runtime.record.changes import say_changes
 from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.manifest import check_models
 from trinity.runtime.record.progress import Progress
+from trinity.runtime.record.records import State, read_record
 from trinity.runtime.record.result import RunStatus, StageResult
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import write_manifests
@@ -30,7 +32,8 @@ from trinity.runtime.record.second_start import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from trinity.common.config import Config
     from trinity.runtime.display import Display
@@ -42,6 +45,10 @@ if TYPE_CHECKING:
 __all__ = ["run_stage"]
 
 logger = logging.getLogger(__name__)
+
+EXPLORE_ANEW = (
+    "Put it back from a copy. Or remove it: all is explored anew, and what was written is cut off."
+)
 
 
 def run_stage(
@@ -81,6 +88,7 @@ def run_stage(
         interrupt=interrupt,
         stage=stage,
     )
+    check_models(config)
     load = interrupt.at_once(rooms)
     story = _Story(config, rundir=rundir, display=display, build=load, before=before, stage=stage)
     with closing(story):
@@ -118,6 +126,7 @@ class _Story:
         self._status: RunStatus | None = None  # None: it did not begin
         self._attempts = Attempts()
         self._files = GrowingFiles(config, rundir=rundir)
+        self._place: tuple[Checkpoint | None, dict[str, Any]] = (None, {})
         self._began = time.perf_counter()
 
     def tell(self) -> None:
@@ -127,6 +136,7 @@ class _Story:
             TrinityError: what it failed by.
         """
         try:
+            self._place = self._saved_place()
             while not self._is_told():
                 pass
             self._status = RunStatus.FINISHED
@@ -146,15 +156,14 @@ class _Story:
 
     def _is_told(self) -> bool:
         """Run from the last place that is saved; return False if a room was lost on the way."""
-        checkpoint, state = self._saved_place()
         try:
-            self._attempt(checkpoint, state)
+            self._attempt(*self._place)
         except RoomLostError as lost:
             self.close()
             if self._parts is not None and self._parts.interrupt.is_requested:
                 raise Interrupted from lost
-            _, state = self._saved_place()
-            said = self._attempts.lost(lost, place=_name_of(state))
+            self._place = self._saved_place()
+            said = self._attempts.lost(lost, place=_name_of(self._place[1]))
             logger.info("%s", said)
             self._display.say(said)
             return False
@@ -164,6 +173,7 @@ class _Story:
         self._rewind(state)
         self._progress = Progress(**state["progress"]) if state else Progress()
         parts = self._parts = self._build()
+        parts.growing = self._files
         pipeline = Pipeline(parts)
         if self._status is None:
             parts.manager.call("trinity_run_started", run=parts.info)
@@ -181,12 +191,12 @@ class _Story:
     def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
         """Return where the stage goes on: a checkpoint and its state, empty at the beginning."""
         path = self._rundir.path / EXPLORER_STATE
-        if self._config.mode == "explore" and path.exists():
-            return None, json.loads(path.read_text(encoding="utf-8"))
+        if self._config.mode == "explore" and os.path.lexists(path):
+            return None, read_record(path, State, remedy=EXPLORE_ANEW)
         if self._config.mode in {"both", "train"}:
             checkpoints = CheckpointStore(self._rundir.path)
             checkpoints.recover()
-            checkpoint = checkpoints.latest()
+            checkpoint = checkpoints.newest_whole(say=self._display.say)
             if checkpoint is not None:
                 state = checkpoint.read_state()
                 _check_mode(state["mode"], self._config.mode, checkpoint)
@@ -197,20 +207,27 @@ class _Story:
         if self._config.mode == "bench":
             return  # trains nothing; its lines belong to checkpoints
         if state:
+            self._files.check(state["files"], say=self._display.say)
             self._files.cut(state["files"])
         else:
             self._files.cut_to_beginning()
 
     def _restore(self, parts: Parts, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
-        if state.get("storage") and parts.storage is not None:
-            parts.storage.load_state_dict(state["storage"])
+        place = checkpoint.path if checkpoint is not None else self._rundir.path / EXPLORER_STATE
+        if state["storage"] and parts.storage is not None:
+            with _fitting("storage", place):
+                parts.storage.load_state_dict(state["storage"])
         if checkpoint is not None and parts.trainer is not None:
-            parts.trainer.load(checkpoint.actor)
-            parts.storage.write(checkpoint.read_experiences())
+            with _fitting("trainer", place):
+                parts.trainer.load(checkpoint.actor)
+            with _fitting("storage", place):
+                parts.storage.write(checkpoint.read_experiences())
         if parts.explorer is not None:
-            parts.explorer.load_state_dict(state["explorer"])
-        if parts.strategy is not None and state.get("strategy"):
-            parts.strategy.load_state_dict(state["strategy"])
+            with _fitting("explorer", place):
+                parts.explorer.load_state_dict(state["explorer"])
+        if parts.strategy is not None and state["strategy"]:
+            with _fitting("strategy", place):
+                parts.strategy.load_state_dict(state["strategy"])
         if parts.sync is not None and parts.trainer is not None:
             parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
         self._display.say(f"going on after {_name_of(state)}")
@@ -289,6 +306,26 @@ class _Story:
             checkpoint=latest.path if latest else None,
             plots=plots_of(self._rundir, title=self._config.name),
         )
+
+
+@contextmanager
+def _fitting(part: str, place: Path) -> Iterator[None]:
+    """Turn what a part raises that cannot go on from a saved place into one line.
+
+    Raises:
+        CheckpointError: it cannot.
+    """
+    try:
+        yield
+    except (TrinityError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        logger.info("the %s could not go on from %s", part, place, exc_info=True)
+        raise CheckpointError(
+            f"the {part} cannot go on from {place}: {type(error).__name__}: {error}. It is "
+            f"damaged, or another version's. Rename it to go on from the one before it, or to "
+            f"begin anew."
+        ) from error
 
 
 def _name_of(state: dict[str, Any]) -> str:

@@ -84,7 +84,7 @@ def load_state(directory: Path) -> dict[str, Any]:
             raise ValueError("it is cut off or no checkpoint")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return state
-    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"checkpoint {str(path)!r} cannot be read: {error}. "
             "Resume from another checkpoint, or start with continue_from_checkpoint: false."
@@ -106,8 +106,11 @@ def load_weights(
         saved = AutoModelForCausalLM.from_pretrained(
             directory, dtype=module.dtype, trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"checkpoint {str(directory)!r} holds no model: {error}") from error
+    except Exception as error:  # of json, safetensors or transformers, whatever they meet first
+        raise CheckpointError(
+            f"checkpoint {str(directory)!r} holds no model: {type(error).__name__}: {error}. "
+            "Resume from another checkpoint, or start with continue_from_checkpoint: false."
+        ) from error
     load_module(module, dict(saved.named_parameters()), directory=directory)
 
 

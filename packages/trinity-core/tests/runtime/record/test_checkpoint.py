@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import asdict
 
 import pytest
 from trinity.common.experience import Experience
 from trinity.errors import CheckpointError, ConfigError, RoomLostError
 from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.rundir import RunDir
 
 
@@ -16,8 +18,14 @@ def write_model(folder) -> None:
     (folder / "model").write_text("weights")
 
 
+def a_state(step, **changes):
+    values = {"explorer": {}, "strategy": {}, "storage": {}, "files": {}, "plugins": []}
+    progress = asdict(Progress(trained=step))
+    return {"mode": "both", "progress": progress, "digest": "ab", **values, **changes}
+
+
 def save(store, step, **changes):
-    values = {"state": {"n": step}, "experiences": [], "write_actor": write_model} | changes
+    values = {"state": a_state(step), "experiences": [], "write_actor": write_model} | changes
     return store.save(step, **values)
 
 
@@ -29,7 +37,7 @@ def test_a_saved_checkpoint_comes_back_whole(tmp_path) -> None:
 
     latest = store.latest()
     assert latest.step == 3
-    assert latest.read_state() == {"n": 3}
+    assert latest.read_state() == a_state(3)
     assert (latest.actor / "model").read_text() == "weights"
     assert [row.reward for row in latest.read_experiences()] == [0.5]
 
@@ -80,7 +88,7 @@ def test_half_of_a_replaced_checkpoint_is_not_taken_for_one(tmp_path, monkeypatc
 
     monkeypatch.setattr(shutil, "rmtree", is_killed_half_way)
     with pytest.raises(KeyboardInterrupt):
-        save(store, 1, state={"n": 2})
+        save(store, 1, state=a_state(1))
     monkeypatch.undo()
     remove(tmp_path / "global_step_1")  # as a user may, to go on from the one before it
 
@@ -96,9 +104,9 @@ def test_what_a_kill_left_is_removed_and_in_nobodys_way(tmp_path) -> None:
     (left / "actor").mkdir(parents=True)
 
     store.recover()
-    save(store, 1, state={"n": 2})
+    save(store, 1, state=a_state(1, digest="2"))
 
-    assert store.latest().read_state() == {"n": 2}
+    assert store.latest().read_state()["digest"] == "2"
     assert not left.exists()
 
 
@@ -122,9 +130,9 @@ def test_a_run_directory_that_cannot_be_made_is_refused(tmp_path, golden) -> Non
 def test_a_checkpoint_of_the_same_step_replaces_the_older_one(tmp_path) -> None:
     store = CheckpointStore(tmp_path)
     save(store, 3)
-    save(store, 3, state={"n": "newer"})
+    save(store, 3, state=a_state(3, digest="newer"))
 
-    assert store.latest().read_state() == {"n": "newer"}
+    assert store.latest().read_state()["digest"] == "newer"
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
@@ -132,9 +140,10 @@ def test_the_state_of_a_checkpoint_can_be_told_anew(tmp_path) -> None:
     store = CheckpointStore(tmp_path)
     save(store, 3)
 
-    store.restate(3, state={"n": "later"})
+    store.restate(3, state=a_state(3, digest="later"))
 
-    assert store.latest().read_state() == {"n": "later"}
+    assert store.latest().read_state()["digest"] == "later"
+    assert store.latest().check()
     assert (store.latest().actor / "model").read_text() == "weights"
 
 
@@ -155,17 +164,17 @@ def test_a_checkpoint_that_was_complete_when_a_kill_came_is_put_in_place(tmp_pat
     store.recover()
 
     assert [checkpoint.step for checkpoint in store.all()] == [4]
-    assert store.latest().read_state() == {"n": 4}
+    assert store.latest().read_state() == a_state(4)
 
 
 def test_of_two_checkpoints_of_one_step_the_newer_is_put_in_place(tmp_path) -> None:
     store = CheckpointStore(tmp_path)
-    save(store, 4, state={"n": "old"}).path.rename(tmp_path / ".global_step_4.123.old")
-    save(store, 4, state={"n": "new"}).path.rename(tmp_path / ".global_step_4.123")
+    save(store, 4, state=a_state(4, digest="old")).path.rename(tmp_path / ".global_step_4.123.old")
+    save(store, 4, state=a_state(4, digest="new")).path.rename(tmp_path / ".global_step_4.123")
 
     store.recover()
 
-    assert store.latest().read_state() == {"n": "new"}
+    assert store.latest().read_state()["digest"] == "new"
     assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "4\n"
 
 
@@ -173,7 +182,7 @@ def test_waiting_experiences_that_cannot_be_read_are_told_with_the_folder(tmp_pa
     saved = save(CheckpointStore(tmp_path), 4)
     (saved.path / "experiences.jsonl").write_text('{"half')
 
-    with pytest.raises(CheckpointError, match="Remove that folder to go on from the one before"):
+    with pytest.raises(CheckpointError, match=r"experiences\.jsonl is damaged"):
         saved.read_experiences()
 
 

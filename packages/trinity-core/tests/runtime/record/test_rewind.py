@@ -35,13 +35,13 @@ def test_lines_after_the_place_are_cut_off_and_those_before_stay(files, rundir, 
     history = History(rundir.path)
     history.trained(1, ["1/0/0/0", "1/0/1/0"])
     metrics.write_text('{"step": 1}\n')
-    sizes = files.sizes()
+    marks = files.marks()
     history.trained(2, ["2/0/0/0"])
     with metrics.open("a") as file:
         file.write('{"step": 2}\n{"ste')
     stored.write_text('{"reward": 1}\n')
 
-    files.cut(sizes)
+    files.cut(marks)
 
     assert read_history(rundir.path) == [["1/0/0/0", "1/0/1/0"]]
     assert metrics.read_text() == '{"step": 1}\n'
@@ -83,17 +83,18 @@ def test_event_files_end_at_the_place_and_later_ones_are_removed(files, rundir) 
     first = TensorboardMonitor(directory=rundir.monitor, role="trainer")
     first.log({"actor/loss": 1.0}, step=1)
     first.flush()
-    sizes = files.sizes()
+    marks = files.marks()
     first.log({"actor/loss": 2.0}, step=2)
     first.close()
     (event_file,) = (rundir.monitor / "tensorboard" / "trainer").iterdir()
     later = event_file.with_name("events.out.tfevents.later")
     later.write_bytes(b"events")
 
-    files.cut(sizes)
+    files.cut(marks)
 
     assert not later.exists()
-    assert event_file.stat().st_size == sizes[f"monitor/tensorboard/trainer/{event_file.name}"]
+    mark = marks[f"monitor/tensorboard/trainer/{event_file.name}"]
+    assert event_file.stat().st_size == mark["size"]
 
 
 def test_a_full_disk_leaves_no_half_line_in_the_history(rundir) -> None:

@@ -5,8 +5,10 @@ global_step_<N>/
     actor/huggingface/     the model and tokenizer, as transformers reads them
     actor/trainer.pt       optimizer, scheduler, random state
     experiences.jsonl      what the buffer held and nobody had read
+    manifest.json          size and digest of each of these files (manifest.py)
 
-It is written under another name and renamed when all of it is on the disk.
+It is written under another name and renamed when all of it is on the disk. One that is not as its
+manifest says is not used: the run goes back to the newest that is.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ from safetensors import SafetensorError
 
 from trinity.common.experience import Experience
 from trinity.errors import CheckpointError, RoomLostError
-from trinity.runtime.record.rundir import write_atomically
+from trinity.runtime.record.manifest import FILE_NAME as MANIFEST
+from trinity.runtime.record.manifest import check_files, sync_folder, write_manifest
+from trinity.runtime.record.records import (
+    DamagedError,
+    State,
+    read_record,
+    write_atomically,
+    write_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +42,7 @@ __all__ = ["Checkpoint", "CheckpointStore"]
 
 LATEST = "latest_checkpointed_iteration.txt"
 _NAME = re.compile(r"global_step_(\d+)$")
-_DOOMED = ".doomed_"
+_DOOMED, _DAMAGED = ".doomed_", ".damaged"
 _SCRATCH = re.compile(r"^\.(global_step_\d+)\.\d+(\.old)?$")
 
 
@@ -57,12 +67,13 @@ class Checkpoint:
         """Return ``state.json`` (Any: json).
 
         Raises:
-            CheckpointError: it cannot be read.
+            CheckpointError: it cannot be read, or is of another step.
         """
-        try:
-            state: dict[str, Any] = json.loads((self.path / "state.json").read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise _unreadable(self.path, error) from error
+        remedy = f"{self.path.name} cannot be used."
+        state = read_record(self.path / "state.json", State, remedy=remedy)
+        step = state["progress"]["trained"]
+        if step != self.step:
+            raise DamagedError(f"{self.path / 'state.json'} is of step {step}. {remedy}")
         return state
 
     def read_experiences(self) -> list[Experience]:
@@ -72,13 +83,26 @@ class Checkpoint:
             CheckpointError: they cannot be read.
         """
         path = self.path / "experiences.jsonl"
-        if not path.exists():
-            return []
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
             return [Experience.from_dict(json.loads(line)) for line in lines]
-        except (OSError, ValueError, TypeError) as error:
-            raise _unreadable(self.path, error) from error
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DamagedError(f"{path} is damaged or missing: {error}") from error
+
+    def check(self) -> bool:
+        """Return whether there is a manifest that told that all files are as they were.
+
+        Without one, what can be told by reading is.
+
+        Raises:
+            DamagedError: a file is not as it was.
+            CheckpointError: the system does not let one be read.
+        """
+        has_manifest = check_files(self.path)
+        self.read_state()
+        if not has_manifest:
+            self.read_experiences()
+        return has_manifest
 
 
 class CheckpointStore:
@@ -89,11 +113,11 @@ class CheckpointStore:
         self._num_kept = num_kept  # 0: all
 
     def all(self) -> list[Checkpoint]:
-        """Return the complete checkpoints, oldest first."""
+        """Return the complete checkpoints, oldest first; one of them may be damaged."""
         found = []
         for path in self._directory.glob("global_step_*"):
             match = _NAME.search(path.name)
-            if match and (path / "state.json").exists():
+            if match and not (path.is_dir() and not any(path.iterdir())):
                 found.append(Checkpoint(step=int(match.group(1)), path=path))
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
@@ -103,10 +127,13 @@ class CheckpointStore:
         What else a kill left is removed.
 
         Only who holds the run directory may call this.
+
+        Raises:
+            CheckpointError: the folder does not let that be done.
         """
         for path in sorted(self._directory.glob(".global_step_*")):  # "x.old" after "x"
             match = _SCRATCH.search(path.name)
-            if match is None or not (path / "state.json").exists():
+            if match is None or not _is_complete(path):
                 continue
             target = self._directory / match.group(1)
             if not target.exists():
@@ -115,6 +142,50 @@ class CheckpointStore:
         latest = self.latest()
         if latest is not None:
             write_atomically(self._directory / LATEST, f"{latest.step}\n")
+
+    def newest_whole(self, *, say: Callable[[str], None]) -> Checkpoint | None:
+        """Return the newest checkpoint whose files are as they were; None: there is none at all.
+
+        Damaged ones that are newer are told and set aside, so that nothing takes them for good.
+
+        Raises:
+            CheckpointError: there are some, and all are damaged.
+        """
+        damaged: list[tuple[Checkpoint, DamagedError]] = []
+        for checkpoint in reversed(self.all()):
+            try:
+                has_manifest = checkpoint.check()
+            except DamagedError as error:
+                damaged.append((checkpoint, error))
+                continue
+            self._set_aside(damaged, whole=checkpoint, say=say)
+            if not has_manifest:
+                say(
+                    f"{checkpoint.path} has no {MANIFEST}, which would tell whether its files "
+                    f"are whole: they are taken as they are"
+                )
+            return checkpoint
+        if damaged:
+            raise CheckpointError(_none_is_whole(damaged))
+        return None
+
+    def _set_aside(
+        self,
+        damaged: Sequence[tuple[Checkpoint, DamagedError]],
+        *,
+        whole: Checkpoint,
+        say: Callable[[str], None],
+    ) -> None:
+        for checkpoint, error in damaged:
+            aside = checkpoint.path.with_name(f"{checkpoint.path.name}{_DAMAGED}")
+            shutil.rmtree(aside, ignore_errors=True)
+            checkpoint.path.rename(aside)
+            say(
+                f"{str(error).rstrip('.')}: the run goes back to {whole.path.name}, and the "
+                f"damaged checkpoint is kept as {aside.name}"
+            )
+        if damaged:
+            write_atomically(self._directory / LATEST, f"{whole.step}\n")
 
     def latest(self) -> Checkpoint | None:
         """Return the newest complete checkpoint; None: there is none."""
@@ -139,6 +210,7 @@ class CheckpointStore:
         try:
             self._write(scratch, state=state, experiences=experiences, write_actor=write_actor)
             self._replace(target, scratch)
+            sync_folder(self._directory)
             write_atomically(self._directory / LATEST, f"{step}\n")
         except RoomLostError:
             raise  # a RuntimeError too
@@ -162,7 +234,7 @@ class CheckpointStore:
         """
         path = self._directory / f"global_step_{step}"
         try:
-            write_atomically(path / "state.json", json.dumps(state, indent=2) + "\n")
+            write_record(path / "state.json", state)
         except OSError as error:
             raise CheckpointError(
                 f"{path / 'state.json'} could not be written: {error.strerror or error}. "
@@ -197,7 +269,8 @@ class CheckpointStore:
         with (folder / "experiences.jsonl").open("w", encoding="utf-8") as file:
             for experience in experiences:
                 file.write(json.dumps(experience.to_dict()) + "\n")
-        write_atomically(folder / "state.json", json.dumps(state, indent=2) + "\n")
+        write_record(folder / "state.json", state)
+        write_manifest(folder)
 
     def _prune(self) -> None:
         self._remove_leftovers()
@@ -218,8 +291,18 @@ def _remove(path: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _unreadable(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint {path} cannot be read: {error}. "
-        f"Remove that folder to go on from the one before it."
+def _is_complete(scratch: Path) -> bool:
+    """Return whether all of a checkpoint was written, before or since there are manifests."""
+    older = scratch.with_name(f"{scratch.name}.old")  # is moved aside for one that is complete
+    is_told = scratch.suffix == ".old" or older.exists()
+    return (scratch / MANIFEST).exists() or (is_told and (scratch / "state.json").exists())
+
+
+def _none_is_whole(damaged: Sequence[tuple[Checkpoint, DamagedError]]) -> str:
+    checkpoint, error = damaged[0]
+    others = f", and none of the {len(damaged) - 1} before it is whole" if damaged[1:] else ""
+    return (
+        f"{str(error).rstrip('.')}{others}. Put the file back from a copy. Or choose by hand: the "
+        f"run goes on from the newest global_step folder, so remove or rename "
+        f"{checkpoint.path.name}; without any it begins anew."
     )

@@ -15,7 +15,9 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from trinity.common.json_lines import read_lines
 from trinity.errors import CheckpointError
+from trinity.runtime.record.records import HistoryLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,9 +55,10 @@ class History:
 
 
 def read_history(directory: Path) -> list[list[str]]:
-    """Return the ids of each optimizer step's experiences, in the order they were trained in."""
+    """Return the ids of each optimizer step's experiences, in the order they were trained in.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
     path = directory / FILE_NAME
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["eids"] for line in lines]
+    return [row["eids"] for row in read_lines(path, HistoryLine)] if path.exists() else []

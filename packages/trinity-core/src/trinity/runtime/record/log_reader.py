@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trinity.errors import CheckpointError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
@@ -50,10 +52,16 @@ class LogFile:
             yield self._record(current)
 
     def _new_lines(self) -> list[str]:
-        with self.path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-            file.seek(self._position)
-            text = self._waiting + file.read()
-            self._position = file.tell()
+        try:
+            with self.path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+                file.seek(self._position)
+                text = self._waiting + file.read()
+                self._position = file.tell()
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path} cannot be read: {error.strerror or error}. Make it readable, or name "
+                f"another room."
+            ) from error
         *lines, self._waiting = text.split("\n")
         return lines
 

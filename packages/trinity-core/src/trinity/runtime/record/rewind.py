@@ -3,21 +3,31 @@
 What a run appends to (metrics, event files, the history of trained experiences, stored experiences)
 has no meaning beyond the weights that it belongs to: a run that goes on does those steps again. A
 checkpoint therefore holds how long each of them was, and ``beginning.json`` how long they were
-before the first step; when a run goes on, the rest is cut off before anything is opened.
+before the first step; when a run goes on, the rest is cut off before anything is opened. What is
+kept must be what was written: its digest is held too, and grows with the file.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from trinity.common.json_lines import first_bad_line
+from trinity.errors import CheckpointError
+from trinity.monitor.jsonl import MetricsLine
+from trinity.runtime.record.growth import Growth
 from trinity.runtime.record.history import FILE_NAME as HISTORY
-from trinity.runtime.record.rundir import write_atomically
+from trinity.runtime.record.records import (
+    Beginning,
+    DamagedError,
+    HistoryLine,
+    read_record,
+    write_record,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from trinity.common.config import Config
     from trinity.runtime.record.rundir import RunDir
@@ -26,32 +36,68 @@ __all__ = ["GrowingFiles"]
 
 BEGINNING = "beginning.json"
 _METRICS, _EVENTS = "monitor/metrics.jsonl", "monitor/tensorboard"
+_LINES = {_METRICS: MetricsLine, HISTORY: HistoryLine}
+
+Mark = dict[str, Any]  # how long a file was and the digest of that: {"size": 3, "digest": "ab.."}
 
 
 class GrowingFiles:
     """The files that a stage appends to.
 
     A file of the run directory is called by its path in it, so that a moved run goes on; any other
-    by its absolute path.
+    by the path that the configuration gives.
     """
 
     def __init__(self, config: Config, *, rundir: RunDir) -> None:
         self._root = rundir.path.absolute()
         self._mode = config.mode
-        self._of_explorer = [self._name(path) for path in _explorer_files(config, rundir)]
+        explorer_files = _explorer_files(config, rundir)
+        self._of_explorer = {self._name(path): path.absolute() for path in explorer_files}
+        self._growths: dict[str, Growth] = {}
 
-    def sizes(self) -> dict[str, int]:
-        """Return how long each file is now; what is not there has no bytes."""
-        return {name: self._size(name) for name in self._names()}
+    def marks(self) -> dict[str, Mark]:
+        """Return how long each file is now, and its digest; what is not there has no bytes.
 
-    def explorer_sizes(self) -> dict[str, int]:
+        What they hold is on the disk then.
+        """
+        return {name: self._growth(name).mark(is_synced=True) for name in self._names()}
+
+    def explorer_marks(self) -> dict[str, Mark]:
         """Return the same of what the explorer writes."""
-        return {name: self._size(name) for name in self._of_explorer}
+        return {name: self._growth(name).mark() for name in self._of_explorer}
 
-    def cut(self, sizes: Mapping[str, int]) -> None:
+    def check(self, marks: Mapping[str, Mark | int], *, say: Callable[[str], None]) -> None:
+        """Compare what will be kept with what was written.
+
+        Metrics and history that are gone are told: the run can do without them.
+
+        Raises:
+            DamagedError: a file is shorter, or is not what was written.
+        """
+        for name in self._names():
+            path, is_record = self._path(name), name not in self._of_explorer
+            size, digest = self._mark(name, marks)
+            if size is None and not is_record and self._size(name):
+                raise CheckpointError(
+                    f"{path} is not the file that the run wrote so far. Set its path back, or name "
+                    f"one that is not there yet."
+                )
+            if not size:
+                continue
+            if is_record and not os.path.lexists(path):
+                say(f"{path} is gone: it goes on without the lines that it had")
+                continue
+            problem = self._growth(name).problem(size, digest)
+            if not problem and not digest and name in _LINES:
+                problem = first_bad_line(path, _LINES[name], size=size)
+            if problem:
+                raise DamagedError(self._refusal(path, problem, is_record=is_record))
+
+    def cut(self, marks: Mapping[str, Mark | int]) -> None:
         """Cut every file back; event files that were not there then are removed."""
         for name in self._names():
-            path, size = self._root / name, sizes.get(name, 0)
+            path, size = self._path(name), self._mark(name, marks)[0] or 0
+            self._growth(name).cut(size)
             if name.startswith(_EVENTS) and not size:
                 path.unlink(missing_ok=True)
             elif path.exists() and path.stat().st_size > size:
@@ -59,14 +105,49 @@ class GrowingFiles:
                 _replace_end(path, kept, after=size)
 
     def cut_to_beginning(self) -> None:
-        """Cut every file back to before this mode's first step, which is noted the first time."""
+        """Cut every file back to before this mode's first step, which is noted the first time.
+
+        Raises:
+            DamagedError: where that was is not known any more.
+        """
         path = self._root / BEGINNING
-        noted = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        noted = {}
+        if os.path.lexists(path):
+            remedy = "Remove the run directory, or set another name, to begin anew."
+            noted = read_record(path, Beginning, remedy=remedy)
+        elif self._size(HISTORY):
+            raise DamagedError(
+                f"{path} is missing, and {self._root / HISTORY} tells of steps whose checkpoints "
+                f"are gone. Remove the run directory, or set another name, to begin anew."
+            )
         if self._mode in noted:
             self.cut(noted[self._mode])
             return
-        noted[self._mode] = self.sizes()
-        write_atomically(path, json.dumps(noted, indent=2) + "\n")
+        noted[self._mode] = self.marks()
+        write_record(path, noted)
+
+    def _refusal(self, path: Path, problem: str, *, is_record: bool) -> str:
+        if is_record:
+            remedy = "or remove it: the run goes on from its checkpoint without those lines"
+        else:
+            remedy = (
+                "or remove the newest checkpoint (of mode explore: explorer_state.json) to go on "
+                "from before it"
+            )
+        return f"{path} is damaged: {problem}. Put it back from a copy, {remedy}."
+
+    def _mark(self, name: str, marks: Mapping[str, Mark | int]) -> tuple[int | None, str]:
+        """Return how long a file was, and its digest; None: it was none of the run's then."""
+        mark = marks.get(name, marks.get(str(self._path(name))))  # older runs: the absolute path
+        if mark is None or isinstance(mark, int):
+            return mark, ""
+        return mark["size"], mark["digest"]
+
+    def _growth(self, name: str) -> Growth:
+        return self._growths.setdefault(name, Growth(self._path(name)))
+
+    def _path(self, name: str) -> Path:
+        return self._of_explorer.get(name, self._root / name)
 
     def _names(self) -> Iterator[str]:
         yield from (_METRICS, HISTORY, *self._of_explorer)
@@ -76,10 +157,10 @@ class GrowingFiles:
 
     def _name(self, path: Path) -> str:
         own = path.absolute()
-        return str(own.relative_to(self._root) if own.is_relative_to(self._root) else own)
+        return str(own.relative_to(self._root) if own.is_relative_to(self._root) else path)
 
     def _size(self, name: str) -> int:
-        path = self._root / name  # an absolute name replaces the root
+        path = self._path(name)
         return path.stat().st_size if path.is_file() else 0
 
 

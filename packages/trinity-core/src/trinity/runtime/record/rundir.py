@@ -14,6 +14,7 @@
     buffer/                  experiences that a file storage keeps
     plots/reward.png success.png loss.png
     global_step_<N>/         a checkpoint, complete or absent (checkpoint.py)
+    global_step_<N>.damaged/ one that was found damaged, and that the run went back from
     latest_checkpointed_iteration.txt
 """
 
@@ -25,14 +26,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError, ConfigError
+from trinity.errors import ConfigError
+from trinity.runtime.record.records import Status, read_record, write_atomically, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trinity.common.config import Config
 
-__all__ = ["RunDir", "write_atomically", "write_manifests"]
+__all__ = ["RunDir", "write_manifests"]
 
 
 @dataclass(frozen=True)
@@ -100,35 +102,17 @@ class RunDir:
             CheckpointError: the file is damaged.
         """
         path = self._status_file(mode)
-        if not path.exists():
+        if not os.path.lexists(path):
             return {}
-        try:
-            status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise CheckpointError(
-                f"{path} is no JSON: {error}. Remove it: the run goes on from its last checkpoint."
-            ) from error
-        return status
+        remedy = "Remove it: the run goes on from its last checkpoint."
+        return read_record(path, Status, remedy=remedy)
 
     def write_status(self, status: dict[str, Any], *, mode: str) -> None:
         """Replace the status file of this mode."""
-        write_atomically(self._status_file(mode), json.dumps(status, indent=2) + "\n")
+        write_record(self._status_file(mode), status)
 
     def _status_file(self, mode: str) -> Path:
         return self.path / ("bench.json" if mode == "bench" else "run.json")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is never seen half-written."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def write_manifests(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import CheckpointError
 from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.manifest import check_model
 from trinity.runtime.record.plots import draw_plots
 from trinity.runtime.record.result import RunStatus, StageResult
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["finished_before", "is_finished", "plots_of", "read_before", "settings_of"]
+
+logger = logging.getLogger(__name__)
 
 
 def read_before(config: Config, *, rundir: RunDir) -> dict[str, Any]:
@@ -43,9 +48,15 @@ def settings_of(config: Config) -> list[int | None]:
 def finished_before(
     before: dict[str, Any], *, rundir: RunDir, display: Display, stage: str
 ) -> StageResult:
-    """Say that the stage is finished and return how it ended then."""
-    display.say(f"{rundir.path} is finished: {_evaluation_line(before['evaluation'])}")
+    """Say that the stage is finished and return how it ended then.
+
+    Raises:
+        CheckpointError: the model that it left is damaged.
+    """
     latest = CheckpointStore(rundir.path).latest()
+    if latest is not None:
+        check_model(latest.huggingface)
+    display.say(f"{rundir.path} is finished: {_evaluation_line(before['evaluation'])}")
     return StageResult(
         name=stage,
         status=RunStatus.FINISHED,
@@ -63,8 +74,12 @@ def finished_before(
 
 
 def plots_of(rundir: RunDir, *, title: str) -> tuple[Path, ...]:
-    """Draw the plots of a stage and return where they are."""
-    return tuple(draw_plots(rundir.monitor, rundir.plots, title=title))
+    """Draw the plots of a stage and return where they are; say why where that cannot be."""
+    try:
+        return tuple(draw_plots(rundir.monitor, rundir.plots, title=title))
+    except (CheckpointError, OSError) as error:
+        logger.warning("there are no plots: %s", error)
+        return ()
 
 
 def _evaluation_line(metrics: dict[str, float]) -> str:

@@ -1,0 +1,79 @@
+"""How long a file is that is only appended to, and the digest of it, read once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Growth"]
+
+CHUNK = 1 << 20
+
+
+class Growth:
+    """A file whose new bytes are read when it is asked how it is.
+
+    Args:
+        path: the file, which need not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = 0
+        self._hash = hashlib.sha256()  # of so many bytes
+
+    def mark(self, *, is_synced: bool = False) -> dict[str, Any]:
+        """Return ``size`` and ``digest`` as they are now (Any: a number and a text).
+
+        Args:
+            is_synced: what was appended since the last mark is put on the disk.
+        """
+        size = self._path.stat().st_size if self._path.is_file() else 0
+        if size != self._size:
+            self._read(size, is_synced=is_synced)
+        return {"size": size, "digest": self._hash.hexdigest()}
+
+    def problem(self, size: int, digest: str) -> str:
+        """Return what is wrong with the first bytes; empty: nothing is.
+
+        Args:
+            size: how many bytes.
+            digest: of them; "": not known.
+        """
+        if not self._path.exists():
+            return "it is missing"
+        if not self._path.is_file():
+            return "it is no file"
+        found = self._path.stat().st_size
+        if found < size:
+            return f"it has {found} bytes, and had {size}"
+        if digest:
+            self.cut(-1)  # whatever was read before may have changed
+            self._read(size)
+            if self._hash.hexdigest() != digest:
+                return f"its first {size} bytes are not those that were written"
+        return ""
+
+    def cut(self, size: int) -> None:
+        """Forget what lies beyond a size that the file is cut back to."""
+        if self._size > size:
+            self._size, self._hash = 0, hashlib.sha256()
+
+    def _read(self, size: int, *, is_synced: bool = False) -> None:
+        self.cut(size)
+        if not size:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._size)
+            while self._size < size:
+                part = file.read(min(CHUNK, size - self._size))
+                if not part:
+                    break
+                self._hash.update(part)
+                self._size += len(part)
+            if is_synced:
+                os.fsync(file.fileno())

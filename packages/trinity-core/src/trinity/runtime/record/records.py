@@ -1,0 +1,180 @@
+"""Read and write the JSON files of a run: each is whole, or told as damaged.
+
+``state.json``, ``run.json``, ``bench.json``, ``beginning.json`` and ``manifest.json`` end in a
+``checksum`` of their other values, so that a changed digit is seen. A file of a run that was made
+before there was one is checked by its model alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from trinity.common.json_lines import first_problem
+from trinity.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "Beginning",
+    "DamagedError",
+    "HistoryLine",
+    "Manifest",
+    "Mark",
+    "State",
+    "Status",
+    "read_record",
+    "write_atomically",
+    "write_record",
+]
+
+CHECKSUM = "checksum"
+
+Count = Annotated[int, Field(ge=0)]
+Mode = Literal["both", "train", "explore", "bench", "serve"]
+Metrics = dict[str, float]
+
+
+class DamagedError(CheckpointError):
+    """A file is there and no longer what was written."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")  # a later version may write more
+
+
+class Mark(_Record):
+    """How long a file was, and what it held."""
+
+    size: Count
+    digest: str
+
+
+Marks = dict[str, Count | Mark]  # a number: the size alone, of a run made before there were digests
+
+
+class Manifest(_Record):
+    """``manifest.json`` of a checkpoint: its other files by their path."""
+
+    files: dict[str, Mark]
+
+
+class _Progress(_Record):
+    explored: Count
+    trained: Count
+    num_due: Count
+    written: list[Count]
+    synced: Count
+    pulled: Count
+    trained_experiences: Count
+    evaluated: Annotated[int, Field(ge=-1)]
+    evaluated_trained: Annotated[int, Field(ge=-1)]
+    first_evaluation: Metrics
+    evaluation: Metrics
+
+
+class State(_Record):
+    """``state.json`` of a checkpoint, and ``explorer_state.json``."""
+
+    mode: Mode
+    progress: _Progress
+    explorer: dict[str, Any]  # Any: each part's own
+    strategy: dict[str, Any]
+    storage: dict[str, Any]
+    files: Marks
+    plugins: list[dict[str, Any]]
+    digest: str
+
+
+class Status(_Record):
+    """``run.json`` and ``bench.json``."""
+
+    status: Literal["running", "finished", "interrupted", "failed"]
+    stage: str
+    mode: Mode
+    asked: Annotated[list[Count | None], Field(min_length=3, max_length=3)]
+    explore_steps: Count
+    train_steps: Count
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    first_evaluation: Metrics
+    evaluation: Metrics
+    buffer: Metrics = {}
+    error: str
+
+
+class HistoryLine(_Record):
+    """A line of ``history.jsonl``."""
+
+    step: Annotated[int, Field(ge=1)]
+    eids: list[str]
+
+
+Beginning = dict[str, Marks]  # beginning.json: by mode
+
+
+def read_record(path: Path, model: Any, *, remedy: str) -> dict[str, Any]:
+    """Return what a JSON file of the run holds, without its checksum (Any: a model; json).
+
+    Args:
+        path: the file.
+        model: what it must look like.
+        remedy: what the user is told to do if it does not.
+
+    Raises:
+        DamagedError: it is missing, or not what was written.
+        CheckpointError: the system does not let it be read.
+    """
+    try:
+        values = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DamagedError(f"{path} is missing. {remedy}") from error
+    except IsADirectoryError as error:
+        raise DamagedError(f"{path} is a folder, and was a file. {remedy}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:  # no JSON, no text
+        raise DamagedError(f"{path} is damaged: it is no JSON ({error}). {remedy}") from error
+    problem = _problem(values, model)
+    if problem:
+        raise DamagedError(f"{path} is damaged: {problem}. {remedy}")
+    values.pop(CHECKSUM, None)
+    return dict(values)
+
+
+def write_record(path: Path, values: dict[str, Any]) -> None:
+    """Write the values and their checksum, whole or not at all (Any: json)."""
+    plain = json.loads(json.dumps(values))  # as a reader sees it: keys are text
+    text = json.dumps({**plain, CHECKSUM: _checksum(plain)}, indent=2)
+    write_atomically(path, text + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is never seen half-written."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with scratch.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _problem(values: Any, model: Any) -> str:
+    if not isinstance(values, dict):
+        return f"it holds no JSON object, but {json.dumps(values)[:40]}"
+    plain = {name: value for name, value in values.items() if name != CHECKSUM}
+    problem = first_problem(plain, model)
+    if not problem and CHECKSUM in values and values[CHECKSUM] != _checksum(plain):
+        return "its checksum is not that of its values"
+    return problem
+
+
+def _checksum(plain: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
