@@ -308,3 +308,54 @@ def test_the_reward_of_rm_gallery_takes_an_experience_or_a_text() -> None:
     _, (other,) = run("math_boxed_workflow", "It is 47.", reward_fn="rm_gallery_reward")
 
     assert rewards([experience, other]) == [1.0, 0.0]
+
+
+VERDICT = "<content_score>0.5</content_score> <format_score>1.0</format_score>"
+TALK = [{"role": "user", "content": "My head hurts."}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, [1 * (1 + 2 * 0.5) + 1, 0.0]),
+        ({"fusion_mode": "sum"}, [1 + 0.5 + 1, 0.0]),
+        ({"train_mode": "Ra"}, [2 * 0.5 + 1, 0.0]),
+        ({"train_mode": "Rs"}, [3 * 1 + 1, 0.0]),
+    ],
+)
+def test_a_question_is_rated_by_a_judge_and_a_wrong_decision_is_worth_nothing(
+    arguments, expected
+) -> None:
+    workflow, experiences = run(
+        "learn2ask_workflow",
+        "Since when?",
+        "<stop />",
+        judge=[VERDICT],
+        repeat_times=2,
+        raw_task={"question": TALK, "decision_truth": "continue", "info_truth": "since when"},
+        workflow_args=arguments,
+    )
+
+    assert rewards(experiences) == expected
+    asked = workflow.judge._engine.exchanges[0].request.prompt_token_ids
+    text = workflow.judge._chat_format.decode(asked)
+    assert "patient: My head hurts.\ndoctor: Since when?" in text
+
+
+def test_a_doctor_who_stops_in_time_needs_no_judge() -> None:
+    row = {"question": TALK, "decision_truth": "stop"}
+    _, experiences = run(
+        "learn2ask_workflow",
+        "<stop />",
+        "Enough. <stop />",
+        judge=["never asked"],
+        repeat_times=2,
+        raw_task=row,
+    )
+
+    assert rewards(experiences) == [1 * (1 + 2 * 1) + 1, 1 * (1 + 2 * 1) + 0]
+
+
+def test_a_mode_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train_mode is 'R'\. Use one of: Ra\+Rs, Ra, Rs"):
+        WORKFLOWS.get("learn2ask_workflow").check_arguments({"train_mode": "R"})

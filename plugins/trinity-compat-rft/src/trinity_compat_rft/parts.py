@@ -105,6 +105,12 @@ WORKFLOWS = {
         summary="the same; notes the rewards of each row in a file",
         aliases=(f"{_BOTS}.BOTSRefEvalCollectMathBoxedWorkflow",),
     ),
+    "learn2ask_workflow": ComponentSpec(
+        f"{_OURS}.learn_to_ask:Learn2AskWorkflow",
+        summary="ask a patient the next question, or stop; a judge rates the question",
+        needs=_JUDGE,
+        aliases=("examples.learn_to_ask.workflow.workflow_learn2ask.Learn2AskWorkflow",),
+    ),
 }
 
 REWARD_FNS = {

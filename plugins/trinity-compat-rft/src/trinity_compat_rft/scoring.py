@@ -1,12 +1,11 @@
-"""Call a reward function as Trinity-RFT's workflows call it."""
+"""What Trinity-RFT's workflows do with a reward function beside what those of the core do."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.rewards.calling import call_shape
 from trinity.common.rewards.failure import reward_failure
 from trinity.errors import TrinityError, WorkflowError
 
@@ -16,25 +15,25 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.rewards import RewardFn
 
-__all__ = ["give_reward", "names_any", "scores_of"]
+__all__ = ["give_reward", "names_any", "scores_of_experience"]
 
 
-def scores_of(reward_fn: RewardFn, *positional: Any, **named: Any) -> dict[str, float]:
-    """Return the named scores that a reward function gives.
-
-    Args:
-        reward_fn: the function.
-        *positional: arguments by position (Any: the function's own types).
-        **named: arguments by name; those that its signature does not name are left out.
+def scores_of_experience(
+    reward_fn: RewardFn,
+    response: Experience,
+    messages: list[dict[str, str]],
+    *,
+    truth: object,
+    options: Mapping[str, Any],
+) -> dict[str, float]:
+    """Return what ``reward_fn(response, messages, ground_truth=truth, **options)`` gives.
 
     Raises:
         WorkflowError: it raised, or a score is no finite number.
     """
-    wanted, takes_any = _keywords_of(type(reward_fn))
-    given = {name: value for name, value in named.items() if takes_any or name in wanted}
-    function: Any = reward_fn  # a published one takes arguments by position
+    function: Any = reward_fn  # called by position, as published
     try:
-        parts: Mapping[str, Any] = function(*positional, **given)
+        parts = function(response, messages, ground_truth=truth, **options)
         scores = {name: float(value) for name, value in parts.items()}
         if not all(map(math.isfinite, scores.values())):
             raise ValueError(f"it gave {scores}")
@@ -54,12 +53,5 @@ def give_reward(response: Experience, scores: Mapping[str, float], *, run: int) 
 
 def names_any(reward_fn: RewardFn, names: set[str]) -> bool:
     """Return whether the call of a reward function names one of these parameters."""
-    return bool(_keywords_of(type(reward_fn))[0] & names)
-
-
-@cache
-def _keywords_of(cls: type) -> tuple[frozenset[str], bool]:
-    """Return the names of its call's parameters, and whether it takes any other."""
-    parameters = inspect.signature(cls.__call__).parameters.values()
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    return frozenset(parameter.name for parameter in parameters), takes_any
+    shape = call_shape(type(reward_fn))
+    return shape is not None and bool(shape.named & names)

@@ -62,6 +62,8 @@ class MathDAPORewardFn(RewardFn):
         response: str,
         response_token: Sized | None = None,
         truth: object = None,
+        *,
+        info: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> dict[str, float]:
         """Return ``accuracy``, 1 or -1, and ``format_score``, 0 or less.
@@ -70,14 +72,14 @@ class MathDAPORewardFn(RewardFn):
             response: the text.
             response_token: the ids of its tokens; needed for the penalty.
             truth: the right answer.
-            kwargs: ``info``, a dict, gets ``ground_truth`` and ``extracted_answer``.
+            info: gets ``ground_truth`` and ``extracted_answer``.
+            kwargs: not looked at.
 
         Raises:
             ConfigError: the penalty is asked for, and the workflow does not give the tokens.
         """
         answer = _answer(response)
         right = truth is not None and is_right(answer, truth=true_answer(str(truth)))
-        info = kwargs.get("info")
         if info is not None:
             info |= {"ground_truth": truth, "extracted_answer": answer}
         penalty = self.compute_overlong_penalty(response_token)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from trinity.common.rewards.calling import scores_of
 from trinity.common.workflows import SimpleWorkflow
 
-from trinity_compat_rft.scoring import give_reward, scores_of
+from trinity_compat_rft.scoring import give_reward
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -61,18 +62,18 @@ class MathBoxedWorkflow(SimpleWorkflow):
 
     def score(self, responses: list[Experience]) -> list[Experience]:
         """Return the responses with rewards, and masked where they were cut."""
+        thinking = {"with_think": self.with_think, "format_score_coef": self.format_score_coef}
+        options = {**thinking, **self.reward_call_args}
         for place, response in enumerate(responses):
-            scores = scores_of(
-                self.reward_fn,
-                response=response.response_text or "",
-                truth=self.truth,
-                prompt=self.task_desc,
-                with_think=self.with_think,
-                format_score_coef=self.format_score_coef,
-                response_token=response.tokens[response.prompt_length :],
-                info=response.info,
-                **self.reward_call_args,
-            )
+            offered = {
+                "response": response.response_text or "",
+                "truth": self.truth,
+                "prompt": self.task_desc,
+                "task": self.task,
+                "response_token": response.tokens[response.prompt_length :],
+                "info": response.info,
+            }
+            scores = scores_of(self.reward_fn, offered=offered, options=options)
             give_reward(response, scores, run=self.run_id_base + place)
             if response.truncate_status == "response_truncated":
                 response.action_mask = torch.zeros(response.response_length, dtype=torch.bool)

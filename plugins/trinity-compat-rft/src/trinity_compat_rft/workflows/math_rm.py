@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trinity.common.rewards.calling import scores_of
 from trinity.common.workflows import SimpleWorkflow
 
-from trinity_compat_rft.scoring import give_reward, names_any, scores_of
+from trinity_compat_rft.scoring import give_reward, names_any, scores_of_experience
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -38,17 +39,17 @@ class MathRMWorkflow(SimpleWorkflow):
         return responses
 
     def _scores(self, response: Experience, messages: list[dict[str, str]]) -> dict[str, float]:
-        options = self.reward_call_args
-        if names_any(self.reward_fn, {"messages", "ground_truth"}):
-            reward_fn = self.reward_fn
-            return scores_of(reward_fn, response, messages, ground_truth=self.truth, **options)
-        return scores_of(
-            self.reward_fn,
-            response=response.response_text or "",
-            truth=self.truth,
-            prompt=self.task_desc,
-            **options,
-        )
+        reward_fn, options = self.reward_fn, self.reward_call_args
+        if names_any(reward_fn, {"messages", "ground_truth"}):
+            truth = self.truth
+            return scores_of_experience(reward_fn, response, messages, truth=truth, options=options)
+        offered = {
+            "response": response.response_text or "",
+            "truth": self.truth,
+            "prompt": self.task_desc,
+            "task": self.task,
+        }
+        return scores_of(reward_fn, offered=offered, options=options)
 
 
 class AsyncMathRMWorkflow(MathRMWorkflow):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trinity.common.rewards.calling import scores_of
 from trinity.common.workflows import MathWorkflow
 
 from trinity_compat_rft.judging import comparison, first_model, listed_scores
-from trinity_compat_rft.scoring import scores_of
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -41,13 +41,14 @@ class MathRULERWorkflow(MathWorkflow):
     def measured(self, responses: list[Experience]) -> list[Experience]:
         """Return the responses with what the reward function says, as metrics."""
         for place, response in enumerate(responses):
-            scores = scores_of(
-                self.reward_fn,
-                response=response.response_text or "",
-                truth=self.truth,
-                prompt=self.task_desc,
-                **self.reward_call_args,
-            )
+            offered = {
+                "response": response.response_text or "",
+                "truth": self.truth,
+                "prompt": self.task_desc,
+                "task": self.task,
+            }
+            options = self.reward_call_args
+            scores = scores_of(self.reward_fn, offered=offered, options=options)
             gold = {"gold_reward": sum(scores.values(), 0.0)}
             response.metrics = {**(response.metrics or {}), **scores, **gold}
             response.eid.run = self.run_id_base + place
@@ -57,7 +58,7 @@ class MathRULERWorkflow(MathWorkflow):
         """Return the responses with the scores in the judge's reply as rewards."""
         scores = listed_scores(reply, num=len(responses))
         if scores is None:
-            self.logger.warning("the judge gave no list of %d scores: all are 0.", len(responses))
+            self.logger.info("the judge gave no list of %d scores: all are 0.", len(responses))
         for place, response in enumerate(responses):
             response.reward = 0.0 if scores is None else scores[place]
             response.metrics["judge_success"] = float(scores is not None)
