@@ -70,6 +70,9 @@ class PublishedPathFinder:
         distribution = known.distribution_of_path(fullname)
         if distribution is not None:
             raise PluginError(_missing(fullname, distribution), name=fullname)
+        instead = known.stand_in_of_path(fullname)
+        if instead is not None:
+            raise PluginError(f"{fullname} is of Trinity-RFT; here {instead}.", name=fullname)
         if any(
             below.startswith(f"{fullname}.") for below in (*modules, *served, *known.known_paths())
         ):
@@ -152,7 +155,7 @@ class _ServedModule(ModuleType):
 def _missing(what: str, distribution: str) -> str:
     return (
         f"{what} is part of {distribution}, which is not installed or not in use. "
-        f"Run: {known.install_line(distribution)}"
+        f"{known.how_to_get(distribution)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The install lines: which distribution of ours has a component or a published import path."""
+"""Who has a component or a published import path, and what stands for one that nobody has."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ __all__ = [
     "distribution_of_component",
     "distribution_of_path",
     "distribution_of_tool",
+    "how_to_get",
     "install_line",
     "known_distributions",
     "known_paths",
+    "stand_in_of_component",
+    "stand_in_of_path",
 ]
 
 
@@ -23,6 +26,24 @@ def install_line(distribution: str) -> str:
     'python -m pip install trinity-testing'
     """
     return f"python -m pip install {distribution}"
+
+
+def how_to_get(distribution: str) -> str:
+    """Return what to do for a distribution; one that does not exist yet is not to be installed."""
+    planned = _tables().get("planned", {}).get(distribution)
+    if planned is None:
+        return f"Run: {install_line(distribution)}"
+    return f"{distribution} is not there yet; until then {planned}."
+
+
+def stand_in_of_component(kind: str, name: str) -> str | None:
+    """Return what to use for a name that exists in Trinity-RFT alone; None: nothing is known."""
+    return _tables().get("instead", {}).get(f"{kind}/{name}")
+
+
+def stand_in_of_path(path: str) -> str | None:
+    """Return what to import for a published path that nobody serves; None: nothing is known."""
+    return _tables().get("instead", {}).get(path)
 
 
 def distribution_of_component(kind: str, name: str) -> str | None:
@@ -52,7 +73,8 @@ def distribution_of_tool(name: str) -> str | None:
 
 def known_distributions() -> frozenset[str]:
     """Return the names of all distributions of ours that have something."""
-    return frozenset(name for table in _tables().values() for name in table.values())
+    named = ("components", "import_paths", "classes", "tools")
+    return frozenset(name for table in named for name in _tables().get(table, {}).values())
 
 
 @cache

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import ConflictError, UnknownComponentError, unknown_name
 from trinity.extend.component import Component, ComponentSpec, Origin, split_target
-from trinity.extend.known import distribution_of_component, install_line
+from trinity.extend.known import (
+    distribution_of_component,
+    how_to_get,
+    stand_in_of_component,
+)
 from trinity.extend.requirements import canonical
 
 if TYPE_CHECKING:
@@ -122,7 +126,10 @@ class ComponentTable:
             )
         distribution = distribution_of_component(kind, plain)
         if distribution is not None:
-            return f"{message} It is part of {distribution}. Run: {install_line(distribution)}"
+            return f"{message} It is part of {distribution}. {how_to_get(distribution)}"
+        instead = stand_in_of_component(kind, plain)
+        if instead is not None:
+            return f"{message} In Trinity-RFT it is one; here {instead}."
         unasked = [r for r in self.records if not r.is_usable and not r.components]
         if unasked:
             listed = ", ".join(f"{record.label} is {record.state}" for record in unasked)

@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
-__all__ = ["PUBLISHED_MODULES"]
+__all__ = ["PUBLISHED_MODULES", "PUBLISHED_NAMES"]
 
 _HERE = "trinity_compat_rft.paths"
+_LOSSES = (
+    "policy_loss_fn",
+    "chord_policy_loss",
+    "cispo_policy_loss",
+    "dpo_loss",
+    "gspo_policy_loss",
+    "importance_sampling_policy_loss",
+    "mix_policy_loss",
+    "ppo_policy_loss",
+    "rec_policy_loss",
+    "sapo_policy_loss",
+    "sft_loss",
+    "topr_policy_loss",
+)
 
 #: published path -> the module that is found there, one of ours or one of the core's
 PUBLISHED_MODULES = {
+    "trinity.algorithm.advantage_fn.advantage_fn": f"{_HERE}.advantages",
+    "trinity.algorithm.key_mapper": f"{_HERE}.key_mapper",
+    **{f"trinity.algorithm.policy_loss_fn.{name}": f"{_HERE}.policy_losses" for name in _LOSSES},
+    "trinity.algorithm.sample_strategy.sample_strategy": "trinity.algorithm.sample_strategy",
+    "trinity.algorithm.sample_strategy.utils": f"{_HERE}.samples",
     "trinity.algorithm.utils": f"{_HERE}.algorithm_utils",
+    "trinity.buffer.operators.experience_operator": "trinity.common.operators",
+    "trinity.buffer.selector": "trinity.buffer.selectors",
     "trinity.common.constants": f"{_HERE}.constants",
+    "trinity.common.rewards.accuracy_reward": "trinity.common.rewards.accuracy",
+    "trinity.common.rewards.countdown_reward": "trinity.common.rewards.countdown",
+    "trinity.common.rewards.eval_utils": f"{_HERE}.answer_checks",
+    "trinity.common.rewards.format_reward": "trinity.common.rewards.format",
+    "trinity.common.rewards.math_reward": f"{_HERE}.math_rewards",
+    "trinity.common.rewards.qwen25_eval": f"{_HERE}.strict_answers",
+    "trinity.common.rewards.reward_fn": "trinity.common.rewards.base",
     "trinity.utils.annotations": f"{_HERE}.annotations",
     "trinity.utils.log": f"{_HERE}.log",
     "trinity.utils.metrics": f"{_HERE}.metrics",
     "trinity.utils.registry": "trinity.extend.registry",
     "trinity.utils.timer": f"{_HERE}.timer",
+}
+
+#: module of the core -> the module that has the published names that it lacks
+PUBLISHED_NAMES = {
+    "trinity.algorithm.advantage_fn": f"{_HERE}.advantages",
+    "trinity.common.workflows.step_wise_workflow": f"{_HERE}.step_wise",
 }

@@ -1,5 +1,7 @@
 """Advantage functions: the contract, its registry, and what functions on groups share."""
 
+from typing import TYPE_CHECKING
+
 from trinity.algorithm.advantage_fn.base import (
     ADVANTAGE_FN,
     AdvantageFn,
@@ -13,6 +15,9 @@ from trinity.algorithm.advantage_fn.grouped import (
     with_scores,
 )
 
+if TYPE_CHECKING:
+    from typing import Any
+
 __all__ = [
     "ADVANTAGE_FN",
     "AdvantageFn",
@@ -23,3 +28,9 @@ __all__ = [
     "grouped_rewards",
     "with_scores",
 ]
+
+
+def __getattr__(name: str) -> "Any":  # Any: what a plugin serves
+    from trinity.extend.published import published_name
+
+    return published_name(__name__, name)

@@ -196,7 +196,11 @@ def _takes_step_num(method: Any) -> bool:  # Any: the plain function of a class
 
 def __getattr__(name: str) -> Any:  # Any: a class of a plugin
     from trinity.extend.aliases import published_class
+    from trinity.extend.published import published_name
 
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return published_class("workflow", name)
+    try:
+        return published_name(__name__, name)
+    except AttributeError:
+        return published_class("workflow", name)

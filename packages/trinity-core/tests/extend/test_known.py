@@ -1,0 +1,79 @@
+"""What messages advise exists: each distribution gives what they say it does."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+
+import pytest
+import trinity.extend
+from trinity.errors import UnknownComponentError
+from trinity.extend import KINDS, PluginManager, known, set_manager
+
+ROOT = Path(__file__).parents[4]
+TABLES = tomllib.loads(
+    (Path(trinity.extend.__file__).parent / "known_distributions.toml").read_text("utf-8")
+)
+HERE = {
+    tomllib.loads(path.read_text("utf-8"))["project"]["name"]
+    for path in ROOT.glob("p*/*/pyproject.toml")
+}
+
+
+@pytest.fixture
+def manager():
+    return PluginManager.discover(env={})
+
+
+@pytest.mark.parametrize("key", TABLES["components"])
+def test_a_component_is_given_by_the_distribution_that_is_named(key, manager):
+    distribution = TABLES["components"][key]
+    kind, _, name = key.partition("/")
+    if distribution in HERE:
+        assert manager.find(kind, name).origin.distribution == distribution
+    else:
+        assert distribution in TABLES["planned"]
+
+
+@pytest.mark.parametrize("name", sorted(known.known_distributions()))
+def test_a_distribution_is_in_this_repository_or_is_not_advised(name):
+    advised = "pip install" in known.how_to_get(name)
+
+    assert advised == (name in HERE)
+    assert ("not there yet" in known.how_to_get(name)) == (name not in HERE)
+
+
+def test_what_is_planned_is_not_there():
+    assert set(TABLES["planned"]) & HERE == set()
+
+
+@pytest.mark.parametrize("key", [key for key in TABLES["instead"] if "/" in key])
+def test_a_name_that_something_stands_for_is_of_a_kind_and_says_what(key, manager):
+    kind, _, name = key.partition("/")
+
+    assert kind in KINDS
+    if name not in manager.names(kind):
+        with pytest.raises(UnknownComponentError, match=f"here {TABLES['instead'][key][:20]}"):
+            manager.find(kind, name)
+
+
+@pytest.mark.parametrize("path", [key for key in TABLES["instead"] if "/" not in key])
+def test_a_path_that_something_stands_for_says_what(path):
+    with pytest.raises(ImportError, match="is of Trinity-RFT; here "):
+        importlib.import_module(path)
+
+
+def test_a_wrong_monitor_is_answered_with_what_the_migration_page_knows(site, golden):
+    with pytest.raises(UnknownComponentError) as raised:
+        site.discover().find("monitor", "wandb")
+
+    golden(str(raised.value), "plugin_name_of_trinity_rft")
+
+
+def test_a_plugin_that_does_not_exist_yet_is_not_to_be_installed(site, golden):
+    set_manager(site.discover())
+    with pytest.raises(UnknownComponentError) as raised:
+        site.discover().find("rollout_engine", "vllm")
+
+    golden(str(raised.value), "plugin_planned")

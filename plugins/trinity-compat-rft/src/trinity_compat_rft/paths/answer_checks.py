@@ -1,0 +1,72 @@
+r"""``trinity.common.rewards.eval_utils``: find an answer in a text, compare it with the truth."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from trinity.common.rewards.boxed import MathBoxedRewardFn, boxed_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "compute_score_v0",
+    "extract_solution",
+    "find_boxed_answer",
+    "simple_answer_parser",
+    "validate_equation",
+    "validate_think_pattern",
+]
+
+_ANSWER = re.compile(r"<answer>(.*?)</answer>")
+
+
+def find_boxed_answer(raw_answer: str) -> str | None:
+    r"""Return what the last ``\boxed{...}`` holds; None: there is none."""
+    return boxed_answer(raw_answer)
+
+
+def simple_answer_parser(response: str) -> str:
+    """Return what stands between the first answer tags, without them the text.
+
+    >>> simple_answer_parser("So <answer>2</answer>.")
+    '2'
+    """
+    found = _ANSWER.search(response)
+    return (found.group(1) if found else response).strip()
+
+
+def extract_solution(solution_str: str) -> str | None:
+    r"""Return what the last answer tags of the last line hold; None: there are none.
+
+    >>> extract_solution("<answer>no</answer>\n<answer> 1 + 1 </answer>")
+    '1 + 1'
+    """
+    found = _ANSWER.findall(solution_str.rpartition("\n")[2])
+    return found[-1].strip() if found else None
+
+
+def validate_equation(equation_str: str, available_numbers: Sequence[int]) -> bool:
+    """Return whether the whole numbers of an equation are those given, each as often.
+
+    >>> validate_equation("2 * (3 + 2)", [2, 2, 3]), validate_equation("2 + 3", [2, 2, 3])
+    (True, False)
+    """
+    return Counter(map(int, re.findall(r"\d+", equation_str))) == Counter(available_numbers)
+
+
+def validate_think_pattern(text: str) -> bool:
+    """Return whether there is one pair of think tags, in their order.
+
+    >>> validate_think_pattern("<think> so </think> 2"), validate_think_pattern("</think><think>")
+    (True, False)
+    """
+    is_one_pair = text.count("<think>") == text.count("</think>") == 1
+    return is_one_pair and text.index("<think>") < text.index("</think>")
+
+
+def compute_score_v0(solution_str: str, ground_truth: str) -> float:
+    r"""Return 1 where the last box holds the truth, which may stand in a box itself, else 0."""
+    return MathBoxedRewardFn()(response=solution_str, truth=ground_truth)["accuracy"]

@@ -1,0 +1,25 @@
+"""``trinity.common.rewards.qwen25_eval``: whether a response ends in the right answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trinity_compat_rft.answers import accuracy, final_answer, true_answer
+
+__all__ = ["verify_math_answer"]
+
+
+def verify_math_answer(response_text: str, ground_truth: str) -> tuple[float, dict[str, Any]]:
+    """Return 1 or 0, and what was compared.
+
+    Args:
+        response_text: of the model.
+        ground_truth: the answer, or a solution that ends in it.
+    """
+    score = accuracy(response_text, truth=ground_truth)
+    details = {
+        "parsed_prediction": final_answer(response_text),
+        "ground_truth": true_answer(str(ground_truth)),
+        "is_correct": score == 1.0,
+    }
+    return score, details
