@@ -23,6 +23,7 @@ __all__ = [
     "ModelError",
     "NotSupportedYetError",
     "PluginError",
+    "RayLostError",
     "RoomLostError",
     "RunFailedError",
     "TrinityError",
@@ -92,6 +93,10 @@ class RoomLostError(TrinityError, RuntimeError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _room_lost, (self.room, self.cause, self.is_final)
+
+
+class RayLostError(TrinityError, RuntimeError):
+    """A process of Ray itself is gone: no room of the run can be reached or started anew."""
 
 
 class BufferClosedError(TrinityError, RuntimeError):

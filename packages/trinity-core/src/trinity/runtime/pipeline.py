@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.metrics import with_prefix
-from trinity.errors import CheckpointError, RoomLostError
+from trinity.errors import CheckpointError, RayLostError, RoomLostError
 from trinity.runtime.boundary import boundary
 from trinity.runtime.pace import pace_of
 from trinity.runtime.record.progress import Progress
@@ -78,7 +78,7 @@ class Pipeline:
                 self._evaluate_if_due()
             self._train_the_rest()
             self._evaluate()
-        except (CheckpointError, RoomLostError):
+        except (CheckpointError, RoomLostError, RayLostError):
             raise  # it would fail again; half of what is lost with a room is no state to save
         except Exception:  # whatever it is, what was trained is saved before it goes on
             self._save_after_failure()

@@ -158,3 +158,57 @@ def joining(ray_cluster):
     token = {name: value for name, value in os.environ.items() if name.startswith("RAY_AUTH")}
     loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # for the script's own ray.init
     return {"RAY_ADDRESS": ray_cluster.address, "HOME": os.environ["HOME"], **token, **loopback}
+
+
+WAITING = """
+import sys, time
+from trinity.common.config import Config
+from trinity.errors import TrinityError
+from trinity.runtime.ray.cluster import cluster
+from trinity.runtime.ray.handle import Pending
+
+try:
+    with cluster(Config(), say=print):
+        import ray
+
+        @ray.remote(num_cpus=0)
+        class Room:
+            def call(self):
+                time.sleep(600)
+
+        room = Room.remote()
+        ray.get(room.__ray_ready__.remote())
+        pending = Pending("trainer", room.call.remote(), method="train_step")
+        print("waiting", flush=True)
+        pending.result()
+except TrinityError as error:
+    print(type(error).__name__, error)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [("raylet", "the raylet of this machine"), ("gcs_server", "the head (GCS)")],
+)
+def test_who_waits_for_a_room_hears_that_ray_itself_was_killed(script, tmp_path, program, name):
+    (tmp_path / "script.py").write_text(WAITING)
+    process = script()
+    assert process.stdout.readline().startswith("started")
+    assert process.stdout.readline() == "waiting\n"
+    (pid,) = (p for p in family(tmp_path) if _program(p) == program)
+    os.kill(pid, signal.SIGKILL)
+
+    output, _ = process.communicate(timeout=60)  # what is promised
+
+    assert process.returncode == 1
+    assert output.splitlines() == [
+        f"RayLostError the Ray that this run started has lost {name}. Run the same command again: "
+        "it goes on from the last checkpoint."
+    ]
+    assert soon(lambda: not family(tmp_path))
+
+
+def _program(pid):
+    """Return the name of the file that a process was started from."""
+    return Path(Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode()).name

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.task_source import TaskSource
-from trinity.errors import RoomLostError
+from trinity.errors import RayLostError, RoomLostError
 from trinity.runtime.assembly import (
     make_monitors,
     rows_of_a_batch,
@@ -36,6 +36,7 @@ from trinity.runtime.ray.remote_parts import (
     RemoteTrainer,
 )
 from trinity.runtime.ray.share import gpu_shares
+from trinity.runtime.ray.watch import is_ray_lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,6 +138,8 @@ class Rooms:
     def close(self) -> None:
         """Let each room close what it holds, and end all processes; safe to call twice."""
         handles, self._handles = self._handles, []
+        if is_ray_lost():  # whose workers end by themselves
+            return
         if self._are_built:
             _close(handles)
         for handle in handles:
@@ -173,7 +176,7 @@ def _close(handles: Sequence[RoomHandle]) -> None:
 def _await_end(pending: Pending, *, timeout_s: float) -> None:
     try:
         pending.result(timeout_s=timeout_s)
-    except (RoomLostError, TimeoutError):
+    except (RoomLostError, RayLostError, TimeoutError):
         return
     except Exception as error:  # noqa: BLE001 -- the boundary around one room
         logger.warning("a room did not close: %s: %s", type(error).__name__, error)

@@ -26,6 +26,7 @@ from trinity.errors import TrinityError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import cluster_address, ray_settings
 from trinity.runtime.ray.head import explained, head_at, native_lines, read_settings_again
+from trinity.runtime.ray.watch import is_ray_lost, watched_ray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,10 +117,12 @@ def _as_found(*, is_joined: bool, began: float, say: Callable[[str], None]) -> I
         seconds=time.perf_counter() - began,
     )
     say(found.line)
-    try:
-        yield found
-    finally:
-        _end_rooms(found.namespace)
+    with watched_ray(found.address, is_own=found.is_own):
+        try:
+            yield found
+        finally:
+            if not is_ray_lost():
+                _end_rooms(found.namespace)
 
 
 def _end_rooms(namespace: str) -> None:

@@ -18,6 +18,7 @@ from ray.exceptions import (
 
 from trinity.errors import RoomLostError, TrinityError
 from trinity.runtime.ray.room import Reply, Room, RoomFacts
+from trinity.runtime.ray.watch import LOOK_S, check_ray
 
 if TYPE_CHECKING:
     from trinity.runtime.ray.passport import Passport
@@ -26,7 +27,7 @@ __all__ = ["Pending", "RoomHandle", "find_room", "start_room"]
 
 logger = logging.getLogger(__name__)
 
-FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none; then twice as long
+FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none; later less often
 
 
 class Pending:
@@ -47,6 +48,7 @@ class Pending:
 
         Raises:
             RoomLostError: the process ended.
+            RayLostError: a process of Ray itself did.
             TimeoutError: there is no answer yet.
             Exception: what the method raised.
         """
@@ -59,6 +61,7 @@ class Pending:
                 f"a call of {self._room} did not reach it: {str(error).splitlines()[-1]}"
             ) from None
         except RayError as error:
+            check_ray(looks=True)
             logger.info("%s was lost: %s", self._room, error)
             is_back_soon = isinstance(error, RayActorError) and not isinstance(
                 error, ActorDiedError
@@ -69,6 +72,8 @@ class Pending:
         for record in reply.said:  # said here as if it had happened here, so it travels upwards
             logging.getLogger(record["name"]).handle(logging.makeLogRecord(record))
         if reply.error is not None:
+            if isinstance(reply.error, RoomLostError):  # as that room met it
+                check_ray(looks=True)
             raise reply.error
         return reply.value
 
@@ -80,15 +85,18 @@ class Pending:
         began, patience_s = time.monotonic(), FIRST_PATIENCE_S
         while True:
             try:
-                reply: Reply = ray.get(self._reply, timeout=patience_s)
+                reply: Reply = ray.get(self._reply, timeout=LOOK_S)
             except GetTimeoutError:
+                check_ray()
+                if time.monotonic() - began < patience_s:
+                    continue
                 minutes = (time.monotonic() - began) / 60
                 logger.warning(
                     "%s has not answered %s for %.0f minutes. What it does stands in its log, "
                     "logs/%s.log in the run directory.",
                     self._room, self._method, minutes, self._room,
                 )  # fmt: skip
-                patience_s *= 2
+                patience_s *= 3
             else:
                 return reply
 
