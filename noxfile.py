@@ -2,7 +2,8 @@
 
 Every session shares one environment, ``.nox/shared``, made once with the versions of
 ``constraints.txt`` and brought up to date when those or a ``pyproject.toml`` change. The exceptions
-are ``wheels`` and ``minimums``, which exist to start from nothing.
+are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors``, whose packages
+nothing else needs.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ DISTRIBUTIONS = (
     "plugins/trinity-compat-rft",
     "plugins/trinity-envs-alfworld",
     "plugins/trinity-envs-webshop",
+    "plugins/trinity-monitors",
 )
 COMPILED = "plugins/trinity-envs-alfworld"  # its engine takes minutes and a C++ compiler
 EXTRAS = {"packages/trinity-core": "[lora]"}  # what tests cover and users choose
@@ -170,6 +172,14 @@ def minimums(session: nox.Session) -> None:
     fast = ["-m", "not slow and not acceptance", "--deselect", TESTS_THAT_BUILD]
     fast += [f"--ignore=tests/{name}" for name in ignored] + [f"--ignore={COMPILED}"]
     session.run("python", "-m", "pytest", *fast, env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+def monitors(session: nox.Session) -> None:
+    """Write to Weights & Biases and MLflow, offline, with the real packages."""
+    own = "plugins/trinity-monitors"
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", f"{own}[wandb,mlflow]", "pytest")
+    session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
 
 
 @nox.session(venv_backend="none")

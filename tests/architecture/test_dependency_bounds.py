@@ -72,6 +72,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "plugins/trinity-compat-rft",
         "plugins/trinity-envs-alfworld",
         "plugins/trinity-envs-webshop",
+        "plugins/trinity-monitors",
     ],
 )
 def test_every_package_that_is_imported_is_required(folder: str) -> None:

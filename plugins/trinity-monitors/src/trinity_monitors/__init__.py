@@ -1,0 +1,1 @@
+"""Weights & Biases and MLflow as monitors."""

@@ -1,0 +1,89 @@
+"""Weights & Biases, offline: what is in the folder that ``wandb sync`` would upload."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+
+import pytest
+from trinity_monitors.wandb_monitor import WandbMonitor
+
+pytest.importorskip("wandb", reason="pip install 'trinity-monitors[wandb]'")
+wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+
+
+BLOCK, HEAD, FILE_HEAD = 32768, 7, 7  # bytes: records stand in blocks, as LevelDB's log does
+
+
+def records(path):
+    """Yield what a file of wandb holds, in order; a record in several pieces is put together."""
+    data, at, whole = path.read_bytes(), FILE_HEAD, b""
+    while at + HEAD <= len(data):
+        if BLOCK - at % BLOCK < HEAD:
+            at += BLOCK - at % BLOCK
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + HEAD])
+        whole += data[at + HEAD : at + HEAD + length]
+        at += HEAD + length
+        if kind in {1, 4}:  # a whole record, or its last piece
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            whole = b""
+            yield record
+
+
+def logged(directory, *, num_starts):
+    """Return id, name and the rows of each start, oldest first, once wandb's process wrote them."""
+    end, starts = time.monotonic() + 60, []
+    while time.monotonic() < end:
+        paths = directory.glob("wandb/offline-run-*/*.wandb")
+        starts = [list(records(path)) for path in sorted(paths, key=lambda p: p.stat().st_mtime)]
+        if sum(any(record.HasField("exit") for record in own) for own in starts) == num_starts:
+            break
+        time.sleep(0.2)
+    return [read(own) for own in starts]
+
+
+def read(own):
+    """Return id, name and rows of one start."""
+    run = next(record.run for record in own if record.HasField("run"))
+    rows = []
+    for record in own:
+        if record.HasField("history"):
+            items = record.history.item
+            row = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items}
+            rows.append({k: v for k, v in row.items() if k[0] != "_" or k == "_step"})
+    return run.run_id, run.display_name, rows
+
+
+def test_a_run_that_goes_on_keeps_its_id_and_writes_no_step_twice(tmp_path) -> None:
+    first = WandbMonitor(directory=tmp_path, role="trainer", mode="offline")
+    for step in (1, 2, 3):
+        first.log({"actor/loss": step / 4}, step=step)
+    first.close()
+    first.close()
+
+    again = WandbMonitor(directory=tmp_path, role="trainer", mode="offline")
+    for step in (2, 3, 4):  # back to the checkpoint after step 1
+        again.log({"actor/loss": step / 4}, step=step)
+    again.log({"actor/extra": 1.0}, step=4)
+    again.close()
+
+    (run_id, name, rows), (same_id, _, more) = logged(tmp_path, num_starts=2)
+    assert run_id == same_id
+    assert name.endswith("_trainer")
+    assert rows == [{"_step": step, "actor/loss": step / 4} for step in (1, 2, 3)]
+    assert more == [{"_step": 4, "actor/loss": 1.0, "actor/extra": 1.0}]
+
+
+def test_two_roles_have_runs_of_their_own_in_one_process(tmp_path) -> None:
+    roles = {r: WandbMonitor(directory=tmp_path, role=r, mode="offline") for r in ("a", "b")}
+    for role, monitor in roles.items():
+        monitor.log({f"{role}/x": 1.0}, step=1)
+    for monitor in roles.values():
+        monitor.close()
+
+    starts = logged(tmp_path, num_starts=2)
+    assert len({run_id for run_id, _, _ in starts}) == 2
+    assert sorted(max(rows[0]) for _, _, rows in starts) == ["a/x", "b/x"]
