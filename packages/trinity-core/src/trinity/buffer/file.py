@@ -14,14 +14,14 @@ from trinity.buffer.plain_text import text_of_row
 from trinity.buffer.rows import Rows, load_rows
 from trinity.common.experience import Experience
 from trinity.errors import BufferClosedError, DataError
-from trinity.extend import get_manager
+from trinity.extend import KINDS, get_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trinity.buffer.selectors import Selector
     from trinity.common.config import ExperienceBufferConfig
     from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.ports import TaskSelector
 
 __all__ = ["FileStorage"]
 
@@ -52,8 +52,8 @@ class FileStorage:
         self._chat_format = chat_format
         self._total_epochs = total_epochs
         self._reader: _Reader | None = None
-        self._position = 0  # how many were read when the file was opened
-        self._position_before = 0  # the last read
+        self._place: dict[str, Any] = {"position": 0}  # where it stood when it was opened
+        self._place_before = self._place  # the last read
         self._size: int | None = None  # bytes of whole steps; None: nothing was written yet
         self._is_closed = False
         self._lock = threading.RLock()
@@ -88,7 +88,7 @@ class FileStorage:
                 f"{len(experiences)} experiences cannot be written to {path}: {e.strerror or e}. "
                 f"What it held is kept. Make room, or change {self._setting}."
             ) from e
-        self._position, self._reader = self._read_position(), None  # there is more to read now
+        self._place, self._reader = self._read_place(), None  # there is more to read now
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
         """Return the next experiences, fewer only at the end of the last epoch.
@@ -99,11 +99,11 @@ class FileStorage:
         """
         with self._lock:
             reader = self._opened()
-            self._position_before = reader.selector.position
+            self._place_before = reader.place
             try:
                 return self._taken(reader, count, min_model_version)
             except DataError:
-                reader.selector.position = self._position_before
+                reader.stand_at(self._place_before)
                 raise
 
     @staticmethod
@@ -119,7 +119,7 @@ class FileStorage:
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Stand again where the last read began; its experiences were not used."""
-        self._opened().selector.position = self._position_before
+        self._opened().stand_at(self._place_before)
 
     def available(self) -> int:
         """Return how many experiences are left; 0 if the file is only written."""
@@ -131,14 +131,12 @@ class FileStorage:
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far the file is written and read."""
-        return {
-            "size": self._size,
-            "position": self._read_position(),
-        }
+        return {"size": self._size, **self._read_place()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; what was written after it is written again."""
-        self._size, self._position, self._reader = state["size"], state["position"], None
+        place = {name: value for name, value in state.items() if name != "size"}
+        self._size, self._place, self._reader = state["size"], place, None
 
     def _whole_steps(self, path: Path) -> int:
         if self._size is None or not path.exists() or path.stat().st_size < self._size:
@@ -159,11 +157,11 @@ class FileStorage:
                 chat_format=self._chat_format,
                 total_epochs=self._total_epochs,
             )
-            self._reader.selector.position = self._position
+            self._reader.stand_at(self._place)
         return self._reader
 
-    def _read_position(self) -> int:
-        return self._reader.selector.position if self._reader else self._position
+    def _read_place(self) -> dict[str, Any]:
+        return self._reader.place if self._reader else self._place
 
 
 class _Reader:
@@ -178,7 +176,8 @@ class _Reader:
         total_epochs: int | None,
     ) -> None:
         self.rows = rows
-        self.selector = _selector(len(rows), config=config)
+        self._selector = _selector(len(rows), config=config)
+        self._num_given = 0
         self._keys = config.format
         self._schema = config.schema_type
         self._chat_format = _with_template(chat_format, config.format.chat_template)
@@ -189,8 +188,19 @@ class _Reader:
         """Return how many experiences are left; without an end, those of the epoch."""
         end = self._end
         if end is None:
-            return len(self.rows) - self.selector.position % len(self.rows)
-        return end - self.selector.position
+            return len(self.rows) - self._num_given % len(self.rows)
+        return end - self._num_given
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Return where it stands."""
+        return {"position": self._num_given, "selector": self._selector.state_dict()}
+
+    def stand_at(self, place: dict[str, Any]) -> None:
+        """Go on from a place; one without the selector's own is a number of rows."""
+        self._num_given = place["position"]
+        if self._num_given or "selector" in place:
+            self._selector.load_state_dict(place.get("selector", {"position": self._num_given}))
 
     @property
     def is_done(self) -> bool:
@@ -199,7 +209,8 @@ class _Reader:
 
     def next_experience(self) -> Experience:
         """Return the experience of the next row."""
-        (number,) = self.selector.get_indices(1)
+        (number,) = self._selector.get_indices(1)
+        self._num_given += 1
         row, origin = self.rows[number], str(self.rows.origin(number))
         if is_stored_experience(row):
             return _stored(row, origin=origin)
@@ -225,11 +236,13 @@ def _stored(row: dict[str, Any], *, origin: str) -> Experience:
         raise DataError(f"{origin}, is no whole experience: {e}. Remove the row.") from e
 
 
-def _selector(num_rows: int, *, config: ExperienceBufferConfig) -> Selector:
+def _selector(num_rows: int, *, config: ExperienceBufferConfig) -> TaskSelector:
     chosen = config.data_selector
     cls = get_manager().load("task_selector", chosen.selector_type or "sequential")
     seed = {} if chosen.seed is None else {"seed": chosen.seed}
-    selector: Selector = cls(num_rows, **seed, **chosen.kwargs)
+    selector: TaskSelector = KINDS["task_selector"].made(
+        cls, chosen.kwargs, num_rows=num_rows, **seed
+    )
     return selector
 
 

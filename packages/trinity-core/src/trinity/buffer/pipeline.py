@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
 from trinity.common.batch import ExperienceBatch
@@ -20,21 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.algorithm.advantage_fn import AdvantageFn
-    from trinity.common.ports import ExperienceSink
+    from trinity.common.ports import ExperienceOperator, ExperienceSink
 
 __all__ = ["ExperiencePipeline"]
 
 logger = logging.getLogger(__name__)
-
-
-class Operator(Protocol):
-    """Filters or changes experiences."""
-
-    def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return the experiences that go on, and metrics."""
-
-    def close(self) -> None:
-        """Free what the operator holds."""
 
 
 class ExperiencePipeline:
@@ -50,7 +40,7 @@ class ExperiencePipeline:
 
     def __init__(
         self,
-        operators: Sequence[Operator],
+        operators: Sequence[ExperienceOperator],
         advantage_fn: AdvantageFn | None,
         sink: ExperienceSink,
         *,
@@ -135,7 +125,7 @@ async def _awaited(given: Any) -> Any:
     return await given
 
 
-def _checked(operator: Operator, returned: object) -> tuple[list[Experience], Metrics]:
+def _checked(operator: ExperienceOperator, returned: object) -> tuple[list[Experience], Metrics]:
     """Return what an operator made of the experiences.
 
     Raises:
@@ -154,7 +144,7 @@ def _checked(operator: Operator, returned: object) -> tuple[list[Experience], Me
     )
 
 
-def _each_once(operator: Operator, kept: Sequence[object]) -> list[Experience]:
+def _each_once(operator: ExperienceOperator, kept: Sequence[object]) -> list[Experience]:
     """Return the experiences that an operator leaves.
 
     Raises:

@@ -9,11 +9,11 @@ import numpy as np
 
 from trinity.buffer.taskset import Taskset
 from trinity.errors import DataError
-from trinity.extend import get_manager
+from trinity.extend import KINDS, get_manager
 
 if TYPE_CHECKING:
-    from trinity.buffer.selectors import Selector
     from trinity.common.config import Config, TasksetConfig
+    from trinity.common.ports import TaskSelector
     from trinity.common.workflows import Task
 
 __all__ = ["TaskSource", "build_evaluation_sets"]
@@ -137,15 +137,17 @@ def training_sections(config: Config) -> list[TasksetConfig]:
     return sections
 
 
-def _selector(taskset: Taskset, *, default_seed: int) -> Selector:
+def _selector(taskset: Taskset, *, default_seed: int) -> TaskSelector:
     chosen = taskset.config.data_selector
     cls = get_manager().load("task_selector", chosen.selector_type or "sequential")
-    options = dict(chosen.kwargs)
+    given = {}
     if "features" in inspect.signature(cls).parameters:
-        options["features"] = {key: taskset.column(key) for key in chosen.feature_keys}
+        given["features"] = {key: taskset.column(key) for key in chosen.feature_keys}
     seed = default_seed if chosen.seed is None else chosen.seed
     try:
-        selector: Selector = cls(len(taskset), seed=seed, **options)
+        selector: TaskSelector = KINDS["task_selector"].made(
+            cls, chosen.kwargs, num_rows=len(taskset), seed=seed, **given
+        )
     except ValueError as error:
         raise DataError(f"{taskset.name}: {error}") from error
     return selector
