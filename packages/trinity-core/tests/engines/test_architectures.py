@@ -71,3 +71,15 @@ def test_each_config_has_its_own_attention_back(tmp_path, monkeypatch):
         names = (outer._attn_implementation, inner._attn_implementation)
         assert names == ("trinity_decode", "eager")
     assert (outer._attn_implementation, inner._attn_implementation) == ("sdpa", "eager")
+
+
+def test_without_the_kernels_of_a_cpu_the_same_is_sampled(tiny, start, ask, answers) -> None:
+    requests = [ask(range(5, 9 + n), task=n, n=2, ignore_eos=True) for n in (0, 3, 20)]
+    engines = [start(tiny, cpu_kernels=is_on) for is_on in (True, False)]
+    fast, plain = (answers(engine, *requests) for engine in engines)
+
+    assert [engine._forwards.likes_transposed_keys for engine in engines] == [True, False]
+    for one, other in zip(fast, plain, strict=True):
+        for with_kernels, without in zip(one, other, strict=True):
+            assert with_kernels.token_ids == without.token_ids
+            assert with_kernels.logprobs == pytest.approx(without.logprobs, abs=3e-5)

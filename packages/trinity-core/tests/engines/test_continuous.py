@@ -223,7 +223,7 @@ def test_rows_do_not_go_on_over_slots_that_were_half_changed(
 def test_an_engine_whose_thread_died_refuses_instead_of_waiting(tiny, start, ask, monkeypatch):
     engine = start(tiny)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(engine._kernels, "in_use", lambda: None)
+    monkeypatch.setattr(engine._forwards, "in_use", lambda: None)
     with pytest.raises(ModelError, match="closed before it answered"):
         engine.submit(ask()).result(60)
     until(lambda: not engine._worker.is_alive())

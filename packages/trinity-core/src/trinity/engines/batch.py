@@ -42,7 +42,6 @@ class Batch:
         eos_V: which tokens end a reply.
         seed: of all samples.
         version: of the weights.
-        are_keys_transposed: what the model's attention likes.
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class Batch:
         eos_V: Tensor,
         seed: int,
         version: WeightVersion,
-        are_keys_transposed: bool = False,
     ) -> None:
         self.rows: list[Row] = []
         self._forwards = forwards
@@ -60,7 +58,7 @@ class Batch:
         self._eos = frozenset(eos_V.nonzero().squeeze(1).tolist())
         self._seed = seed
         self._version = version
-        self._cache = SlotCache(are_keys_transposed=are_keys_transposed)
+        self._cache = SlotCache(are_keys_transposed=forwards.likes_transposed_keys)
         self._logits_BV = eos_V.new_empty(0, len(eos_V), dtype=torch.float32)
         self._tokens: list[int] = []  # the last of each row
         self._starts: list[int] = []  # the column of the cache that each row begins at

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,10 +17,12 @@ from trinity.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from trinity.engines.cpu_kernels import CpuKernels
     from trinity.engines.slot_cache import SlotCache
 
 __all__ = ["Forwards", "prefill_groups"]
@@ -33,18 +36,31 @@ class Forwards:
     Args:
         module: any decoder of transformers that keeps keys and values.
         max_model_len: the longest context there will be.
+        kernels: what computes faster than transformers; None: transformers as it is.
 
     Raises:
         ModelError: the model keeps something else.
     """
 
-    def __init__(self, module: PreTrainedModel, *, max_model_len: int) -> None:
+    def __init__(
+        self, module: PreTrainedModel, *, max_model_len: int, kernels: CpuKernels | None = None
+    ) -> None:
         _check_kind(module)
         self._module = module
+        self._kernels = kernels
         self._keeps_logits = "logits_to_keep" in inspect.signature(module.forward).parameters
         self.makes_masks = _makes_masks(module, max_model_len)
         self.vocab = module.get_output_embeddings().weight.shape[0]
         self.device = module.device
+
+    @property
+    def likes_transposed_keys(self) -> bool:
+        """Return whether the attention in use multiplies by keys as they lie transposed."""
+        return self._kernels is not None and self._kernels.has_attention
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """Return the block in which the forwards are made."""
+        return nullcontext() if self._kernels is None else self._kernels.in_use()
 
     def prefill(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, DynamicCache]:
         """Return the logits after each prompt, ``[B, V]``, and their keys and values."""

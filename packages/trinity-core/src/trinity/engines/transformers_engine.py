@@ -59,6 +59,7 @@ class TransformersEngine:
             cache.
         trust_remote_code: run code that comes with the model.
         gate_patience_s: how long a batch waits for a run that sends nothing.
+        cpu_kernels: compute in ways that are faster on a CPU, equal to float tolerance.
         module: the trainer's own model, whose tensors are used instead of copies; they must not
             change while a batch runs, and :meth:`load_weights` then notes the version only.
 
@@ -79,6 +80,7 @@ class TransformersEngine:
         max_batch_tokens: int = 131_072,
         trust_remote_code: bool = False,
         gate_patience_s: float = 1.0,
+        cpu_kernels: bool = True,
         module: PreTrainedModel | None = None,
     ) -> None:
         self._is_shared = module is not None
@@ -99,8 +101,8 @@ class TransformersEngine:
         self._backlog = Backlog(
             max_rows=max_batch_rows, max_tokens=max_batch_tokens, max_model_len=max_model_len
         )
-        self._kernels = CpuKernels(self._module)
-        self._forwards = Forwards(self._module, max_model_len=max_model_len)
+        kernels = CpuKernels(self._module) if cpu_kernels else None
+        self._forwards = Forwards(self._module, max_model_len=max_model_len, kernels=kernels)
         self._eos_V = end_tokens(self._module, model_path)
         self._worker = threading.Thread(target=self._work, name="rollout-engine", daemon=True)
         self._worker.start()
@@ -202,12 +204,11 @@ class TransformersEngine:
             eos_V=self._eos_V,
             seed=self._seed,
             version=self._version,
-            are_keys_transposed=self._kernels.has_attention,
         )
         began = time.perf_counter()
         # A tensor made in inference mode could not be used by the trainer of a shared module.
         without_gradients = torch.no_grad() if self._is_shared else torch.inference_mode()
-        with without_gradients, self._kernels.in_use():
+        with without_gradients, self._forwards.in_use():
             outcomes = self._stepped(batch)
         self._busy_s += time.perf_counter() - began
         return outcomes

@@ -201,6 +201,7 @@ def make_engine(
         seed=rollout.seed,
         max_model_len=config.model.max_model_len,
         trust_remote_code=config.model.trust_remote_code,
+        cpu_kernels=rollout.cpu_kernels,
         module=module if "shares_module" in can else None,
     )
     return whole_engine(engine, abilities=can)

@@ -32,6 +32,9 @@ class InferenceModelConfig(StrictModel):
         None, "the engine; default: the one for GPUs if there are any, else the embedded one"
     )
     engine_num: int = machine(1, "engines, each with a copy of the model", ge=1)
+    cpu_kernels: bool = core(
+        True, "compute in faster ways on a CPU; false: as transformers does, for debugging"
+    )
     tensor_parallel_size: int = machine(1, "GPUs that share one engine's tensors", ge=1)
     data_parallel_size: int = other(1, "replicas within one engine", used_by=_GPU_ENGINE, ge=1)
     pipeline_parallel_size: int = other(1, "GPUs that share the layers", used_by=_GPU_ENGINE, ge=1)
