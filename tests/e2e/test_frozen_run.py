@@ -1,0 +1,39 @@
+"""A run directory that an older version left goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from trinity.runtime.record.history import read_history
+
+FROZEN = Path(__file__).with_name("frozen_run")  # three optimizer steps, made before manifests
+
+
+@pytest.fixture
+def frozen(tmp_path):
+    from trinity_testing.tiny import make_tiny_model
+
+    shutil.copytree(FROZEN, tmp_path, dirs_exist_ok=True)
+    make_tiny_model(tmp_path / "model", vocab=259, hidden=16, layers=1)
+    return tmp_path / "runs" / "frozen" / "run"
+
+
+def test_a_run_from_before_there_were_manifests_goes_on_and_finishes(frozen, trinity) -> None:
+    then = read_history(frozen)
+
+    ended = trinity("run", "--local", "--config", "run.yaml")
+
+    assert ended.code == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("manifest.json") == 1
+    assert "global_step_3 has no manifest.json" in ended.stdout.replace("\n", " ")
+    assert "going on after explore step" in ended.stdout
+    history = read_history(frozen)
+    assert history[:3] == then
+    assert set(Counter(eid for step in history for eid in step).values()) == {1}
+    assert sum(map(len, history)) == 32
+    assert json.loads((frozen / "run.json").read_text())["status"] == "finished"
+    assert (frozen / f"global_step_{len(history)}" / "manifest.json").exists()
