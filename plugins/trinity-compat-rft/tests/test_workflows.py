@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -287,6 +288,9 @@ def test_a_missing_column_within_a_column_is_named() -> None:
 def test_a_published_dotted_path_stands_for_a_workflow_until_somebody_has_the_module(
     tmp_path, monkeypatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    others = [place for place in sys.path if not (Path(place) / "examples").is_dir()]
+    monkeypatch.setattr(sys, "path", others)
     path = "examples.bots.workflow.bots_math_boxed_workflow.BOTSMathBoxedWorkflow"
     assert WORKFLOWS.get(path).__module__ == "trinity_compat_rft.workflows.bots"
     assert path not in WORKFLOWS.names()
@@ -294,7 +298,6 @@ def test_a_published_dotted_path_stands_for_a_workflow_until_somebody_has_the_mo
     package = tmp_path / "examples" / "bots" / "workflow"
     package.mkdir(parents=True)
     (package / "bots_math_boxed_workflow.py").write_text("class BOTSMathBoxedWorkflow: pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
 
     try:
         assert WORKFLOWS.get(path).__module__ == path.rpartition(".")[0]

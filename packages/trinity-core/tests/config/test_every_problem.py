@@ -112,6 +112,14 @@ def test_rows_that_a_workflow_reads_by_itself_need_no_default_key(a_run, cpu, bu
     assert found(a_run(), cpu, *keys) == []
 
 
+def test_a_key_may_lead_into_a_column(a_run, cpu, builtin_only, some_tasks) -> None:
+    some_tasks.write_text('{"question": "1+1", "reward_model": {"truth": "2"}}\n')
+
+    assert found(a_run(), cpu, f"{TASKSET}.format.response_key=reward_model.truth") == []
+    (problem,) = found(a_run(), cpu, f"{TASKSET}.format.response_key=reward_model.answer")
+    assert "has no key 'reward_model.answer'" in problem
+
+
 def test_a_key_of_names_that_no_row_has_is_told(a_run, cpu, builtin_only) -> None:
     settings = (f"{TASKSET}.format.workflow_key=how", f"{TASKSET}.default_workflow_type=null")
 

@@ -16,7 +16,15 @@ from trinity.errors import PluginError
 from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as
 
-__all__ = ["AssetSpec", "Component", "ComponentSpec", "Origin", "imported_target", "split_target"]
+__all__ = [
+    "AssetSpec",
+    "Component",
+    "ComponentSpec",
+    "Origin",
+    "imported_target",
+    "look_in_working_directory",
+    "split_target",
+]
 
 logger = logging.getLogger(__name__)
 

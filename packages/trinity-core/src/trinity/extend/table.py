@@ -6,7 +6,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from trinity.errors import ConflictError, UnknownComponentError, unknown_name
-from trinity.extend.component import Component, ComponentSpec, Origin, split_target
+from trinity.extend.component import (
+    Component,
+    ComponentSpec,
+    Origin,
+    look_in_working_directory,
+    split_target,
+)
 from trinity.extend.known import (
     distribution_of_component,
     how_to_get,
@@ -150,6 +156,7 @@ class ComponentTable:
 def _has_module(path: str) -> bool:
     """Tell whether the module of a dotted path can be found; its packages are imported."""
     try:
+        look_in_working_directory(path)
         return find_spec(split_target(path)[0]) is not None
     except (ImportError, ValueError):
         return False

@@ -9,6 +9,7 @@ from trinity.common.config.first_rows import first_rows
 from trinity.common.config.problem import Problem
 from trinity.common.config.taskset import FormatConfig
 from trinity.common.row_keys import no_such_key
+from trinity.common.rows import NO_CELL, cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ def _of_tasks(config: Config, path: str, taskset: TasksetConfig) -> Iterator[Pro
     rows = first_rows(taskset.path, split=taskset.split, subset_name=taskset.subset_name)
     for name in _KEYS_OF_TASKS:
         key = getattr(taskset.format, name)
-        without = [row for row in rows if key not in row.values]
+        without = [row for row in rows if cell(row.values, key) is NO_CELL]
         is_asked_for = key != getattr(_DEFAULTS, name)
         if without and (is_asked_for or len(without) < len(rows)):
             yield _problem(config, f"{path}.format.{name}", _no_key(without[0], key, name))
