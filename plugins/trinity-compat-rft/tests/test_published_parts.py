@@ -113,6 +113,7 @@ def test_a_step_wise_workflow_with_async_names_runs(kind):
 def test_an_answer_is_found_and_judged():
     from trinity.common.rewards.eval_utils import (
         compute_score_v0,
+        evaluate_equation,
         find_boxed_answer,
         simple_answer_parser,
     )
@@ -122,6 +123,8 @@ def test_an_answer_is_found_and_judged():
     assert compute_score_v0(r"\boxed{4}", r"\boxed{4}") == compute_score_v0(r"\boxed{4}", "4") == 1
     assert compute_score_v0("4", "4") == 0.0
     assert simple_answer_parser("no tags") == "no tags"
+    assert evaluate_equation("-(1 + 2) / 2") == -1.5
+    assert evaluate_equation("__import__('os')") is None
     score, details = verify_math_answer(r"\boxed{4}", "4")
     assert (score, details["is_correct"]) == (1.0, True)
 

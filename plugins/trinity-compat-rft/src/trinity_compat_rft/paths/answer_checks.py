@@ -2,6 +2,8 @@ r"""``trinity.common.rewards.eval_utils``: find an answer in a text, compare it 
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -9,16 +11,25 @@ from typing import TYPE_CHECKING
 from trinity.common.rewards.boxed import MathBoxedRewardFn, boxed_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "compute_score_v0",
+    "evaluate_equation",
     "extract_solution",
     "find_boxed_answer",
     "simple_answer_parser",
     "validate_equation",
     "validate_think_pattern",
 ]
+
+MAX_CHARACTERS = 200  # of an equation
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>")
 
@@ -55,6 +66,32 @@ def validate_equation(equation_str: str, available_numbers: Sequence[int]) -> bo
     (True, False)
     """
     return Counter(map(int, re.findall(r"\d+", equation_str))) == Counter(available_numbers)
+
+
+def evaluate_equation(equation_str: str) -> float | None:
+    """Return the value of numbers, + - * / and parentheses; None: it is something else.
+
+    Nothing in the text is executed.
+
+    >>> evaluate_equation("2 * (3 + 2)"), evaluate_equation("9 ** 9"), evaluate_equation("1 / 0")
+    (10, None, None)
+    """
+    try:
+        if len(equation_str) > MAX_CHARACTERS:
+            return None
+        return _value(ast.parse(equation_str.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError):
+        return None
+
+
+def _value(node: ast.expr) -> float:
+    if isinstance(node, ast.Constant) and type(node.value) in {int, float}:
+        return node.value  # type: ignore[return-value]  # as just checked
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    raise ValueError("only numbers, + - * / and parentheses")
 
 
 def validate_think_pattern(text: str) -> bool:
