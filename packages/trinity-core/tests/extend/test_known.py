@@ -64,9 +64,9 @@ def test_a_path_that_something_stands_for_says_what(path):
         importlib.import_module(path)
 
 
-def test_a_wrong_monitor_is_answered_with_what_the_migration_page_knows(site, golden):
+def test_a_name_of_trinity_rft_alone_is_answered_with_what_stands_for_it(site, golden):
     with pytest.raises(UnknownComponentError) as raised:
-        site.discover().find("monitor", "wandb")
+        site.discover().find("experience_operator", "data_juicer")
 
     golden(str(raised.value), "plugin_name_of_trinity_rft")
 
