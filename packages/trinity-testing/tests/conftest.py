@@ -22,10 +22,13 @@ def wrong_results(throwaway_plugin: Callable) -> Callable[..., list[Result]]:
     names = ["wrong_plugin.py", *sorted(f.name for f in WRONG.glob("wrong_*_parts.py"))]
     manager = throwaway_plugin("wrong", {name: (WRONG / name).read_text() for name in names})
 
-    def results(key: str, *, args: dict | None = None, ids: tuple = ()) -> list[Result]:
+    def results(
+        key: str, *, args: dict | None = None, ids: tuple = (), limit_s: float | None = None
+    ) -> list[Result]:
         group = key.partition("/")[0]
         given = {key: args} if args is not None else None
-        cases = plan("wrong", manager, ids=ids or [group, "component"], args=given)
+        chosen = ids or [group, "component", "conduct"]
+        cases = plan("wrong", manager, ids=chosen, args=given, limit_s=limit_s)
         return [case.run() for case in cases if case.component == key]
 
     return results

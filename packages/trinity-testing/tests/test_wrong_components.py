@@ -24,7 +24,7 @@ def test_a_mistake_is_caught_by_the_check_made_for_it_and_by_no_other(
     if wrong.subject in PLUGINS:
         results = plugin_results(wrong.subject, ids=("static", "import"))
     else:
-        results = wrong_results(wrong.subject)
+        results = wrong_results(wrong.subject, limit_s=wrong.limit_s)
 
     found = ids_of(results)
 

@@ -28,6 +28,7 @@ def suite(
     args: Mapping[str, Arguments | Sequence[Arguments]] | None = None,
     ids: Iterable[str] | None = None,
     also: Iterable[str] = (),
+    limit_s: float | None = None,
 ) -> Callable[..., None]:
     """Return a pytest test, parametrised with every check of an installed plugin.
 
@@ -42,6 +43,7 @@ def suite(
         ids: only these checks or groups; None: all but those that are opt-in.
         also: groups or checks beside these. ``also=["ray"]`` runs what a Ray worker must find; the
             tests have the mark ``ray``, which your pytest configuration must know.
+        limit_s: how long one check of one component may take; None: as each says.
 
     Raises:
         UnknownComponentError: no such plugin, component or check.
@@ -55,6 +57,7 @@ def suite(
         also=also,
         args=args,
         expected_failures=expected_failures,
+        limit_s=limit_s,
     )
     rows = [pytest.param(case, id=case.label, marks=_marks(case)) for case in cases]
 

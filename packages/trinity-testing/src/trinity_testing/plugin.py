@@ -10,10 +10,17 @@ def trinity_conformance_checks() -> dict[str, str]:
     """Return the groups of checks that this kit adds to the core's."""
     checks = "trinity_testing.checks"
     return {
+        "conduct": f"{checks}.conduct:checks",
         "workflow": f"{checks}.workflow:checks",
         "reward_fn": f"{checks}.reward_fn:checks",
         "advantage_fn": f"{checks}.advantage_fn:checks",
         "policy_loss_fn": f"{checks}.policy_loss_fn:checks",
+        "policy_loss_fn.gradient": f"{checks}.policy_gradient:checks",
+        "kl_fn": f"{checks}.kl_fn:checks",
+        "entropy_loss_fn": f"{checks}.entropy_loss_fn:checks",
+        "experience_operator": f"{checks}.experience_operator:checks",
+        "task_selector": f"{checks}.task_selector:checks",
+        "priority_fn": f"{checks}.priority_fn:checks",
         "sample_strategy": f"{checks}.sample_strategy:checks",
         "algorithm": f"{checks}.algorithm:checks",
         "storage": f"{checks}.storage:checks",

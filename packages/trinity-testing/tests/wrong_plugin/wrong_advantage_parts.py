@@ -74,6 +74,8 @@ class CarriesGradient(AdvantageFn):
 class WrongBase:
     """Derives from nothing."""
 
+    changes_rows = False
+
     def __call__(self, exps, **kwargs):
         return _scored(exps, exps["rewards"] * 0)
 

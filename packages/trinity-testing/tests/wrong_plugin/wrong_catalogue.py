@@ -33,6 +33,7 @@ class Wrong:
     check: str
     subject: str  # "kind/name" of the plugin `wrong`, or a name of PLUGINS
     also: tuple[str, ...] = ()  # further checks that find the same mistake
+    limit_s: float | None = None  # how long a check may take; None: as it says
 
 
 BUSY = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.2: pass\n"
@@ -57,6 +58,8 @@ PLUGINS = {
     "homebound": WrongPlugin("can be imported in the first process of a run only", GOOD + AT_HOME),
 }
 
+EVERY_USE = ("conduct.*", "reward_fn.*")
+
 WRONG = (
     Wrong("static.entry_point", "torn"),
     Wrong("static.api_declared", "silent"),
@@ -68,9 +71,41 @@ WRONG = (
     Wrong("import.no_side_effects", "meddling"),
     Wrong("component.resolves", "advantage_fn/missing"),
     Wrong("component.subclass", "advantage_fn/wrong_base"),
-    Wrong("component.documented", "advantage_fn/needs_argument"),
+    Wrong("component.documented", "advantage_fn/needs_argument", also=("conduct.builds",)),
     Wrong("component.abilities", "storage/claims_to_count"),
     Wrong("component.picklable", "advantage_fn/hidden"),
+    Wrong("conduct.builds", "advantage_fn/needs_argument", also=("component.documented",)),
+    Wrong("conduct.builds", "reward_fn/refuses_to_be_built"),
+    Wrong("conduct.ends", "workflow/never_returns", limit_s=15.0),
+    Wrong("conduct.ends", "sample_strategy/reads_for_ever", limit_s=15.0),
+    Wrong("conduct.ends", "workflow/ends_the_process"),
+    Wrong("conduct.ends", "policy_loss_fn/crashes"),
+    Wrong("conduct.ends", "reward_fn/calls_exit", also=EVERY_USE),
+    Wrong("conduct.ends", "reward_fn/interrupts", also=EVERY_USE),
+    Wrong("conduct.settings", "policy_loss_fn/makes_doubles", also=("policy_loss_fn.dtype",)),
+    Wrong("conduct.settings", "advantage_fn/turns_gradients_off"),
+    Wrong("conduct.settings", "reward_fn/takes_one_thread"),
+    Wrong("conduct.settings", "workflow/ignores_overflow"),
+    Wrong("conduct.seed", "advantage_fn/seeds_torch"),
+    Wrong("conduct.seed", "workflow/seeds_the_world"),
+    Wrong("conduct.inputs", "advantage_fn/scales_rewards"),
+    Wrong(
+        "conduct.inputs",
+        "policy_loss_fn/masks_in_place",
+        also=("conduct.repeats", "policy_loss_fn.*"),
+    ),
+    Wrong("conduct.inputs", "reward_fn/writes_to_the_conversation"),
+    Wrong("conduct.inputs", "workflow/renames_the_keys"),
+    Wrong("conduct.inputs", "sample_strategy/rewards_the_late"),
+    Wrong("conduct.inputs", "experience_operator/hides_the_last_token"),
+    Wrong("conduct.inputs", "priority_fn/counts_uses"),
+    Wrong("conduct.inputs", "kl_fn/clamps_in_place", also=("conduct.repeats",)),
+    Wrong(
+        "conduct.inputs",
+        "entropy_loss_fn/rounds_entropy",
+        also=("conduct.repeats", "entropy_loss_fn.*"),
+    ),
+    Wrong("conduct.repeats", "advantage_fn/keeps_a_baseline"),
     Wrong("workflow.runs_scripted", "workflow/rewards_nan"),
     Wrong("workflow.runs_scripted", "workflow/returns_nothing", also=("workflow.*",)),
     Wrong("workflow.token_ids", "workflow/tokenises_again"),
@@ -85,7 +120,7 @@ WRONG = (
     Wrong("workflow.cleanup", "workflow/leaves_a_thread"),
     Wrong("workflow.cleanup", "workflow/leaves_a_file"),
     Wrong("workflow.determinism", "workflow/draws_at_random", also=("workflow.*",)),
-    Wrong("workflow.determinism", "workflow/changes_its_task", also=("workflow.reset",)),
+    Wrong("conduct.inputs", "workflow/changes_its_task", also=("workflow.*",)),
     Wrong("reward_fn.finite", "reward_fn/nan_for_empty"),
     Wrong("reward_fn.finite", "reward_fn/chokes_on_braces"),
     Wrong("reward_fn.finite", "reward_fn/raises_on_odd_text"),
@@ -104,8 +139,28 @@ WRONG = (
     Wrong("policy_loss_fn.padding", "policy_loss_fn/counts_padding"),
     Wrong("policy_loss_fn.zero_advantage", "policy_loss_fn/claims_zero"),
     Wrong("policy_loss_fn.microbatches", "policy_loss_fn/wrong_normalizer"),
-    Wrong("policy_loss_fn.microbatches", "policy_loss_fn/forgets_slowly"),
+    Wrong(
+        "policy_loss_fn.microbatches", "policy_loss_fn/forgets_slowly", also=("conduct.repeats",)
+    ),
     Wrong("policy_loss_fn.metrics_plain", "policy_loss_fn/metrics_are_tensors"),
+    Wrong("policy_loss_fn.gradient", "policy_loss_fn/is_detached"),
+    Wrong("policy_loss_fn.gradient", "policy_loss_fn/is_constant"),
+    Wrong("policy_loss_fn.backward", "policy_loss_fn/goes_backward_itself"),
+    Wrong("policy_loss_fn.dtype", "policy_loss_fn/is_double"),
+    Wrong("policy_loss_fn.direction", "policy_loss_fn/forgets_the_sign"),
+    Wrong("policy_loss_fn.direction", "policy_loss_fn/punishes_all"),
+    Wrong("kl_fn.shape", "kl_fn/sums_rows"),
+    Wrong("kl_fn.zero", "kl_fn/adds_a_bonus"),
+    Wrong("kl_fn.masked", "kl_fn/reads_masked"),
+    Wrong("entropy_loss_fn.scalar", "entropy_loss_fn/is_a_row"),
+    Wrong("entropy_loss_fn.masked", "entropy_loss_fn/reads_masked"),
+    Wrong("entropy_loss_fn.direction", "entropy_loss_fn/punishes_doubt"),
+    Wrong("experience_operator.returns", "experience_operator/counts_in_words"),
+    Wrong("experience_operator.nothing_twice", "experience_operator/repeats_the_best"),
+    Wrong("task_selector.rows", "task_selector/goes_beyond"),
+    Wrong("task_selector.state", "task_selector/forgets_its_place"),
+    Wrong("priority_fn.finite", "priority_fn/needs_a_version"),
+    Wrong("priority_fn.state", "priority_fn/counts_judgements"),
     Wrong("sample_strategy.nothing_lost", "sample_strategy/drops_one"),
     Wrong("sample_strategy.nothing_twice", "sample_strategy/repeats_one"),
     Wrong("sample_strategy.state", "sample_strategy/forgets_what_it_holds"),

@@ -31,6 +31,13 @@ def trinity_workflows():
         right_async="RightAsync",
         right_multi_turn="RightMultiTurn",
         renders_again="RendersAgain",
+    ) | _parts(
+        "wrong_conduct_parts",
+        never_returns="NeverReturns",
+        ends_the_process="EndsTheProcess",
+        ignores_overflow="IgnoresOverflow",
+        seeds_the_world="SeedsTheWorld",
+        renames_the_keys="RenamesTheKeys",
     )
 
 
@@ -46,6 +53,14 @@ def trinity_reward_fns():
         returns_a_number="ReturnsANumber",
         takes_lists="TakesLists",
     ) | {
+        **_parts(
+            "wrong_conduct_parts",
+            calls_exit="CallsExit",
+            interrupts="Interrupts",
+            takes_one_thread="TakesOneThread",
+            writes_to_the_conversation="WritesToTheConversation",
+            refuses_to_be_built="RefusesToBeBuilt",
+        ),
         "stays_at_home": "wrong_ray_parts:StaysAtHome",
         "ends_the_worker": "wrong_fatal_parts:EndsTheWorker",
     }
@@ -72,6 +87,13 @@ def trinity_advantage_fns():
             missing="Missing",
             needs_argument="NeedsArgument",
         ),
+        **_parts(
+            "wrong_conduct_parts",
+            turns_gradients_off="TurnsGradientsOff",
+            seeds_torch="SeedsTorch",
+            scales_rewards="ScalesRewards",
+            keeps_a_baseline="KeepsABaseline",
+        ),
         "backwards": "wrong_algorithm_parts:Backwards",
     }
 
@@ -95,6 +117,21 @@ def trinity_policy_loss_fns():
             forgets_slowly="ForgetsSlowly",
             right="Right",
         ),
+        **_parts(
+            "wrong_gradient_parts",
+            is_detached="IsDetached",
+            is_constant="IsConstant",
+            goes_backward_itself="GoesBackwardItself",
+            is_double="IsDouble",
+            forgets_the_sign="ForgetsTheSign",
+            punishes_all="PunishesAll",
+        ),
+        **_parts(
+            "wrong_conduct_parts",
+            crashes="Crashes",
+            makes_doubles="MakesDoubles",
+            masks_in_place="MasksInPlace",
+        ),
     }
 
 
@@ -112,13 +149,57 @@ def trinity_sample_strategies():
         loses_by_a_timeout="LosesByATimeout",
         waits_an_hour="WaitsAnHour",
         metric_is_a_word="MetricIsAWord",
+    ) | _parts(
+        "wrong_conduct_parts", reads_for_ever="ReadsForEver", rewards_the_late="RewardsTheLate"
     )
 
 
 @hookimpl
 def trinity_kl_fns():
     needs = frozenset({"teacher_logprob"})
-    return {"teacher": ComponentSpec("wrong_algorithm_parts:TeacherKL", needs=needs)}
+    return {
+        "teacher": ComponentSpec("wrong_algorithm_parts:TeacherKL", needs=needs),
+        **_parts(
+            "wrong_estimate_parts",
+            sums_rows="SumsRows",
+            adds_a_bonus="AddsABonus",
+            reads_masked="ReadsMaskedKL",
+        ),
+        **_parts("wrong_conduct_parts", clamps_in_place="ClampsInPlace"),
+    }
+
+
+@hookimpl
+def trinity_entropy_loss_fns():
+    return _parts(
+        "wrong_estimate_parts",
+        is_a_row="IsARow",
+        reads_masked="ReadsMaskedEntropy",
+        punishes_doubt="PunishesDoubt",
+    ) | _parts("wrong_conduct_parts", rounds_entropy="RoundsEntropy")
+
+
+@hookimpl
+def trinity_experience_operators():
+    return _parts(
+        "wrong_estimate_parts", counts_in_words="CountsInWords", repeats_the_best="RepeatsTheBest"
+    ) | _parts("wrong_conduct_parts", hides_the_last_token="HidesTheLastToken")
+
+
+@hookimpl
+def trinity_task_selectors():
+    return _parts(
+        "wrong_estimate_parts", goes_beyond="GoesBeyond", forgets_its_place="ForgetsItsPlace"
+    )
+
+
+@hookimpl
+def trinity_priority_fns():
+    return _parts(
+        "wrong_estimate_parts",
+        needs_a_version="NeedsAVersion",
+        counts_judgements="CountsJudgements",
+    ) | _parts("wrong_conduct_parts", counts_uses="CountsUses")
 
 
 @hookimpl

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trinity.cli.columns import echo_columns
+from trinity.cli.plugins_findings import finding_rows, skip_lines, slow_lines
 from trinity.cli.plugins_show import record_named
 from trinity.errors import PluginError, TrinityError
 from trinity.extend import get_manager
@@ -30,6 +31,10 @@ RAY = "ray"  # the group of checks that need a Ray worker
 def check(
     names: Annotated[list[str] | None, typer.Argument(help="Plugins; all without a name.")] = None,
     has_ray: Annotated[bool, typer.Option("--ray", help="Also in a Ray worker.")] = False,
+    limit_s: Annotated[
+        float | None,
+        typer.Option("--limit", help="Seconds that one check of one component may take."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
 ) -> None:
     """Check plugins; leaves with 1 if one is not as it must be."""
@@ -40,7 +45,9 @@ def check(
     records = records or [r for r in manager.records if r.state != "disabled"]
     with redirect_stdout(sys.stderr):  # what the checked parts print is no part of the answer
         results = [
-            (record, result) for record in records for result in _results(record, manager, also)
+            (record, result)
+            for record in records
+            for result in _results(record, manager, also, limit_s=limit_s)
         ]
     if as_json:
         rows = [{"plugin": record.name, **asdict(result)} for record, result in results]
@@ -66,12 +73,15 @@ def _groups_of_ray(manager: PluginManager) -> list[str]:
     raise PluginError(f"the checks in a Ray worker belong to the conformance kit.{remedy}")
 
 
-def _results(record: PluginRecord, manager: PluginManager, also: list[str]) -> list[Result]:
+def _results(
+    record: PluginRecord, manager: PluginManager, also: list[str], *, limit_s: float | None
+) -> list[Result]:
     from trinity.extend.conformance.checks import run_checks
 
     is_shared = sum(other.name == record.name for other in manager.records) > 1
     name = record.distribution if is_shared and record.distribution else record.name
-    return [*run_checks(name, manager, also=also), *_asset_results(record, manager)]
+    checked = run_checks(name, manager, also=also, limit_s=limit_s)
+    return [*checked, *_asset_results(record, manager)]
 
 
 def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]:
@@ -104,14 +114,13 @@ def _echo(
 ) -> None:
     from trinity.extend.conformance.checks import collect_checks
 
-    rows = [
-        (record.name, result.status.value, result.id, result.component, _explained(result))
-        for record, result in results
-        if result.status.value in {"FAIL", "ERROR", "XPASS"}
-    ]
-    if rows:
-        echo_columns(("PLUGIN", "STATUS", "CHECK", "COMPONENT", "FINDING"), rows)
+    named = [(record.name, result) for record, result in results]
+    findings = finding_rows(named)
+    if findings:
+        echo_columns(("PLUGIN", "STATUS", "CHECK", "COMPONENT", "FINDING"), findings)
         typer.echo("")
+    for line in (*skip_lines(named), *slow_lines(named)):
+        typer.echo(line)
     for record in records:
         counts = Counter(r.status.value for owner, r in results if owner is record)
         counted = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -119,9 +128,3 @@ def _echo(
     kit = distribution_of_tool("conformance kit")
     if kit and {one.group for one in collect_checks(manager)} <= CORE_GROUPS:
         typer.echo(f"Only the core's checks ran. For the conformance kit: {install_line(kit)}")
-
-
-def _explained(result: Result) -> str:
-    remedy = f" {result.remedy}" if result.remedy else ""
-    severity = "" if result.is_bad else " (a warning)"
-    return f"{result.message.rstrip('.')}.{remedy}{severity}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from trinity.extend.component import Component
 
-__all__ = ["ZERO_FOR_EQUAL_REWARDS", "checks"]
+__all__ = ["ZERO_FOR_EQUAL_REWARDS", "a_full_batch", "checks"]
 
 ZERO_FOR_EQUAL_REWARDS = "zero_for_equal_rewards"  # a word of ComponentSpec.provides
 REWARDS = ((1.0, 0.0, 0.5), (0.2, 0.9, 0.9), (-1.0, 2.0, 0.0))
@@ -38,7 +38,7 @@ TOKEN_FIELDS = (
 
 def has_shape_and_mask(component: Component, context: CheckContext) -> Finding | None:
     """Find advantages of another shape, advantages on masked tokens, and odd metrics."""
-    result = _advantages_of(_a_batch(), component, context)
+    result = _advantages_of(a_full_batch(), component, context)
     advantages_BR, mask_BR = result["advantages"], result["action_mask"]
     if advantages_BR.shape != mask_BR.shape:
         shapes = f"{list(advantages_BR.shape)}, the action mask {list(mask_BR.shape)}"
@@ -49,17 +49,17 @@ def has_shape_and_mask(component: Component, context: CheckContext) -> Finding |
         return Finding("an advantage is not finite")
     if (advantages_BR[~mask_BR] != 0).any():
         return Finding("a masked token has an advantage that is not 0")
-    _, metrics = apply_advantage(context.build(component), _a_batch())
+    _, metrics = apply_advantage(context.build(component), a_full_batch())
     problem = odd_metric(metrics)
     return Finding(problem, remedy="Return plain floats as metrics.") if problem else None
 
 
 def ignores_the_order_of_rows(component: Component, context: CheckContext) -> Finding | None:
     """Find advantages that follow the order of the rows, or rows under another's id."""
-    batch = _a_batch()
+    batch = a_full_batch()
     order = [4, 0, 8, 2, 6, 1, 5, 3, 7]
     plain = _by_row(_advantages_of(batch, component, context))
-    mixed = _by_row(_advantages_of(_a_batch().select(order), component, context))
+    mixed = _by_row(_advantages_of(a_full_batch().select(order), component, context))
     if plain.keys() != mixed.keys():
         return Finding("another order of the rows gives other rows")
     for uid, advantages_R in plain.items():
@@ -74,7 +74,7 @@ def ignores_the_order_of_rows(component: Component, context: CheckContext) -> Fi
 def is_finite_for_a_group_of_one(component: Component, context: CheckContext) -> Finding | None:
     """Find a function that divides by the spread of a single reward."""
     for rewards in (((1.0,),), ((1.0,), (0.5, 0.0))):
-        result = _advantages_of(_a_batch(rewards), component, context)
+        result = _advantages_of(a_full_batch(rewards), component, context)
         advantages_BR = result["advantages"]
         if not advantages_BR[result["action_mask"]].isfinite().all():
             return Finding(f"the group of one in {rewards} has an advantage that is not finite")
@@ -86,7 +86,7 @@ def equal_rewards_teach_nothing(component: Component, context: CheckContext) -> 
     if ZERO_FOR_EQUAL_REWARDS not in component.spec.provides:
         raise Skipped(f"it does not claim {ZERO_FOR_EQUAL_REWARDS!r}")
     for rewards in (((0.1, 0.1, 0.1),), ((0.7, 0.7, 0.7), (1.0, 1.0, 1.0))):
-        advantages_BR = _advantages_of(_a_batch(rewards), component, context)["advantages"]
+        advantages_BR = _advantages_of(a_full_batch(rewards), component, context)["advantages"]
         largest = float(advantages_BR.abs().max()) if len(advantages_BR) else 0.0
         if largest > RESIDUE:
             return Finding(
@@ -97,7 +97,7 @@ def equal_rewards_teach_nothing(component: Component, context: CheckContext) -> 
 
 def carries_no_gradient(component: Component, context: CheckContext) -> Finding | None:
     """Find advantages through which a gradient would flow."""
-    batch = _a_batch()
+    batch = a_full_batch()
     for name in TOKEN_FIELDS:
         if name != "token_level_rewards":
             batch[name] = batch[name].requires_grad_()
@@ -115,8 +115,8 @@ def carries_no_gradient(component: Component, context: CheckContext) -> Finding 
 
 def masked_tokens_have_no_influence(component: Component, context: CheckContext) -> Finding | None:
     """Find a function that reads values of masked tokens."""
-    plain = _by_row(_advantages_of(_a_batch(), component, context))
-    batch = _a_batch()
+    plain = _by_row(_advantages_of(a_full_batch(), component, context))
+    batch = a_full_batch()
     for name in TOKEN_FIELDS:
         batch[name] = with_garbage(batch[name], batch["action_mask"])
     spoilt = _by_row(_advantages_of(batch, component, context))
@@ -128,7 +128,7 @@ def masked_tokens_have_no_influence(component: Component, context: CheckContext)
     return None
 
 
-def _a_batch(rewards: Sequence[Sequence[float]] = REWARDS) -> ExperienceBatch:
+def a_full_batch(rewards: Sequence[Sequence[float]] = REWARDS) -> ExperienceBatch:
     """Return groups of rows of unequal length, the longest with a token that is not the model's."""
     batch = a_batch(rewards)
     mask_BR = batch["action_mask"]

@@ -125,5 +125,6 @@ checks = (
         remedy=f"See that a better answer gets a larger probability: the reward must reach {GOAL}. "
         "trinity_testing.learning.learning_curve shows each step.",
         kinds=KINDS,
+        limit_s=900.0,
     ),
 )

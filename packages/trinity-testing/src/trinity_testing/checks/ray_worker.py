@@ -77,6 +77,7 @@ checks = (
         remedy="Make what the plugin module needs exist on every node; let it depend on nothing "
         "that only the first process has.",
         is_opt_in=True,
+        is_apart=False,  # one worker stays for all checks
     ),
     Check(
         id="ray.component",
@@ -85,5 +86,6 @@ checks = (
         "wherever it is imported.",
         kinds=frozenset({"*"}),
         is_opt_in=True,
+        is_apart=False,  # one worker stays for all checks
     ),
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import math
 import tempfile
@@ -167,6 +168,13 @@ def _finding_for_any_text(score: Callable[[str], Any]) -> Finding | None:
     return None
 
 
+@functools.cache
+def _know_all_texts() -> None:
+    """Let hypothesis make its table of characters, once for the process and those it forks."""
+    with _no_traces():
+        _finding_for_any_text(lambda _: {"nothing": 0.0})
+
+
 @contextmanager
 def _no_traces() -> Iterator[None]:
     """Keep what hypothesis remembers out of the working directory."""
@@ -204,6 +212,7 @@ checks = (
         function=is_finite,
         remedy="Return {'name': float} for any text, the empty one too.",
         kinds=KINDS,
+        prepare=_know_all_texts,
     ),
     Check(
         id="reward_fn.pure",

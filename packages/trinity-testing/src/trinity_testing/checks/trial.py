@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import RunKey
 from trinity.common.rewards import RewardFn
 from trinity.errors import ConfigError, NotSupportedYetError
-from trinity.extend.conformance.checks import CheckContext, Skipped
+from trinity.extend.conformance.checks import (
+    CheckContext,
+    HungError,
+    NotBuilt,
+    Skipped,
+    in_words,
+)
 
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
@@ -95,13 +101,25 @@ def trial(
         return cls(task=task, model=model, auxiliary_models=models)  # type: ignore[no-any-return]
 
     try:
-        workflow = build()
+        workflow = _with_some_reward(build, task)
+    except Exception as error:
+        key = f"{component.kind}/{component.name}"
+        raise NotBuilt(
+            f"its constructor {in_words(error)}; if its task lacks something, give it with "
+            f"args={{{key!r}: {{...}}}}"
+        ) from error
+    return Trial(workflow=workflow, model=model, engine=engine, task=task)
+
+
+def _with_some_reward(build: Callable[[], Workflow], task: Task) -> Workflow:
+    """Return the workflow; one that refuses a task without a reward gets one."""
+    try:
+        return build()
     except ConfigError:
         if task.reward_fn is not None:
             raise
         task.reward_fn = HasTruth
-        workflow = build()
-    return Trial(workflow=workflow, model=model, engine=engine, task=task)
+        return build()
 
 
 def experiences_of(workflow: Workflow) -> list[Experience]:
@@ -118,7 +136,7 @@ def in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
     """Start the function in a thread of its own; return a function that waits for its result.
 
     Raises:
-        TimeoutError: from the returned function, where the thread goes on after a minute.
+        HungError: from the returned function, where the thread goes on after a minute.
     """
     ended: list[tuple[bool, Any]] = []
 
@@ -134,7 +152,7 @@ def in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
     def result() -> Any:
         thread.join(LIMIT_S)
         if not ended:
-            raise TimeoutError(f"the run did not end in {LIMIT_S:.0f} s")
+            raise HungError(LIMIT_S)
         is_value, value = ended[0]
         if not is_value:
             raise value

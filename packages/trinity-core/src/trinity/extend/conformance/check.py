@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from trinity.errors import PluginError
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component
+    from trinity.extend.conformance.bench import Bench
     from trinity.extend.manager import PluginManager
 
 __all__ = [
@@ -23,12 +25,19 @@ __all__ = [
     "CheckContext",
     "Evidence",
     "Finding",
+    "HungError",
+    "NotBuilt",
     "Result",
     "Skipped",
     "Status",
+    "in_words",
 ]
 
 Severity = Literal["error", "warning"]
+LIMIT_S = 120.0
+NOT_ENDED = "it did not end in"  # how the message of a check begins that was given up
+BOUND_IT = "Bound every wait and every loop, and let what waits raise."
+RAISE = "Raise an error that says what is wrong: whether the process ends is for its owner to say."
 Arguments = Mapping[str, Any]  # Any: constructor arguments of a component
 
 
@@ -45,6 +54,21 @@ class Status(StrEnum):
 
 class Skipped(Exception):  # noqa: N818 - an outcome, not an error
     """Raised inside a check that cannot say anything about its subject; the text says why."""
+
+
+class NotBuilt(Skipped):
+    """Raised where the component cannot be made; ``is_asked`` where it needs what nobody gave."""
+
+    def __init__(self, reason: str, *, is_asked: bool = False) -> None:
+        super().__init__(reason)
+        self.is_asked = is_asked
+
+
+class HungError(Exception):
+    """Raised inside a check that waits in vain for its subject; ``limit_s`` is how long it did."""
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"{NOT_ENDED} {limit_s:g} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +98,11 @@ class Check:
         severity: a warning does not fail.
         kinds: the kinds of component it looks at; empty: it looks at the plugin; ``*``: at each.
         is_opt_in: it costs much, so that it is run only where its id or group is asked for.
+        is_apart: a check of a component runs in a process of its own, which a part may end, or
+            which is ended with a part that hangs; False: in the caller's.
+        limit_s: how long it may take there.
+        prepare: what its process needs and is dear to make; called in the caller's before the
+            process is made, each time, so that it must remember that it was.
     """
 
     id: str
@@ -82,6 +111,9 @@ class Check:
     severity: Severity = "error"
     kinds: frozenset[str] = frozenset()
     is_opt_in: bool = False
+    is_apart: bool = True
+    limit_s: float = LIMIT_S
+    prepare: Callable[[], object] | None = None
 
     @property
     def group(self) -> str:
@@ -123,7 +155,7 @@ class CheckContext:
         """Return an instance made with the arguments, those in ``without`` left out.
 
         Raises:
-            Skipped: the constructor needs arguments that nobody gave.
+            NotBuilt: the constructor needs arguments that nobody gave, or raised.
         """
         cls = self.load(component)
         given = {
@@ -132,8 +164,13 @@ class CheckContext:
         missing = [name for name in required_arguments(cls) if name not in given]
         if missing:
             key = f"{component.kind}/{component.name}"
-            raise Skipped(f"needs {', '.join(missing)}; give it with args={{{key!r}: {{...}}}}")
-        return cls(**given)
+            raise NotBuilt(
+                f"needs {', '.join(missing)}; give it with args={{{key!r}: {{...}}}}", is_asked=True
+            )
+        try:
+            return cls(**given)
+        except Exception as error:
+            raise NotBuilt(f"its constructor {in_words(error)}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +183,7 @@ class Result:
     message: str = ""
     remedy: str = ""
     severity: Severity = "error"
+    seconds: float = 0.0  # how long it took
 
     @property
     def is_bad(self) -> bool:
@@ -165,6 +203,8 @@ class Case:
     component: str = ""
     expected_failure: str = ""  # the reason; "" if it must pass
     missing_asset: str = ""  # what the plugin lacks; "": nothing that the case needs
+    bench: Bench | None = None  # where it runs apart; None: in this process
+    number: int = 0  # on the bench
 
     @property
     def label(self) -> str:
@@ -172,25 +212,47 @@ class Case:
         return f"{self.check.id}[{self.component}]" if self.component else self.check.id
 
     def run(self) -> Result:
-        """Return the result; what the check raises is part of it."""
-        result = Result(
+        """Return the result; what the check raises is part of it, and what ends its process."""
+        if self.missing_asset:
+            return replace(self.result(), status=Status.SKIP, message=self.missing_asset)
+        began = time.monotonic()
+        if self.bench is not None and self.check.kinds and self.check.is_apart:
+            result = self.bench.run(self)
+        else:
+            result = self.run_here()
+        return replace(result, seconds=round(time.monotonic() - began, 3))
+
+    def run_here(self) -> Result:
+        """Return the result of a run in this process."""
+        try:
+            found = self.check.run(self.subject, self.context)
+        except Skipped as reason:
+            return replace(self.result(), status=Status.SKIP, message=str(reason))
+        except HungError as error:
+            found = Finding(str(error), remedy=BOUND_IT)
+        except SystemExit as error:
+            found = Finding(f"it ends the process: {in_words(error)}", remedy=RAISE)
+        except Exception as error:  # noqa: BLE001 - a plugin's own code runs in here
+            message = in_words(error)
+            return self.as_expected(replace(self.result(), status=Status.ERROR, message=message))
+        if isinstance(found, Finding):
+            return self.failed(found)
+        return self.as_expected(replace(self.result(), message=found.message if found else ""))
+
+    def result(self) -> Result:
+        """Return the result of a check that holds."""
+        return Result(
             id=self.check.id,
             component=self.component,
             status=Status.PASS,
             remedy=self.check.remedy,
             severity=self.check.severity,
         )
-        if self.missing_asset:
-            return replace(result, status=Status.SKIP, message=self.missing_asset)
-        try:
-            finding = self.check.run(self.subject, self.context)
-        except Skipped as reason:
-            return replace(result, status=Status.SKIP, message=str(reason))
-        except Exception as error:  # noqa: BLE001 - a plugin's own code runs in here
-            return self._as_expected(replace(result, status=Status.ERROR, message=_raised(error)))
-        if finding is None or isinstance(finding, Evidence):
-            return self._as_expected(replace(result, message=finding.message if finding else ""))
-        return self._as_expected(
+
+    def failed(self, finding: Finding) -> Result:
+        """Return the result of a check that found something."""
+        result = self.result()
+        return self.as_expected(
             replace(
                 result,
                 status=Status.FAIL,
@@ -200,7 +262,8 @@ class Case:
             )
         )
 
-    def _as_expected(self, result: Result) -> Result:
+    def as_expected(self, result: Result) -> Result:
+        """Return the result as the expectation makes it."""
         if not self.expected_failure:
             return result
         if result.status is not Status.PASS:
@@ -225,7 +288,8 @@ def required_arguments(cls: type) -> list[str]:
     ]
 
 
-def _raised(error: Exception) -> str:
+def in_words(error: BaseException) -> str:
+    """Return what was raised, and where, as the end of a sentence."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"raised {type(error).__name__}: {error}{at}"

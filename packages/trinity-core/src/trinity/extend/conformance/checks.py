@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError, UnknownComponentError, unknown_name
 from trinity.extend.assets import assets_of, missing_part
+from trinity.extend.conformance.bench import Bench
 from trinity.extend.conformance.check import (
     Arguments,
     Case,
@@ -21,9 +22,12 @@ from trinity.extend.conformance.check import (
     CheckContext,
     Evidence,
     Finding,
+    HungError,
+    NotBuilt,
     Result,
     Skipped,
     Status,
+    in_words,
     required_arguments,
 )
 
@@ -38,10 +42,13 @@ __all__ = [
     "CheckContext",
     "Evidence",
     "Finding",
+    "HungError",
+    "NotBuilt",
     "Result",
     "Skipped",
     "Status",
     "collect_checks",
+    "in_words",
     "plan",
     "required_arguments",
     "run_checks",
@@ -55,7 +62,7 @@ CORE_GROUPS = {
 EVERY_KIND = frozenset({"*"})
 
 
-def run_checks(
+def run_checks(  # noqa: PLR0913 - the options of a plan
     plugin_name: str,
     manager: PluginManager,
     *,
@@ -63,6 +70,7 @@ def run_checks(
     also: Iterable[str] = (),
     args: Mapping[str, Arguments | Sequence[Arguments]] | None = None,
     expected_failures: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
 ) -> list[Result]:
     """Return the results of all checks of one plugin, named by its name or its distribution.
 
@@ -74,17 +82,28 @@ def run_checks(
         args: ``{"kind/name": {...}}`` constructor arguments, or a list of several sets of them;
             where there are none, ``conformance_args`` of the class is used.
         expected_failures: ``{"id" or "id[kind/name]": reason}``.
+        limit_s: how long one check of one component may take; None: as each says.
 
     Raises:
         UnknownComponentError: no such plugin, check or component.
     """
     cases = plan(
-        plugin_name, manager, ids=ids, also=also, args=args, expected_failures=expected_failures
+        plugin_name,
+        manager,
+        ids=ids,
+        also=also,
+        args=args,
+        expected_failures=expected_failures,
+        limit_s=limit_s,
     )
-    return [case.run() for case in cases]
+    try:
+        return [case.run() for case in cases]
+    finally:
+        for bench in {case.bench for case in cases if case.bench is not None}:
+            bench.close()
 
 
-def plan(
+def plan(  # noqa: PLR0913 - what may be chosen
     plugin_name: str,
     manager: PluginManager,
     *,
@@ -92,6 +111,7 @@ def plan(
     also: Iterable[str] = (),
     args: Mapping[str, Arguments | Sequence[Arguments]] | None = None,
     expected_failures: Mapping[str, str] | None = None,
+    limit_s: float | None = None,
 ) -> list[Case]:
     """Return what :func:`run_checks` runs."""
     record = _record(plugin_name, manager)
@@ -104,7 +124,7 @@ def plan(
         for check in checks
         for case in _cases(check, record=record, variations=variations, manager=manager)
     ]
-    return _with_expectations(cases, expected_failures or {})
+    return _on_a_bench(_with_expectations(cases, expected_failures or {}), limit_s=limit_s)
 
 
 def collect_checks(manager: PluginManager) -> list[Check]:
@@ -214,6 +234,13 @@ def _with_expectations(cases: list[Case], expected: Mapping[str, str]) -> list[C
         replace(case, expected_failure=expected.get(case.label, expected.get(case.check.id, "")))
         for case in cases
     ]
+
+
+def _on_a_bench(cases: list[Case], *, limit_s: float | None) -> list[Case]:
+    """Return the cases, each of which can be run apart from this process."""
+    bench = Bench(limit_s=limit_s)
+    bench.cases = [replace(case, bench=bench, number=number) for number, case in enumerate(cases)]
+    return list(bench.cases)
 
 
 def _imported(target: str) -> Sequence[Check]:
