@@ -36,6 +36,7 @@ MISTAKES = REFERENCE.parents[1] / "packages/trinity-testing/tests/wrong_plugin"
 sys.path.append(str(REFERENCE.parent))  # a test loads this file from elsewhere
 algorithm_pages = importlib.import_module("algorithm_pages")
 part_pages = importlib.import_module("part_pages")
+promise_page = importlib.import_module("promise_page")
 HEADER = (
     "<!-- Written by docs/generate.py from the code. Change the code, then run: nox -s docs -->\n\n"
 )
@@ -284,6 +285,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "run-directory.md": run_directory_page,
     "checks.md": checks_page,
+    "promises.md": lambda: HEADER + str(promise_page.promises_page()),
     "algorithms/index.md": lambda: HEADER + algorithm_pages.index_page(),
     "algorithms/parts.md": lambda: HEADER + algorithm_pages.parts_page(),
 }

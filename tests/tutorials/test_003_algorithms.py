@@ -286,4 +286,5 @@ def test_P085_trinity_run_needs_no_more_than_the_type(config_dict, write_yaml, t
     ended = trinity("run", "--local", "--config", write_yaml(config_dict))
 
     assert ended.code == 0, ended.stderr
-    assert "opmd (trinity-algo-opmd" in ended.stdout
+    (plugins,) = [line for line in ended.stdout.splitlines() if line.startswith("plugins: ")]
+    assert "opmd" in plugins

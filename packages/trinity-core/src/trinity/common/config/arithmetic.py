@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def _epochs(count: int) -> str:
 
 def _num_rows(taskset: TasksetConfig) -> int | None:
     file = Path(taskset.path or "")
-    if file.suffix != ".jsonl" or not file.is_file():
+    if file.suffix != ".jsonl" or not os.path.isfile(file):
         return None
     with file.open("rb") as lines:
         return sum(1 for line in lines if line.strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -55,14 +56,14 @@ def _model_problems(config: Config) -> Iterator[Problem]:
     remedy = "Give a folder that save_pretrained wrote, or a Hugging Face id."
     if not path:
         yield _problem(config, _MODEL, "is empty: there is no model to use.", remedy)
-    elif Path(path).is_dir():
+    elif os.path.isdir(path):
         missing = [] if model_file(path, "config.json") else ["config.json"]
         if not any(model_file(path, name) for name in _TOKENIZERS):
             missing.append("tokenizer")
         if missing:
             what = f"{path!r} is no model folder: it has no {' and no '.join(missing)}."
             yield _problem(config, _MODEL, what, remedy)
-    elif Path(path).exists():
+    elif os.path.exists(path):
         yield _problem(config, _MODEL, f"{path!r} is a file, no model folder.", remedy)
     elif not is_hub_id(path):
         yield _problem(config, _MODEL, f"there is no folder {path!r}{_seen_from(path)}.", remedy)
@@ -130,10 +131,10 @@ def _dataset_problems(
 ) -> Iterator[Problem]:
     place = dataset.path or ""
     file = Path(place)
-    if file.is_dir():
+    if os.path.isdir(place):  # False for what is no path; file.is_dir() raises
         if not any(file.iterdir()):
             yield _problem(config, path, f"the folder {place!r} is empty.")
-    elif file.is_file():
+    elif os.path.isfile(place):
         yield from _file_problems(config, path, file)
     elif "://" in place or not is_hub_id(place) or file.suffix in _FORMATS:
         what = f"there is no file or folder {place!r}{_seen_from(place)}."

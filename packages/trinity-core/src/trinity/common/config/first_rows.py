@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +38,9 @@ def first_rows(path: str | None, *, split: str, subset_name: str | None) -> list
     if not path:
         return []
     place = Path(path).expanduser()
-    if place.is_file():
+    if os.path.isfile(place):
         return _of_file(place)
-    folder = place if place.is_dir() else _cached(path)
+    folder = place if os.path.isdir(place) else _cached(path)
     if folder is None or (folder / "dataset_dict.json").exists():  # of save_to_disk
         return []
     return _of_folder(folder, split=split, subset_name=subset_name)

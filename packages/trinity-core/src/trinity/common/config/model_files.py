@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 __all__ = ["is_hub_id", "model_file"]
 
 
+_LONGEST_ID = 96
+
+
 def is_hub_id(path: str) -> bool:
     """Return whether a path that does not exist can be an id of the Hugging Face hub."""
-    return bool(re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", path))
+    is_named = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", path)
+    return is_named is not None and len(path) <= _LONGEST_ID
 
 
 def model_file(model_path: str, name: str) -> Path | None:
     """Return a file of a model, None where it is neither in the folder nor in the cache."""
     if not model_path:
         return None
-    if Path(model_path).is_dir():
+    if os.path.isdir(model_path):  # False for what is no path; Path.is_dir raises
         file = Path(model_path) / name
         return file if file.is_file() else None
     if not is_hub_id(model_path):
