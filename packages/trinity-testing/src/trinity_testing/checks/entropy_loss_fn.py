@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
+from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.checks.loss_inputs import (
     Inputs,
@@ -59,6 +59,8 @@ def grows_with_the_entropy(component: Component, context: CheckContext) -> Findi
     value, _ = _value(context.build(component), inputs)
     if not value.requires_grad:
         return None  # measured, and not trained on
+    if value.dim() != 0:
+        raise Skipped("entropy_loss_fn.scalar fails")
     (gradient_BR,) = torch.autograd.grad(value, [inputs["entropy"]], allow_unused=True)
     if gradient_BR is not None and float(gradient_BR.sum()) < 0:
         return Finding("it falls where the entropy grows, so that undecided answers are punished")
