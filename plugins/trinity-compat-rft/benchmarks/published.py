@@ -43,7 +43,7 @@ def main() -> None:
     sources = sources_of(given.wheel)
     print_names(sources)
     if not given.names_only:
-        print_files({path: text for path, text in sources.items() if has_class(text)})
+        print_files(sources)
 
 
 def say(line: str) -> None:
@@ -97,14 +97,22 @@ def has_class(text: str) -> bool:
 
 def print_files(sources: dict[str, str]) -> None:
     """Print which files run as they are, and why the others do not."""
-    results = {path: outcome_of(path, text) for path, text in sources.items()}
+    paths = [path for path, text in sources.items() if has_class(text)]
+    results = {path: outcome_of(path, sources) for path in paths}
     fine = [path for path, why in results.items() if why == "ok"]
     say(f"class files that run as they are: {len(fine)} of {len(results)}")
     for path, why in results.items():
         say(f"  {'ok  ' if why == 'ok' else 'fail'}  {PurePosixPath(path).name}  {why}")
 
 
-def outcome_of(path: str, text: str) -> str:
+def neighbours_of(path: str, sources: dict[str, str]) -> list[str]:
+    """Return the modules of its folder that a module imports by ``from .x import y``."""
+    nodes = [n for n in ast.walk(ast.parse(sources[path])) if isinstance(n, ast.ImportFrom)]
+    names = [PurePosixPath(path).with_name(f"{n.module}.py") for n in nodes if n.level == 1]
+    return [str(name) for name in names if str(name) in sources]
+
+
+def outcome_of(path: str, sources: dict[str, str]) -> str:
     """Return "ok", or what the file's trial in a process of its own ended with."""
     sys.path.insert(0, str(Path(__file__).parent))
     from published_trial import outcome
@@ -112,7 +120,8 @@ def outcome_of(path: str, text: str) -> str:
     fork = multiprocessing.get_context("fork")  # torch is imported once
     answer, answers = fork.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / PurePosixPath(path).name).write_text(text)
+        for name in (path, *neighbours_of(path, sources)):
+            (Path(folder) / PurePosixPath(name).name).write_text(sources[name])
         child = fork.Process(target=lambda: answers.send(outcome(folder, path)))
         child.start()
         said = answer.recv() if answer.poll(LIMIT_S) else f"no answer in {LIMIT_S} s"
