@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,23 +47,33 @@ def ray_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def golden() -> Callable[..., None]:
-    """Return a function that compares a text with ``tests/golden/messages/<name>.txt``.
+    """Return a function that compares a text with the one of its name.
 
-    Keyword arguments name what changes from run to run: ``golden(text, "no_file", TMP=tmp_path)``
-    compares with ``<TMP>`` in its place.
+    ``config_no_workflow`` stands in ``tests/golden/messages/config.txt``, one file a family, after
+    a line with its name. Keyword arguments name what changes from run to run: ``golden(text,
+    "run_no_file", TMP=tmp_path)`` compares with ``<TMP>`` in its place.
     """
 
     def compare(text: str, name: str, **changing: object) -> None:
         for label, value in changing.items():
             text = text.replace(str(value), f"<{label}>")
-        path = MESSAGES / f"{name}.txt"
+        path = MESSAGES / f"{name.partition('_')[0]}.txt"
+        texts = golden_texts(path)
         if os.environ.get("TRINITY_UPDATE_GOLDEN") == "1":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.rstrip() + "\n")
-        assert path.exists(), f"{path} is missing; write it with: nox -s golden"
-        expected = path.read_text()
-        assert text.rstrip() + "\n" == expected, (
-            f"{path} differs; if it is meant, run: nox -s golden"
+            texts[name] = text.rstrip()
+            parts = [f"===== {key} =====\n{texts[key]}\n" for key in sorted(texts)]
+            path.write_text("\n".join(parts), encoding="utf-8")
+        assert name in texts, f"{path} lacks {name}; write it with: nox -s golden"
+        assert text.rstrip() == texts[name], (
+            f"{name} in {path} differs; if it is meant, run: nox -s golden"
         )
 
     return compare
+
+
+def golden_texts(path: Path) -> dict[str, str]:
+    """Return the texts of one file, by name."""
+    if not path.exists():
+        return {}
+    parts = re.split(r"^===== (\w+) =====\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {name: text.rstrip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}

@@ -128,7 +128,7 @@ def _kept(value: object) -> object:
         return {key: entry for key, entry in kept.items() if entry is not None} or None
     if isinstance(value, list):
         return [entry for entry in map(_kept, value) if entry is not None] or None
-    return value if value in {NAME, True} else None
+    return value if value is True or value == NAME else None
 
 
 def _hook_of(files: dict[str, str]) -> str:

@@ -48,7 +48,7 @@ def test_the_public_names_are_those_written_down(golden: Callable[..., None]) ->
     }
     lines = [f"{package}.{name}" for package in names for name in names[package]]
 
-    golden("\n".join(lines), "../public_api")
+    golden("\n".join(lines), "public_api")
 
 
 def test_the_pages_of_the_python_interface_hold_every_public_class() -> None:

@@ -18,11 +18,6 @@ class Outcome(Enum):
     WORKFLOW_ERROR = "workflow_error"
     TIMEOUT = "timeout"
 
-    @property
-    def can_carry_reward(self) -> bool:
-        """Return whether experiences of such a run may be trained on."""
-        return self in {Outcome.OK, Outcome.TRUNCATED}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFailure:

@@ -155,7 +155,7 @@ def test_a_lock_that_is_a_folder_is_told_as_what_cannot_be_opened(tmp_path, gold
     with pytest.raises(ConfigError) as caught, run_lock(tmp_path, say=print):
         pass
 
-    golden(str(caught.value), "run_lock_is_a_folder", TMP=tmp_path)
+    golden(str(caught.value), "lock_is_a_folder", TMP=tmp_path)
 
 
 def test_a_file_system_without_locks_of_its_own_needs_none(tmp_path, monkeypatch) -> None:
