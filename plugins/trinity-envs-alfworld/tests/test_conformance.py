@@ -23,5 +23,10 @@ _TASK = {
 
 test_plugin = conformance.suite(
     "alfworld",
-    args={"workflow/alfworld_workflow": _TASK, "workflow/step_wise_alfworld_workflow": _TASK},
+    args={
+        "workflow/alfworld_workflow": _TASK,
+        "workflow/step_wise_alfworld_workflow": _TASK,
+        "workflow/RAFT_alfworld_workflow": _TASK,
+        "workflow/RAFT_reflect_alfworld_workflow": _TASK,
+    },
 )

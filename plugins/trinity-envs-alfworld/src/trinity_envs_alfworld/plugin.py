@@ -6,19 +6,31 @@ from trinity.extend import AssetSpec, ComponentSpec, hookimpl
 
 TRINITY_PLUGIN_API = 1
 
+_PUBLISHED = "trinity.common.workflows.envs.alfworld"
+
 
 @hookimpl
 def trinity_workflows() -> dict[str, ComponentSpec]:
-    """Return the multi-turn workflow and its step-wise twin."""
+    """Return the multi-turn workflow, its step-wise twin, and those that imitate what was won."""
     return {
         "alfworld_workflow": ComponentSpec(
             "trinity_envs_alfworld.workflow:AlfworldWorkflow",
             summary="do a household task in text; the whole conversation is one experience",
-            import_aliases=("trinity.common.workflows.envs.alfworld.alfworld_workflow",),
+            import_aliases=(f"{_PUBLISHED}.alfworld_workflow",),
         ),
         "step_wise_alfworld_workflow": ComponentSpec(
             "trinity_envs_alfworld.step_wise:StepWiseAlfworldWorkflow",
             summary="the same, each step an experience of its own",
+        ),
+        "RAFT_alfworld_workflow": ComponentSpec(
+            "trinity_envs_alfworld.raft:RAFTAlfworldWorkflow",
+            summary="the same in three parts a reply; only a play that is won is imitated",
+            import_aliases=(f"{_PUBLISHED}.RAFT_alfworld_workflow",),
+        ),
+        "RAFT_reflect_alfworld_workflow": ComponentSpec(
+            "trinity_envs_alfworld.raft_reflect:RAFTReflectAlfworldWorkflow",
+            summary="the same; a lost game is played again, knowing the first play",
+            import_aliases=(f"{_PUBLISHED}.RAFT_reflect_alfworld_workflow",),
         ),
     }
 
