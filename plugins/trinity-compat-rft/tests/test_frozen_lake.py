@@ -45,6 +45,26 @@ def test_a_walk_ends_after_the_most_turns_and_says_what_did_not_move() -> None:
     assert experience.metrics == {"env_steps": 3.0, "env_done": 0.0, "test_score": 0.0}
 
 
+@pytest.mark.parametrize(
+    ("given", "num_turns"), [({}, 2), ({"agent_max_steps": 3}, 3), ({"env_max_steps": 8}, 2)]
+)
+def test_the_older_max_steps_is_how_many_turns_a_walk_has(given, num_turns) -> None:
+    arguments = {"desc": MAP, "max_steps": 2, **given}
+    FrozenLakeWorkflow.check_arguments(arguments)
+    (experience,) = walk(*["I stay here."] * 3, workflow_args=arguments)
+
+    assert experience.metrics["env_steps"] == num_turns
+
+
+def test_the_older_max_steps_is_how_far_a_way_may_be() -> None:
+    row, turns = {"size": 4, "p": 0.8, "seed": 42}, {"agent_max_steps": 1}
+    with pytest.raises(BadTaskError):  # no way is as short
+        walk("x", raw_task=row, workflow_args={"max_steps": -1, **turns})
+    own = {"max_steps": -1, "env_max_steps": 8, **turns}
+    (experience,) = walk("x", raw_task=row, workflow_args=own)
+    assert experience.metrics["env_steps"] == 1
+
+
 def test_the_map_is_shown_with_player_holes_and_goal() -> None:
     lake = Lake(MAP, is_slippery=False, seed=0)
 
@@ -96,7 +116,7 @@ def test_a_row_without_a_possible_map_is_a_bad_row(fields, message) -> None:
         walk("x", **fields)
 
 
-@pytest.mark.parametrize("arguments", [{"max_steps": 8}, {"desc": ["FFG"]}, {"desc": ["SXG"]}])
+@pytest.mark.parametrize("arguments", [{"most_steps": 8}, {"desc": ["FFG"]}, {"desc": ["SXG"]}])
 def test_wrong_arguments_are_refused_before_the_run(arguments) -> None:
-    with pytest.raises(ConfigError, match=r"has no argument 'max_steps'|Give the rows of a map"):
+    with pytest.raises(ConfigError, match=r"has no argument 'most_steps'|Give the rows of a map"):
         FrozenLakeWorkflow.check_arguments(arguments)

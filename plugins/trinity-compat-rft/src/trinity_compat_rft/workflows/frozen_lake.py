@@ -45,7 +45,7 @@ UNMOVED = (
     "action and its form: the NEXT ACTION alone in ``` ```, such as ```Up```."
 )
 MAX_RESPONSE_TOKENS = 10240  # of all replies and observations of a walk
-ARGUMENTS = {"env_max_steps", "agent_max_steps", "is_slippery", "desc"}
+ARGUMENTS = {"env_max_steps", "agent_max_steps", "max_steps", "is_slippery", "desc"}
 _FENCED = re.compile(r"```(.*?)```", re.DOTALL)
 
 
@@ -57,6 +57,7 @@ class FrozenLakeWorkflow(MultiTurnWorkflow):
     Arguments (``workflow_args``):
         env_max_steps: how far a map's way may be, 8.
         agent_max_steps: most turns, 10.
+        max_steps: older name of both; each by its own name comes first.
         is_slippery: moves may slip to either side, each with probability 1/3; false.
         desc: the rows of one map for all tasks, such as ``["SFF", "FHF", "FFG"]``.
     """
@@ -90,7 +91,7 @@ class FrozenLakeWorkflow(MultiTurnWorkflow):
         lake = self._lake()
         messages = [{"role": "system", "content": SYSTEM_PROMPT}]
         reward, num_steps, status, was_unmoved, first = 0.0, 0, None, False, 0
-        limit = int(arguments.get("agent_max_steps", 10))
+        limit = int(arguments.get("agent_max_steps", arguments.get("max_steps", 10)))
         while num_steps < limit and not lake.is_over:
             messages.append(_turn(lake, num_steps, limit=limit, was_unmoved=was_unmoved))
             reply = (await self.model.chat_async(messages, n=1))[0]
@@ -120,7 +121,7 @@ class FrozenLakeWorkflow(MultiTurnWorkflow):
                 size=int(row["size"]),
                 p=float(row.get("p", 0.8)),
                 seed=seed,
-                max_steps=int(arguments.get("env_max_steps", 8)),
+                max_steps=int(arguments.get("env_max_steps", arguments.get("max_steps", 8))),
             )
         return Lake(rows, is_slippery=bool(arguments.get("is_slippery", False)), seed=seed)
 
