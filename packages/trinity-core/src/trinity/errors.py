@@ -20,6 +20,7 @@ __all__ = [
     "ConflictError",
     "DataError",
     "EnvError",
+    "JudgementCutError",
     "ModelError",
     "NotSupportedYetError",
     "PluginError",
@@ -72,6 +73,10 @@ class EnvError(TrinityError, RuntimeError):
 
 class BadTaskError(EnvError):
     """What a task asks for can never be done; its run is not made again, other tasks go on."""
+
+
+class JudgementCutError(TrinityError, RuntimeError):
+    """An answer cannot be judged in bounded time; its run is left out, and has no reward."""
 
 
 class ModelError(TrinityError, RuntimeError):

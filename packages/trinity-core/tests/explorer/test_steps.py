@@ -14,6 +14,7 @@ from trinity.common.batch import ExperienceBatch
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
+from trinity.common.outcome import Outcome
 from trinity.common.workflows import MultiTurnWorkflow, RewardPropagationWorkflow, Workflow
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.explorer.order import orders_of
@@ -151,6 +152,18 @@ def test_a_reply_that_its_workflow_masks_counts_in_its_group_and_teaches_nothing
     kept, masked = [row.advantages.tolist() for row in batch.write_back()]
     assert kept == pytest.approx([-0.7071] * len(kept), abs=1e-3)
     assert masked == [0.0] * 4
+
+
+def test_a_run_whose_answer_cannot_be_judged_is_left_out_and_counted(world) -> None:
+    engine = ScriptedEngine("$9^{9^{9^9}}$", "46", "45")
+    made = world(a_task(workflow="math_workflow", repeat_times=3), engine=engine)
+    result = made.step()
+
+    assert [(e.eid.run, e.metrics["accuracy"]) for e in made.sink.last] == [(1, 1.0), (2, 0.0)]
+    assert result.metrics["rollout/failed_runs/timeout"] == 1.0
+    [failure] = result.failures
+    assert (failure.outcome, failure.run, failure.attempt) == (Outcome.TIMEOUT, 0, 1)
+    assert "cannot be said in 0.5 CPU seconds" in failure.message
 
 
 def test_runs_of_different_length_give_their_own_numbers_of_experiences(world) -> None:

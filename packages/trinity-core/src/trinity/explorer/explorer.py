@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.metrics import Metrics, aggregate
+from trinity.explorer.cut_runs import without_cut_runs
 from trinity.explorer.evaluation import evaluation_metrics, run_metrics
 from trinity.explorer.groups import (
     check_failures,
@@ -220,7 +221,8 @@ class Explorer:
                 max_repeat_times=self._config.max_repeat_times_per_runner,
             )
         ]
-        return self._scheduler.run(orders)
+        can_fail = self._config.on_failed_run != "fail"
+        return without_cut_runs(self._scheduler.run(orders), can_fail=can_fail)
 
 
 def _num_groups(results: Sequence[RunReport]) -> int:

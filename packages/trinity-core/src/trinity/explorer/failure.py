@@ -14,6 +14,7 @@ from trinity.errors import (
     ConflictError,
     DataError,
     EnvError,
+    JudgementCutError,
     ModelError,
     PluginError,
     UnknownComponentError,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunOrder
 
-__all__ = ["FATAL", "failure_of", "timed_out"]
+__all__ = ["FATAL", "failure_of", "not_judged", "timed_out"]
 
 # Every run would meet these, and repeating helps nobody: the user must change something.
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
@@ -37,13 +38,15 @@ def failure_of(error: BaseException, *, order: RunOrder, attempt: int) -> RunFai
         outcome = Outcome.ENV_ERROR
     elif isinstance(error, ModelError):
         outcome = Outcome.MODEL_ERROR
+    elif isinstance(error, JudgementCutError):
+        outcome = Outcome.TIMEOUT
     return _failure(
         outcome,
         f"{type(error).__name__}: {_one_line(str(error))}",
         order=order,
         attempt=attempt,
         where=_where(traceback.extract_tb(error.__traceback__), order.workflow.cls),
-        is_final=isinstance(error, BadTaskError),
+        is_final=isinstance(error, (BadTaskError, JudgementCutError)),
     )
 
 
@@ -57,6 +60,11 @@ def timed_out(
     )
     where = _where(stack, order.workflow.cls)
     return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where=where)
+
+
+def not_judged(order: RunOrder, *, message: str, attempt: int) -> RunFailure:
+    """Return the failure of a run whose answer took too much to judge."""
+    return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where="", is_final=True)
 
 
 def _failure(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trinity.common.experience import EID, Experience
+from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.workflows.returned import number_of, reward_of
 from trinity.errors import WorkflowError
 from trinity.explorer.handed_over import HANDED_OVER, check_rows, unshared
@@ -101,7 +102,9 @@ def _check(experience: Experience, *, place: int, is_eval: bool) -> None:
     problem = _wrong_tokens(experience, is_eval=is_eval) or _wrong_numbers(experience)
     if problem:
         raise WorkflowError(f"experience {place}: {problem}")
-    has_signal = any(getattr(experience, name) is not None for name in SIGNALS)
+    has_signal = NOT_JUDGED in experience.info or any(
+        getattr(experience, name) is not None for name in SIGNALS
+    )
     may_be_measured = is_eval and bool(experience.metrics)  # an evaluation compares numbers alone
     if not has_signal and not may_be_measured:
         raise WorkflowError(f"experience {place}: reward is None. Set it, or raise an error.")

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from trinity.common.rewards.base import RewardFn
 
-__all__ = ["OFFERED", "CallShape", "call_shape", "scores_of"]
+__all__ = ["NOT_JUDGED", "OFFERED", "CallShape", "call_shape", "scores_of"]
 
+NOT_JUDGED = "not_judged"  # in info: why the answer has no reward; the run is left out
 TO_ALL = ("response", "truth", "prompt")  # also where a call takes any keyword
 OFFERED = (*TO_ALL, "task", "messages", "response_token", "info")  # where it names them
 

@@ -8,9 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.rewards import REWARD_FUNCTIONS
-from trinity.common.rewards.calling import scores_of
+from trinity.common.rewards.calling import NOT_JUDGED, scores_of
 from trinity.common.workflows.workflow import Workflow
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, JudgementCutError
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -81,12 +81,19 @@ class BaseSimpleWorkflow(Workflow):
         return messages
 
     def score(self, responses: list[Experience]) -> list[Experience]:
-        """Return the responses with rewards; the parts of each reward become its metrics."""
+        """Return the responses with rewards; the parts of each reward become its metrics.
+
+        One that cannot be judged in bounded time has none; its run is left out and counted.
+        """
         for place, response in enumerate(responses):
-            scores = self._scores_of(response)
+            response.eid = replace(response.eid, run=self.run_id_base + place)
+            try:
+                scores = self._scores_of(response)
+            except JudgementCutError as error:
+                response.info[NOT_JUDGED] = str(error)
+                continue
             response.metrics = {**(response.metrics or {}), **scores}
             response.reward = sum(scores.values(), 0.0)
-            response.eid = replace(response.eid, run=self.run_id_base + place)
         return responses
 
     def _scores_of(self, response: Experience) -> dict[str, float]:
