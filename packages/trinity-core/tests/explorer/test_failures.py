@@ -190,6 +190,7 @@ def test_a_workflow_that_blocks_the_loop_does_not_stop_the_others(world):
 def test_the_program_keeps_its_exit_code_beside_what_hangs_in_torch(where):
     program = f"""
 import asyncio, sys, threading, torch
+import trinity.cli.main
 from trinity.cli import program
 from trinity.explorer.threads import EventLoopThread, Slot
 
@@ -220,7 +221,7 @@ def main():
     print("said", end="")
     sys.exit(3)
 
-program.main = main
+trinity.cli.main.main = main
 program.program()
 """
     ended = subprocess.run(
