@@ -6,7 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
+from trinity.extend import KINDS as ALL
+from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.builders import an_experience
 
@@ -38,6 +39,8 @@ def judges_any_experiences(component: Component, context: CheckContext) -> Findi
 
 def state_round_trips(component: Component, context: CheckContext) -> Finding | None:
     """Find a function that judges otherwise after its state went into a new instance."""
+    if "state" not in ALL["priority_fn"].abilities_of(component):
+        raise Skipped("it has no state")
     first, second = context.build(component), context.build(component)
     for use in range(NUM_USES):
         first(_used(use))
