@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ __all__ = ["Story"]
 
 _HIDDEN = {"monitor_args", "env_vars"}
 _SECRETS = ("api_key", "token", "password", "secret", "credential")
+_KEYS = ("apikey", "access_key", "openai_key", "private_key", "authorization", "auth")
+_PASSWORD = re.compile(r"://[^/@\s]+@")  # of a URL
 _NO_SECRETS = ("tokens", "token_len", "token_id")  # numbers of tokens, and their ids
 
 
@@ -60,11 +63,15 @@ class Story:
 def _public(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _public(v) for k, v in value.items() if not _is_secret(str(k).lower())}
+    if isinstance(value, list):
+        return [_public(entry) for entry in value]
+    if isinstance(value, str):
+        return _PASSWORD.sub("://", value)
     return value
 
 
 def _is_secret(name: str) -> bool:
-    looks_so = any(word in name for word in _SECRETS)
+    looks_so = any(word in name for word in _SECRETS) or name.endswith(_KEYS)
     return name in _HIDDEN or (looks_so and not any(word in name for word in _NO_SECRETS))
 
 

@@ -33,7 +33,7 @@ class JsonlMonitor:
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         """Write one line and hand it to the operating system."""
         numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        row = {"step": step, "role": self._role, **numbers}
+        row = {**numbers, "step": step, "role": self._role}
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
 
@@ -46,8 +46,8 @@ class MetricsLine(BaseModel):
     """A line of ``metrics.jsonl``: numbers by name; null is one that JSON cannot hold."""
 
     model_config = ConfigDict(strict=True, extra="allow")
-    __pydantic_extra__: dict[str, float | None] = Field(init=False)
-    step: int
+    __pydantic_extra__: dict[str, float | bool | None] = Field(init=False)
+    step: int | float
     role: str
 
 

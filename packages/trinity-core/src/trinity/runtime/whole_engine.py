@@ -76,6 +76,9 @@ class WholeEngine:
         """Replace the weights."""
         self._engine.load_weights(snapshot)
 
+    def __getattr__(self, name: str) -> Any:  # Any: what a sync method of the same plugin asks for
+        return getattr(self._engine, name)
+
     def close(self) -> None:
         """Free what the engine holds."""
         self._engine.close()

@@ -9,6 +9,7 @@ __call__(self, response, weight_by_length)  is refused before a run: nothing giv
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,7 +51,7 @@ class CallShape:
         known = {**offered, **options}
         any_names = {*TO_ALL, *options} if self.takes_any else set()
         named = {name: known[name] for name in known if name in self.named or name in any_names}
-        places = [name for name in self.by_position if name in known]
+        places = list(itertools.takewhile(known.__contains__, self.by_position))
         return [known[name] for name in places], named
 
     def lacking(self, options: Collection[str]) -> list[str]:

@@ -19,7 +19,10 @@ import sys
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["CUT", "MAX_CPU_S", "Judge"]
 
@@ -29,6 +32,13 @@ MAX_MEMORY = 1 << 30  # bytes, beside what the process has when it begins
 MAX_WAIT_S = 60.0  # on a machine that is busy with others
 MAX_DEPTH = 5_000  # of calls: readers of nested texts call themselves
 _PAGE = resource.getpagesize()
+_FIRST = (  # brackets within brackets: a reader builds tables for each depth
+    "$1/2$",
+    r"$\boxed{((2+3)\cdot(4-(1+1)))}$",
+    r"$\frac{(a+(b-1))(c+d)}{\sqrt{x^{2}+1}}$",
+    r"$\{1,2\}\cup[0,(1+1))$",
+    r"${{{{{{1}}}}}}+((((((2))))))$",
+)
 
 
 class Judge:
@@ -38,7 +48,8 @@ class Judge:
         import math_verify  # type: ignore[import-untyped]  # noqa: F401 -- for the forks
 
         logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it sets no signal
-        _verdict("$1/2$", "0.5")  # what is imported and built on first use
+        for text in _FIRST:  # what is imported and built on first use
+            _verdict(text, "0.5")
         _expressions.cache_clear()
         self._fork: _Fork | None = None
 
@@ -139,12 +150,27 @@ def _verdict(response: str, truth: str) -> bool | None:
     expected, answered = _expressions(truth), _expressions(response)
     if not expected or not answered:
         return None
-    return bool(verify(expected, answered, timeout_seconds=None))
+    return bool(_told(verify, expected, answered, timeout_seconds=None))
 
 
 @lru_cache(maxsize=1024)  # a group shares its truth
 def _expressions(text: str) -> list[Any]:  # Any: sympy has no types
     from math_verify import parse
 
-    found: list[Any] = parse(text, parsing_timeout=None)
+    found: list[Any] = _told(parse, text, parsing_timeout=None)
     return found
+
+
+def _told(function: Callable[..., Any], *given: Any, **settings: Any) -> Any:  # Any: math-verify's
+    """Return what math-verify says, which takes any error for a no.
+
+    Raises:
+        MemoryError: it ran out of memory, which is no answer.
+        RecursionError: it ran too deep, which is none either.
+    """
+    try:
+        return function(*given, **settings, raise_on_error=True)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:  # noqa: BLE001 -- math-verify's own, which it answers by itself
+        return function(*given, **settings)

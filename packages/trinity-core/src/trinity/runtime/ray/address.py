@@ -7,7 +7,7 @@ import secrets
 import socket
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from trinity.errors import TrinityError
 from trinity.runtime.ray.owners import Owners, whose_else
@@ -63,10 +63,11 @@ def _noted_address(say: Callable[[str], None], owners: Owners | None) -> str:
     """Return what ``ray start --head`` noted on this machine, if it is alive and this user's."""
     note = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
     try:
-        address = note.read_text(encoding="utf-8").strip()
-        if not _is_address(address) or _unreachable(address):
-            return ""
-        why = whose_else(note, address, owners=owners)
+        held, address = _read_note(note)
+        with held:  # whose it is, is asked of the file that was read
+            if not _is_address(address) or _unreachable(address):
+                return ""
+            why = whose_else(held.fileno(), address, owners=owners)
     except (OSError, UnicodeDecodeError):
         return ""
     if why:
@@ -76,6 +77,13 @@ def _noted_address(say: Callable[[str], None], owners: Owners | None) -> str:
         )
         return ""
     return address
+
+
+def _read_note(note: Path) -> tuple[BinaryIO, str]:
+    """Return the open note and what it says; a link is not followed."""
+    handle = os.open(note, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    held = os.fdopen(handle, "rb")
+    return held, held.read().decode("utf-8").strip()
 
 
 def _is_address(text: str) -> bool:

@@ -174,6 +174,8 @@ class EngineRoom:
         tell = self._engine.run_began if have_begun else self._engine.run_ended
         for run in runs:
             own.runs[run] += 1 if have_begun else -1
+            if not own.runs[run]:
+                del own.runs[run]
             tell(_key_of(run))
 
     def _submit(self, own: _Session, number: int, request: GenerationRequest) -> None:

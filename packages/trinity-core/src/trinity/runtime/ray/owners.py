@@ -26,18 +26,13 @@ class Owners:
 
     me: int = os.getuid() if hasattr(os, "getuid") else 0
 
-    def of_file(self, path: Path) -> int:
-        """Return the owner of a file.
+    def of_file(self, file: int) -> int:
+        """Return the owner of an open file."""
+        return os.fstat(file).st_uid
 
-        Raises:
-            OSError: it is not there.
-        """
-        return path.lstat().st_uid
-
-    def others_may_write(self, path: Path) -> bool:
-        """Return whether the file is a link, or another user may change it."""
-        mode = path.lstat().st_mode
-        return stat.S_ISLNK(mode) or bool(mode & stat.S_IWOTH)
+    def others_may_write(self, file: int) -> bool:
+        """Return whether another user may change an open file."""
+        return bool(os.fstat(file).st_mode & stat.S_IWOTH)
 
     def of_listener(self, address: str) -> set[int] | None:
         """Return whose sockets listen at a host:port of this machine.
@@ -54,13 +49,13 @@ class Owners:
         return {uid for table in tables for end, uid in _listeners(table) if end in ends}
 
 
-def whose_else(note: Path, address: str, *, owners: Owners | None = None) -> str:
+def whose_else(note: int, address: str, *, owners: Owners | None = None) -> str:
     """Return what shows that a noted cluster may be another user's; empty: it is this user's.
 
     Where the system does not tell who listens, as on another machine, the note alone decides.
 
     Args:
-        note: the file that names the cluster.
+        note: the open file that names the cluster.
         address: host:port of its head, as the file says.
         owners: looks up whose things are.
     """

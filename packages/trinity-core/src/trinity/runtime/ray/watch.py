@@ -75,15 +75,15 @@ class RayProcesses:
 
 
 def _listens(family: int, where: str | tuple[str, int]) -> bool:
-    with socket.socket(family, socket.SOCK_STREAM) as connection:
-        connection.settimeout(CONNECT_S)
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as connection:
+            connection.settimeout(CONNECT_S)
             connection.connect(where)
-        except (ConnectionError, FileNotFoundError):
-            return False
-        except OSError:  # it is there, and its queue is full, or this machine is out of something
-            return True
+    except (ConnectionError, FileNotFoundError):
+        return False
+    except OSError:  # it is there, and its queue is full, or this machine is out of something
         return True
+    return True
 
 
 class RayWatch:
@@ -129,7 +129,9 @@ class RayWatch:
         """
         waited_s = time.monotonic() - self._answered
         if not self._lost and waited_s > self._limit_s and not self._ended.is_set():
-            self._lose(f"the head (GCS), which has not answered for {waited_s:.0f} s")
+            self._ask_head(timeout_s=CONNECT_S)  # this process may have been stopped meanwhile
+            if time.monotonic() - self._answered > self._limit_s:
+                self._lose(f"the head (GCS), which has not answered for {waited_s:.0f} s")
         if self._lost:
             raise RayLostError(f"{self._name} has lost {self._lost}. {self._remedy}")
 
@@ -150,11 +152,11 @@ class RayWatch:
             if gone:
                 self._lose(gone)
             else:
-                self._ask_head()
+                self._ask_head(timeout_s=self._limit_s)
 
-    def _ask_head(self) -> None:
+    def _ask_head(self, *, timeout_s: float) -> None:
         try:
-            is_dead = self._processes.is_node_dead(timeout_s=self._limit_s)
+            is_dead = self._processes.is_node_dead(timeout_s=timeout_s)
         except Exception as error:  # noqa: BLE001 -- the boundary to Ray's own client
             logger.info("the head of Ray does not answer: %s", " ".join(str(error).split()))
             return

@@ -117,7 +117,8 @@ class CheckpointStore:
         found = []
         for path in self._directory.glob("global_step_*"):
             match = _NAME.search(path.name)
-            if match and not (path.is_dir() and not any(path.iterdir())):
+            marks = (path / "state.json", path / MANIFEST)  # a folder without both is not ours
+            if match and any(os.path.lexists(mark) for mark in marks):
                 found.append(Checkpoint(step=int(match.group(1)), path=path))
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 

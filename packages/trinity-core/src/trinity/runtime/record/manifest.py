@@ -7,6 +7,7 @@ has one was complete.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -31,6 +32,8 @@ __all__ = [
 
 FILE_NAME = "manifest.json"
 STATE = "state.json"
+#: what file systems over a network answer that sync files, and no folder
+_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES})
 
 
 def write_manifest(folder: Path) -> None:
@@ -133,5 +136,8 @@ def sync_folder(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
     finally:
         os.close(handle)

@@ -53,6 +53,8 @@ class GrowingFiles:
         self._mode = config.mode
         explorer_files = _explorer_files(config, rundir)
         self._of_explorer = {self._name(path): path.absolute() for path in explorer_files}
+        dump = _dump(config, rundir) if config.mode == "both" else None
+        self._dump = None if dump is None else self._name(dump)  # None: there is no such file
         self._growths: dict[str, Growth] = {}
 
     def marks(self) -> dict[str, Mark]:
@@ -75,7 +77,7 @@ class GrowingFiles:
             DamagedError: a file is shorter, or is not what was written.
         """
         for name in self._names():
-            path, is_record = self._path(name), name not in self._of_explorer
+            path, is_record = self._path(name), self._is_record(name)
             size, digest = self._mark(name, marks)
             if size is None and not is_record and self._size(name):
                 raise CheckpointError(
@@ -92,6 +94,10 @@ class GrowingFiles:
                 problem = first_bad_line(path, _LINES[name], size=size)
             if problem:
                 raise DamagedError(self._refusal(path, problem, is_record=is_record))
+
+    def _is_record(self, name: str) -> bool:
+        """Return whether a run can do without the lines of a file: nothing is trained on them."""
+        return name not in self._of_explorer or name == self._dump
 
     def cut(self, marks: Mapping[str, Mark | int]) -> None:
         """Cut every file back; event files that were not there then are removed."""
@@ -167,12 +173,20 @@ class GrowingFiles:
 def _explorer_files(config: Config, rundir: RunDir) -> Iterator[Path]:
     if config.mode not in {"both", "explore"}:
         return
-    raw = config.data_processor.experience_pipeline
-    if raw.save_input:
-        yield Path(raw.input_save_path or rundir.buffer / "explorer_output.jsonl")
+    dump = _dump(config, rundir)
+    if dump is not None:
+        yield dump
     stored = config.buffer.trainer_input.experience_buffer
     if stored.storage_type == "file" and stored.path:
         yield Path(stored.path)
+
+
+def _dump(config: Config, rundir: RunDir) -> Path | None:
+    """Return where every rollout is kept for people to read; None: nowhere."""
+    raw = config.data_processor.experience_pipeline
+    if not raw.save_input:
+        return None
+    return Path(raw.input_save_path or rundir.buffer / "explorer_output.jsonl")
 
 
 def _lines_of_bench(path: Path, *, after: int) -> bytes:
