@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from trinity.extend import get_manager
@@ -116,3 +118,14 @@ def test_the_process_is_gone_when_the_bench_is_closed():
     assert was_there
     assert pid != os.getpid()
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def leaves_a_file(_, context):
+    raise ValueError(f"<{tempfile.mkdtemp()}>")
+
+
+@pytest.mark.parametrize("last", [holds, ends_the_process])
+def test_what_a_part_leaves_in_the_temporary_folder_goes_with_it(last):
+    left, _ = results_of(("wrong", [leaves_a_file]), ("last", [last]))
+
+    assert not Path(left.message.partition("<")[2].partition(">")[0]).exists()

@@ -10,6 +10,7 @@ from trinity.errors import TrinityError
 from trinity.extend.conformance.checks import Check, CheckContext, Evidence, Finding, Skipped
 
 from trinity_testing.learning.curve import GOAL, learning_curve
+from trinity_testing.learning.lesson import ready
 from trinity_testing.learning.toy_run import resolved_config
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ checks = (
         function=its_parts_exist,
         remedy="Name parts that `trinity plugins list` shows; bring your own by their hooks.",
         kinds=KINDS,
+        prepare=ready,
     ),
     Check(
         id="algorithm.defaults",

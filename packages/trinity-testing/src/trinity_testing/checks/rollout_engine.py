@@ -24,6 +24,7 @@ from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skip
 from trinity.runtime.whole_engine import takes_keys, whole_engine
 
 from trinity_testing.checks.background import Background
+from trinity_testing.learning.lesson import ready
 from trinity_testing.tiny import make_tiny_model
 
 if TYPE_CHECKING:
@@ -299,6 +300,7 @@ checks = (
         remedy="Return n completions, each with the ids that were sampled, a log-probability for "
         "each, 'stop' or 'length', and the version of the weights.",
         kinds=_KINDS,
+        prepare=ready,
     ),
     Check(
         id="rollout_engine.max_new_tokens",

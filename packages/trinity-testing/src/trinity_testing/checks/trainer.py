@@ -19,6 +19,7 @@ from trinity.extend.conformance.checks import Check, CheckContext, Finding
 
 from trinity_testing.builders import an_experience
 from trinity_testing.checks.numbers import largest_difference, odd_metric
+from trinity_testing.learning.lesson import ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,6 +210,7 @@ checks = (
         function=changes_the_weights,
         remedy="Call backward() on the loss of the batch, then step the optimizer.",
         kinds=_KINDS,
+        prepare=ready,
     ),
     Check(
         id="trainer.version",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,18 @@ def _rollouts(*, has_experts: bool) -> dict[str, Any]:
 def _store(schema: str) -> dict[str, Any]:
     path = str(rows_file(schema))
     return {"storage_type": "file", "path": path, "format": {"prompt_type": "plaintext"}}
+
+
+@cache
+def ready() -> None:
+    """Make the model, load it once and import what trains it, for the processes that are forked."""
+    import_module("trinity.engines.transformers_engine")
+    import_module("trinity.trainer.torch_trainer")
+    from transformers import AutoModelForCausalLM
+
+    with no_progress_bars():
+        AutoModelForCausalLM.from_pretrained(_model_folder())
+    prompts()
 
 
 @cache

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import warnings
 import weakref
@@ -38,6 +40,7 @@ PR_SET_PDEATHSIG = 1  # Linux: which signal follows the caller's end
 class _Process:
     pid: int
     pipe: Connection
+    folder: str  # of its temporary files, which nobody else would remove
 
 
 class Bench:
@@ -126,17 +129,19 @@ def _forked(cases: Sequence[Case]) -> _Process:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     parent = os.getpid()
+    folder = tempfile.mkdtemp(prefix="trinity-bench-")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on, where threads run
         pid = os.fork()
     if pid == 0:
         try:
             mine.close()
+            tempfile.tempdir = folder
             _serve(its, cases, parent=parent)
         finally:
             os._exit(0)
     its.close()
-    return _Process(pid, mine)
+    return _Process(pid, mine, folder)
 
 
 def _serve(pipe: Connection, cases: Sequence[Case], *, parent: int) -> None:
@@ -177,7 +182,7 @@ def _ended(pid: int, *, waits: bool = False) -> str:
 
 
 def _kill(process: _Process) -> None:
-    """End the process and what it started."""
+    """End the process and what it started, and remove its temporary files."""
     process.pipe.close()
     for kill, target in ((os.killpg, process.pid), (os.kill, process.pid)):
         try:
@@ -185,6 +190,7 @@ def _kill(process: _Process) -> None:
         except (ProcessLookupError, PermissionError):  # it has ended
             continue
     _ended(process.pid, waits=True)
+    shutil.rmtree(process.folder, ignore_errors=True)
 
 
 def _remedy_of(words: str) -> str:
