@@ -38,7 +38,13 @@ def processes(monkeypatch):
 @pytest.fixture
 def watched(processes):
     """Return a block in which these processes are looked after."""
-    return lambda: watched_ray("10.0.0.1:6379", is_own=False, processes=lambda _: processes)
+
+    def block(*, say=print, end=print):
+        return watched_ray(
+            "10.0.0.1:6379", is_own=False, say=say, end=end, processes=lambda _: processes
+        )
+
+    return block
 
 
 def lost_within(limit_s: float) -> str:
@@ -88,6 +94,31 @@ def test_a_head_that_does_not_answer_in_time_is_lost(watched, processes, monkeyp
     processes.goes_on.clear()
     with watched():
         assert "the head (GCS), which has not answered for " in lost_within(20.0)
+
+
+def test_a_run_that_does_not_come_back_from_ray_is_ended_and_told_once(
+    watched, processes, monkeypatch
+) -> None:
+    monkeypatch.setattr(watch, "GRACE_S", 0.2)
+    said, ended = [], threading.Event()
+    with watched(say=said.append, end=lambda line: ended.set()):
+        processes.what_is_gone = "the head (GCS)"
+
+        assert ended.wait(20.0)  # nobody asked
+    assert [line.partition(". ")[0] for line in said] == [
+        "Error: the Ray cluster at 10.0.0.1:6379 has lost the head (GCS)"
+    ]
+
+
+def test_a_run_that_ends_by_itself_is_not_ended_by_force(watched, processes, monkeypatch) -> None:
+    monkeypatch.setattr(watch, "GRACE_S", 0.5)
+    said = []
+    with watched(say=said.append, end=said.append):
+        processes.what_is_gone = "the head (GCS)"
+        assert lost_within(20.0)
+    time.sleep(0.8)
+
+    assert said == []
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])

@@ -22,12 +22,13 @@ __all__ = ["cluster_address", "ray_settings"]
 
 REACH_TIMEOUT_S = 5.0
 
-# What our own cluster does without, and how long its processes wait for one that is gone.
+# What our own cluster does without, and how long its processes wait for a head that is gone: then
+# Ray ends each of them by force, the driver too, which has to have said before what is lost.
 _QUIET = {
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
     "RAY_task_events_report_interval_ms": "0",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "25",
 }
 
 

@@ -30,6 +30,7 @@ from trinity.runtime.ray.watch import is_ray_lost, watched_ray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from trinity.common.config import Config
     from trinity.runtime.ray.room import RoomFacts
@@ -75,7 +76,9 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
     import ray
 
     if ray.is_initialized():
-        with _silence(), _as_found(is_joined=True, began=time.perf_counter(), say=say) as found:
+        began = time.perf_counter()
+        found_here = _as_found(is_joined=True, began=began, say=say)
+        with _silence(), _watched(is_own=False, say=say), found_here as found:
             yield found
         return
     began, address = time.perf_counter(), cluster_address(config, say=say)
@@ -83,11 +86,12 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
     is_here = head is None or head.is_here
     with _silence(), environment(ray_settings(head)), _loopback_only(is_wanted=is_here):
         _init(address, config)
-        try:
-            with _as_found(is_joined=bool(address), began=began, say=say) as found:
-                yield found
-        finally:
-            ray.shutdown()
+        with _watched(is_own=not address, say=say):
+            try:
+                with _as_found(is_joined=bool(address), began=began, say=say) as found:
+                    yield found
+            finally:
+                ray.shutdown()
 
 
 def startup_line(found: Cluster, rooms: Sequence[RoomFacts], *, seconds: float) -> str:
@@ -117,12 +121,18 @@ def _as_found(*, is_joined: bool, began: float, say: Callable[[str], None]) -> I
         seconds=time.perf_counter() - began,
     )
     say(found.line)
-    with watched_ray(found.address, is_own=found.is_own):
-        try:
-            yield found
-        finally:
-            if not is_ray_lost():
-                _end_rooms(found.namespace)
+    try:
+        yield found
+    finally:
+        if not is_ray_lost():
+            _end_rooms(found.namespace)
+
+
+def _watched(*, is_own: bool, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Look after the connected Ray, also while it is left: that may not come back either."""
+    import ray
+
+    return watched_ray(ray.get_runtime_context().gcs_address, is_own=is_own, say=say)
 
 
 def _end_rooms(namespace: str) -> None:

@@ -2,7 +2,9 @@
 
 The driver waits for rooms without a limit, since a step may take hours. When the raylet of its
 machine or the head dies, no room answers any more, and Ray does not always tell. So one thread of
-the driver looks at both, and whoever waits asks it now and then (:meth:`RayWatch.check`).
+the driver looks at both, and whoever waits asks it now and then (:meth:`RayWatch.check`). A call of
+Ray may keep its thread whatever limit it was given; where the run has not ended ``GRACE_S`` after a
+loss, the watch says the line and ends the process, as Ray itself would do a little later.
 
 ======================  =========================================================================
 the raylet              its socket refuses, or the head says that this node is dead
@@ -19,17 +21,19 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
 
 from trinity.errors import ConfigError, RayLostError
+from trinity.explorer.tracebacks import TRACEBACKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["RayProcesses", "RayWatch", "check_ray", "is_ray_lost", "watched_ray"]
+__all__ = ["RayProcesses", "RayWatch", "check_ray", "end_process", "is_ray_lost", "watched_ray"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +41,8 @@ LIMIT_VARIABLE = "TRINITY_RAY_LOST_AFTER_S"
 LIMIT_S = 45.0  # a head that is busy answers late
 LOOK_S = 2.0  # between two looks
 CONNECT_S = 5.0
+CHANCE_S = 6.0  # for an answer, once the limit is over
+GRACE_S = 10.0  # from a loss until the run has ended by itself; Ray ends the process after 25
 _DEAD = 1  # the state of a node, as the head tells it
 
 
@@ -94,16 +100,26 @@ class RayWatch:
         name: what messages call this Ray.
         limit_s: how long the head may leave a question open.
         remedy: what the user does where it is lost.
+        end: is given the line where the run does not end by itself.
     """
 
     def __init__(
-        self, processes: RayProcesses, *, name: str, limit_s: float, remedy: str = ""
+        self,
+        processes: RayProcesses,
+        *,
+        name: str,
+        limit_s: float,
+        remedy: str = "",
+        end: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._processes = processes
         self._name = name
         self._limit_s = limit_s
         self._remedy = remedy
+        self._end = end
         self._answered = time.monotonic()
+        self._overdue: float | None = None  # since when the head is late; None: it is not
+        self._chance_s = min(CHANCE_S, limit_s)
         self._lost = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="trinity-ray", daemon=True)
@@ -127,13 +143,20 @@ class RayWatch:
         Raises:
             RayLostError: a process of Ray is gone.
         """
-        waited_s = time.monotonic() - self._answered
-        if not self._lost and waited_s > self._limit_s and not self._ended.is_set():
-            self._ask_head(timeout_s=CONNECT_S)  # this process may have been stopped meanwhile
-            if time.monotonic() - self._answered > self._limit_s:
-                self._lose(f"the head (GCS), which has not answered for {waited_s:.0f} s")
+        now = time.monotonic()
+        waited_s = now - self._answered
+        if waited_s <= self._limit_s or self._ended.is_set():
+            self._overdue = None
+        elif self._overdue is None:
+            self._overdue = now  # this process may have been stopped: the head gets one more chance
+        elif now - self._overdue > self._chance_s and not self._lost:
+            self._lose(f"the head (GCS), which has not answered for {waited_s:.0f} s")
         if self._lost:
-            raise RayLostError(f"{self._name} has lost {self._lost}. {self._remedy}")
+            raise RayLostError(self._line)
+
+    @property
+    def _line(self) -> str:
+        return f"{self._name} has lost {self._lost}. {self._remedy}"
 
     def look(self) -> None:
         """Look at once whether somebody is gone; where all are there, nothing follows.
@@ -152,11 +175,13 @@ class RayWatch:
             if gone:
                 self._lose(gone)
             else:
-                self._ask_head(timeout_s=self._limit_s)
+                self._ask_head()
+        if self._lost and not self._ended.wait(GRACE_S):
+            self._end(self._line)
 
-    def _ask_head(self, *, timeout_s: float) -> None:
+    def _ask_head(self) -> None:
         try:
-            is_dead = self._processes.is_node_dead(timeout_s=timeout_s)
+            is_dead = self._processes.is_node_dead(timeout_s=self._limit_s)
         except Exception as error:  # noqa: BLE001 -- the boundary to Ray's own client
             logger.info("the head of Ray does not answer: %s", " ".join(str(error).split()))
             return
@@ -171,15 +196,31 @@ class RayWatch:
 _watches: list[RayWatch] = []  # of the one Ray that a process can be connected to
 
 
+def end_process(line: str) -> NoReturn:
+    """End this process, whose threads do not come back from Ray, with the line in its log."""
+    logging.getLogger(TRACEBACKS).error("the run failed: %s", line)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(1)
+
+
 @contextmanager
 def watched_ray(
-    address: str, *, is_own: bool, processes: Callable[[str], RayProcesses] = RayProcesses
+    address: str,
+    *,
+    is_own: bool,
+    say: Callable[[str], None],
+    end: Callable[[str], None] = end_process,
+    processes: Callable[[str], RayProcesses] = RayProcesses,
 ) -> Iterator[None]:
     """Look after the connected Ray within the block.
 
     Args:
         address: of its head, host:port.
         is_own: whether this run started it.
+        say: is told what is lost, before ``end``.
+        end: ends the process with the line, where the block is not left by itself.
         processes: gives what is looked at.
 
     Raises:
@@ -188,7 +229,14 @@ def watched_ray(
     name = "the Ray that this run started" if is_own else f"the Ray cluster at {address}"
     again = "Run the same command again: it goes on from the last checkpoint."
     remedy = again if is_own else f"See whether it is alive (ray status), or start it anew. {again}"
-    watch = RayWatch(processes(address), name=name, limit_s=_limit_s(), remedy=remedy)
+
+    def said_and_ended(line: str) -> None:
+        say(f"Error: {line}")
+        end(line)
+
+    watch = RayWatch(
+        processes(address), name=name, limit_s=_limit_s(), remedy=remedy, end=said_and_ended
+    )
     _watches.append(watch)
     watch.start()
     try:
