@@ -19,7 +19,7 @@ from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 @POLICY_LOSS_FN.register_module("calls_a_base_that_takes_nothing")
 class Loss(PolicyLossFn):
     def __init__(self, backend: str = "verl") -> None:
-        super().__init__(backend=backend)
+        super().__init__(behind=backend)
 
     def __call__(self, logprob, **kwargs):
         return logprob.sum(), {}
@@ -92,7 +92,7 @@ def line_of(text: str) -> int:
 def test_a_constructor_that_fails_is_a_problem_with_the_line_in_it(problems, file) -> None:
     found = problems("algorithm.policy_loss_fn=calls_a_base_that_takes_nothing")
 
-    line = line_of("        super().__init__(backend=backend)")
+    line = line_of("        super().__init__(behind=backend)")
     assert "algorithm.policy_loss_fn_args: Loss cannot be made of them: TypeError: " in found
     assert f" at {file}:{line}. Correct it." in found
 

@@ -203,7 +203,7 @@ class Experience:
         """
         from trinity.common.experience_bytes import one_from_bytes
 
-        return one_from_bytes(data)
+        return one_from_bytes(data, make=cls.from_dict)
 
     @classmethod
     def serialize_many(cls, experiences: Sequence[Experience]) -> bytes:
@@ -221,7 +221,7 @@ class Experience:
         """
         from trinity.common.experience_bytes import from_bytes
 
-        return from_bytes(data)
+        return from_bytes(data, make=cls.from_dict)
 
     def _to_tensors(self) -> None:
         import torch

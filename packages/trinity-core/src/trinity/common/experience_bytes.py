@@ -12,13 +12,14 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.columns import TENSORS
-from trinity.common.experience import Experience
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
+
+    from trinity.common.experience import Experience
 
 __all__ = ["VERSION", "from_bytes", "one_from_bytes", "to_bytes"]
 
@@ -45,8 +46,12 @@ def to_bytes(experiences: Sequence[Experience]) -> bytes:
     return MAGIC + _HEAD.pack(VERSION, len(body)) + body + save(tensors)
 
 
-def from_bytes(data: bytes) -> list[Experience]:
+def from_bytes(data: bytes, *, make: Callable[[dict[str, Any]], Experience]) -> list[Experience]:
     """Return the experiences of ``to_bytes``.
+
+    Args:
+        data: the bytes.
+        make: returns the experience of a row.
 
     Raises:
         DataError: the bytes are damaged, of another version, or of another format.
@@ -69,20 +74,24 @@ def from_bytes(data: bytes) -> list[Experience]:
     try:
         rows = json.loads(data[start : start + length])
         tensors = load(data[start + length :])
-        return [_experience(row, place, tensors) for place, row in enumerate(rows)]
+        return [make(_whole(row, place, tensors)) for place, row in enumerate(rows)]
     except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
         raise DataError(
             f"these experiences are damaged: {error}. Write them anew; nothing of them was read."
         ) from error
 
 
-def one_from_bytes(data: bytes) -> Experience:
+def one_from_bytes(data: bytes, *, make: Callable[[dict[str, Any]], Experience]) -> Experience:
     """Return the one experience that the bytes hold.
+
+    Args:
+        data: the bytes.
+        make: returns the experience of a row.
 
     Raises:
         DataError: as ``from_bytes``, or they hold another number of them.
     """
-    experiences = from_bytes(data)
+    experiences = from_bytes(data, make=make)
     if len(experiences) != 1:
         raise DataError(
             f"these bytes hold {len(experiences)} experiences. Use Experience.deserialize_many."
@@ -90,6 +99,5 @@ def one_from_bytes(data: bytes) -> Experience:
     return experiences[0]
 
 
-def _experience(row: dict[str, Any], place: int, tensors: dict[str, Tensor]) -> Experience:
-    own = {name: tensors.get(f"{place}:{name}") for name in TENSORS}
-    return Experience.from_dict({**row, **own})
+def _whole(row: dict[str, Any], place: int, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    return {**row, **{name: tensors.get(f"{place}:{name}") for name in TENSORS}}

@@ -54,7 +54,7 @@ def is_equivalent(response: str, truth: str) -> bool:
         return False
     if response.strip() == truth.strip():
         return True
-    verdict = _told_by_numbers(response, truth)
+    verdict: bool | str | None = _told_by_numbers(response, truth)
     if verdict is None:
         verdict = _verdict(response[-MAX_CHARACTERS:], truth[-MAX_CHARACTERS:])
     if verdict == CUT:
