@@ -185,8 +185,9 @@ def takes_back(component: Component, context: CheckContext) -> Finding | None:
 def serves_two_writers(component: Component, context: CheckContext) -> Finding | None:
     """Find a storage that mixes two writers up."""
     with _opened(component, context) as storage:
+        storage.write([_row(1000 + place) for place in range(BATCH)])  # a file is there then
         writers = [Background(lambda n=n: _write_many(storage, start=n)) for n in (0, 500)]
-        wanted = 2 * NUM_BATCHES * BATCH
+        wanted = (2 * NUM_BATCHES + 1) * BATCH
         given: list[Experience] = []
         limit = time.monotonic() + 2 * LIMIT_S
         while len(given) < wanted and time.monotonic() < limit:
