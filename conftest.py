@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -30,6 +31,18 @@ def _classes_in_hand(request: pytest.FixtureRequest) -> Iterator[None]:
     HELD.restore({k: e for k, e in before.items() if e.owner or e.value.__module__ == own})
     yield
     HELD.restore(before)
+
+
+@pytest.fixture(autouse=True)
+def _log_of_nobody_else() -> Iterator[None]:
+    """Fail a test that leaves a handler at our loggers: it would speak in the tests after it."""
+    logger = logging.getLogger("trinity")
+    before = list(logger.handlers)
+    yield
+    left = [handler for handler in logger.handlers if handler not in before]
+    for handler in left:
+        logger.removeHandler(handler)
+    assert not left, f"left at the logger of trinity: {left}"
 
 
 @pytest.fixture(scope="session")

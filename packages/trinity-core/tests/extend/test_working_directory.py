@@ -52,3 +52,16 @@ def test_what_is_nowhere_is_told_with_where_it_was_looked_for(here) -> None:
 
     with pytest.raises(PluginError, match="below the working directory"):
         manager.load("workflow", "my_examples.deep.nothing.Mine")
+
+
+def test_a_folder_of_the_same_name_elsewhere_is_joined_with_the_one_here(
+    here, tmp_path_factory, monkeypatch
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "my_examples").mkdir()
+    (elsewhere / "my_examples" / "others.py").write_text("class Theirs:\n    pass\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(elsewhere)])
+    manager = PluginManager.discover(env={}, entry_points=[])
+
+    assert manager.load("workflow", "my_examples.others.Theirs").__name__ == "Theirs"
+    assert manager.load("workflow", "my_examples.deep.parts.Mine").__name__ == "Mine"

@@ -162,17 +162,27 @@ class Component:
 def look_in_working_directory(target: str) -> None:
     """Let modules of the working directory be imported, as ``python -m`` does, if one is meant.
 
-    Said once. A package that is installed wins over a folder of its name.
+    Said once. A package that is installed wins over a folder of its name; folders without an
+    ``__init__.py``, here and elsewhere, are one namespace package.
     """
     folder, package = os.getcwd(), split_target(target)[0].partition(".")[0]
     here = os.path.join(folder, package)
     if folder in sys.path or not (os.path.isdir(here) or os.path.isfile(f"{here}.py")):
         return
-    if package in sys.modules or importlib.util.find_spec(package) is not None:
+    if _is_code_elsewhere(package):
         return
     sys.path.append(folder)
     importlib.invalidate_caches()
     logger.warning("%s is looked for in the working directory, %s", package, folder)
+
+
+def _is_code_elsewhere(package: str) -> bool:
+    """Tell whether a module, or a package with a file of its own, answers the name already."""
+    module = sys.modules.get(package)
+    spec = importlib.util.find_spec(package) if module is None else module.__spec__
+    if spec is None:
+        return module is not None
+    return spec.origin is not None or spec.submodule_search_locations is None
 
 
 def imported_target(target: str) -> type:

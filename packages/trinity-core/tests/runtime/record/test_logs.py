@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from trinity.errors import ConfigError
@@ -44,3 +45,17 @@ def test_a_traceback_is_written_and_not_said(tmp_path) -> None:
 
     assert [record.text for record in errors(tmp_path)] == ["a run failed"]
     assert said == ["warning: one run failed and is left out"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk: /dev/full")
+def test_a_log_on_a_full_disk_is_told_once_and_leaves_nothing_at_the_logger(tmp_path) -> None:
+    (tmp_path / "trinity.log").symlink_to("/dev/full")
+    said, before = [], list(logging.getLogger("trinity").handlers)
+
+    with logs_to(tmp_path, level="info", say=said.append):
+        logging.getLogger("trinity").info("nobody can read this")
+
+    assert logging.getLogger("trinity").handlers == before
+    (line,) = said
+    assert "trinity.log cannot be written: " in line
+    assert "No space left" in line

@@ -39,6 +39,16 @@ class _File(logging.FileHandler):
         self._has_failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        self._tell_once()
+
+    def close(self) -> None:
+        """Close the file; what a full disk leaves unwritten is told, and hides no other error."""
+        try:
+            super().close()
+        except OSError:
+            self._tell_once()
+
+    def _tell_once(self) -> None:
         if not self._has_failed:
             self._has_failed = True
             self._say(f"warning: {self.baseFilename} cannot be written: {sys.exc_info()[1]}")
