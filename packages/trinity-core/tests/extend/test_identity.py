@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 
 def test_the_digest_is_the_same_for_the_same_plugins(dull):
     assert dull.discover().digest() == dull.discover().digest()
@@ -37,3 +40,25 @@ def test_the_digest_of_a_folder_does_not_depend_on_where_it_lies(site, tmp_path)
 def test_the_header_names_what_is_in_use_and_what_is_not(dull):
     dull.plugin("bar", "1 / 0")
     assert dull.discover().header() == "plugins: dull (1.0); bar is broken"
+
+
+def test_sources_are_read_once_in_a_process(dull, monkeypatch):
+    manager = dull.discover()
+    first = manager.digest()
+    read = []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or b"")
+
+    assert manager.digest() == first
+    assert manager.describe()[0]["source_hash"]
+    assert read == []
+
+
+def test_a_source_that_keeps_size_and_time_but_not_its_content_is_read_again(site, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("VALUE = 1\n")
+    stat = file.stat()
+    before = site.discover(plugin_dirs=[tmp_path]).digest()
+    file.write_text("VALUE = 2\n")
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    assert site.discover(plugin_dirs=[tmp_path]).digest() != before

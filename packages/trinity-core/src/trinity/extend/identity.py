@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,12 +52,37 @@ def _package_root(module: str) -> Path | None:
 def _tree_hash(root: Path | None) -> str:
     if root is None or not root.exists():
         return "missing"
-    files = [root] if root.is_file() else sorted(root.rglob("*.py"))
-    base = root.parent if root.is_file() else root
+    files = [os.fspath(root)] if root.is_file() else _sources(os.fspath(root))
+    base = os.fspath(root.parent if root.is_file() else root)
+    return _content_hash(base, tuple((file, *_stamp(file)) for file in files))
+
+
+def _sources(folder: str) -> list[str]:
+    """Return the Python files of a folder and of those in it, in the order of their parts."""
+    found, folders = [], [folder]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [entry.path] if entry.name != "__pycache__" else []
+                elif entry.name.endswith(".py"):
+                    found.append(entry.path)
+    return sorted(found, key=lambda file: file.split(os.sep))
+
+
+def _stamp(file: str) -> tuple[int, int, int, int]:
+    """Return what changes with a file's content: inode, size, and both times in ns."""
+    stat = os.stat(file)
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+@lru_cache(maxsize=256)  # trees; each checkpoint asks for all of them
+def _content_hash(base: str, stamped: tuple[tuple[str, int, int, int, int], ...]) -> str:
     content = hashlib.sha256()
-    for file in files:
-        content.update(f"{file.relative_to(base).as_posix()}\n".encode())
-        content.update(file.read_bytes())
+    for file, *_ in stamped:
+        name = file[len(base) + 1 :].replace(os.sep, "/")
+        content.update(f"{name}\n".encode())
+        content.update(Path(file).read_bytes())
     return content.hexdigest()[:16]
 
 
