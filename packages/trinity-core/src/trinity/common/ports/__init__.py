@@ -12,6 +12,7 @@ from trinity.common.ports.engine import Busy, RolloutEngine
 from trinity.common.ports.monitor import Flushes, Monitor
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
+from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
 from trinity.common.ports.request import Completion, GenerationRequest, RunKey
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
@@ -44,7 +45,9 @@ __all__ = [
     "GenerationRequest",
     "GivesAgain",
     "Monitor",
+    "ParsedReply",
     "PriorityFn",
+    "ReplyParser",
     "RolloutEngine",
     "RunKey",
     "SharesModule",
@@ -57,6 +60,7 @@ __all__ = [
     "TaskFeedback",
     "TaskReader",
     "TaskSelector",
+    "ToolCall",
     "Trainer",
     "Waiting",
     "WeightSnapshot",
