@@ -40,6 +40,18 @@ CASES = {  # file -> its row, further settings, a metric of its workflow, whethe
         "env_steps",
         True,
     ),
+    "bots__bots": (
+        BOTS | {"qwen2.5_7b_pass_rate": 0.2, "qwen3_30b_pass_rate": 0.8},
+        [],
+        "accuracy",
+        False,
+    ),
+    "entropy__clipb": (
+        QUESTION | {"ground_truth": "46"},
+        ["algorithm.advantage_fn=clipv", "algorithm.advantage_fn_args.mu=0.0"],
+        "accuracy",
+        True,
+    ),
     "bots__random": (BOTS, [], "accuracy", False),
     "bots__ref_eval_collect": (BOTS, [], "accuracy", False),  # mode explore
 }

@@ -149,8 +149,6 @@ def operator(case, inputs):
     rows = [an_operand(row) for row in inputs["experiences"]]
     works = component("experience_operator", case["fn"], case["args"])
     kept, metrics = works.process(list(rows))
-    if hasattr(works, "selector_metric"):
-        metrics = metrics | {"selector_metric": works.selector_metric}
     return {
         "kept": [next(i for i, row in enumerate(rows) if row is one) for one in kept],
         "rewards": [one.reward for one in kept],

@@ -34,6 +34,8 @@ __all__ = [
     "unknown_name",
 ]
 
+_MOST_LISTED = 20  # names that a message spells out
+
 
 class TrinityError(Exception):
     """Something the user can act upon; the base of all errors below."""
@@ -126,12 +128,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(kind: str, name: str, known: Iterable[str], *, list_by: str = "") -> str:
     """Return the message for an unknown name: the nearest one and the whole list.
+
+    With ``list_by``, a command that lists them, a long list is left to that.
 
     >>> unknown_name("advantage_fn", "gropo", ["ppo", "grpo"])
     "no advantage_fn named 'gropo'. Did you mean 'grpo'? Known: grpo, ppo."
     """
     names = sorted(known)
-    listed = ", ".join(names) if names else "none"
-    return f"no {kind} named {name!r}.{did_you_mean(name, names)} Known: {listed}."
+    message = f"no {kind} named {name!r}.{did_you_mean(name, names)}"
+    if list_by and len(names) > _MOST_LISTED:
+        return f"{message} List them: {list_by}."
+    return f"{message} Known: {', '.join(names) if names else 'none'}."

@@ -8,10 +8,13 @@ import pytest
 import torch
 from trinity.algorithm import AdvantageFn
 from trinity.buffer.operators import ExperienceOperator, InvalidRewardFilter
+from trinity.buffer.pass_rates import PassRateCalculator
 from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.priority import LinearDecay
 from trinity.buffer.queue import QueueStorage
+from trinity.buffer.task_feedback import without_feedback
 from trinity.common.config import ExperienceBufferConfig
+from trinity.common.ports import RowValues
 from trinity.errors import PluginError
 from trinity_testing.builders import a_group, an_experience
 
@@ -166,6 +169,37 @@ def test_the_two_things_an_operator_returns_may_stand_in_a_list():
     metrics = ExperiencePipeline([Lists()], None, a_sink()).process(a_group((1.0, 0.0)))
 
     assert metrics["experience_pipeline/kept"] == 1.0
+
+
+class TellsTheSelector(ExperienceOperator):
+    def process(self, exps):
+        return exps, {"selector_metric": {0: {"indices": [4], "values": [0.5]}}, "seen": 1.0}
+
+
+def test_what_an_operator_tells_the_selectors_is_no_metric_and_holds_for_one_call(caplog):
+    pipeline = ExperiencePipeline([TellsTheSelector(), PassRateCalculator()], None, a_sink())
+    index = {"task_index": {"taskset_id": 1, "index": 2}}
+
+    metrics = pipeline.process([an_experience(reward=1.0, info=index)])
+
+    assert pipeline.feedback() == {
+        "0": RowValues(indices=[4], values=[0.5]),
+        "1": RowValues(indices=[2], values=[1.0]),
+    }
+    assert metrics["experience_pipeline/seen"] == 1.0
+    assert not [name for name in metrics if "selector_metric" in name]
+    assert not caplog.records
+    assert ExperiencePipeline([], None, a_sink()).feedback() == {}
+
+
+@pytest.mark.parametrize("values", [[0.5, 1.0], [float("nan")], ["half"], None])
+def test_what_no_selector_could_take_stays_a_metric(values):
+    entry = {"indices": [4], "values": values}
+
+    assert without_feedback({"selector_metric": {"0": entry}}) == (
+        {"selector_metric": {"0": entry}},
+        {},
+    )
 
 
 class NotesTheTaskset(ExperienceOperator):

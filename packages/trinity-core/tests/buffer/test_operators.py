@@ -100,7 +100,7 @@ def test_a_rule_that_makes_no_sense_is_refused(rule, message):
         RewardShapingMapper([rule])
 
 
-def test_pass_rates_are_kept_for_the_selector_beside_the_metrics():
+def test_pass_rates_stand_for_the_selector_among_the_metrics():
     rows = [
         a_row(reward, run=run, info={"task_index": {"taskset_id": 0, "index": index}})
         for run, (index, reward) in enumerate([(4, 1.0), (4, 0.0), (2, 1.0)])
@@ -108,7 +108,7 @@ def test_pass_rates_are_kept_for_the_selector_beside_the_metrics():
     operator = PassRateCalculator()
     _, metrics = operator.process(rows)
 
-    assert operator.selector_metric == {"0": {"indices": [4, 2], "values": [0.5, 1.0]}}
+    assert metrics["selector_metric"] == {"0": {"indices": [4, 2], "values": [0.5, 1.0]}}
     assert metrics["selection/valid_ratio"] == 0.5
     assert operator.process([])[1] == {}
 

@@ -9,6 +9,8 @@ import pytest
 from trinity.buffer.selectors import SequentialSelector, ShuffleSelector
 from trinity.buffer.task_source import TaskSource, build_evaluation_sets
 from trinity.common.config import Config, DataSelectorConfig, TasksetConfig
+from trinity.common.ports import RowValues
+from trinity.errors import DataError
 
 
 def a_set(tmp_path, name, num_rows, *, selector="sequential", seed=None, **fields) -> TasksetConfig:
@@ -140,3 +142,46 @@ def test_evaluation_sets_have_repeats_of_their_own(tmp_path):
 def test_selectors_wrap_around():
     assert SequentialSelector(3).get_indices(7) == [0, 1, 2, 0, 1, 2, 0]
     assert sorted(ShuffleSelector(3, seed=1).get_indices(6)) == [0, 0, 1, 1, 2, 2]
+
+
+class Remembers(SequentialSelector):
+    def __init__(self, num_rows, *, seed=42):
+        super().__init__(num_rows, seed=seed)
+        self.told = []
+
+    def feedback(self, indices, values):
+        self.told.append((indices, values))
+
+
+def test_how_tasks_went_reaches_the_selector_of_their_taskset(tmp_path):
+    name = f"{__name__}:Remembers"
+    sections = [a_set(tmp_path, which, 3, selector=name) for which in "ab"]
+    source = TaskSource(a_config(*sections))
+
+    source.feedback(
+        {"1": RowValues(indices=[2], values=[0.25]), "7": RowValues(indices=[], values=[])}
+    )
+
+    assert [selector.told for selector in source._selectors] == [[], [([2], [0.25])]]
+
+
+def test_a_selector_learns_from_pass_rates_and_its_state_goes_on(tmp_path):
+    section = a_set(tmp_path, "a", 3, selector="difficulty_based")
+    path = tmp_path / "a.jsonl"
+    rows = [{"prompt": f"a{i}", "weak": 0.5, "strong": 0.5} for i in range(3)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    section.data_selector.feature_keys = ["weak", "strong"]
+    first, second = TaskSource(a_config(section)), TaskSource(a_config(section))
+
+    first.feedback({"0": RowValues(indices=[0, 2], values=[0.0, 1.0])})
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+
+    # the target is a pass rate of 1: row 2 was always solved, row 0 never, row 1 is unknown
+    assert prompts(first.read(3)) == prompts(second.read(3)) == ["a2", "a1", "a0"]
+
+
+def test_a_row_that_the_taskset_does_not_have_is_refused(tmp_path):
+    section = a_set(tmp_path, "a", 3, selector=f"{__name__}:Remembers")
+
+    with pytest.raises(DataError, match=r"row 3 of the taskset a went, which has 3 rows"):
+        TaskSource(a_config(section)).feedback({"0": RowValues(indices=[3], values=[0.5])})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trinity.common.config import Config
+from trinity.common.ports import RowValues
 from trinity.explorer.explorer import Explorer
 from trinity.explorer.local import build_scheduler
 from trinity_testing.builders import a_task
@@ -17,6 +18,7 @@ class Tasks:
     def __init__(self, *tasks):
         self.tasks = list(tasks)
         self.position = 0
+        self.outcomes = []
 
     def read(self, count):
         taken = self.tasks[self.position : self.position + count]
@@ -24,6 +26,9 @@ class Tasks:
             raise StopIteration
         self.position += len(taken)
         return taken
+
+    def feedback(self, outcomes):
+        self.outcomes.append(outcomes)
 
     def state_dict(self):
         return {"position": self.position}
@@ -42,6 +47,9 @@ class Sink:
     def process(self, exps):
         self.batches.append(list(exps))
         return {"experience_pipeline/num_written": float(len(exps))}
+
+    def feedback(self):
+        return {"0": RowValues(indices=[len(self.batches)], values=[0.5])}
 
     def close(self):
         self.num_closed += 1

@@ -15,6 +15,7 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.outcome import Outcome
+from trinity.common.ports import RowValues
 from trinity.common.workflows import MultiTurnWorkflow, RewardPropagationWorkflow, Workflow
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.explorer.order import orders_of
@@ -381,3 +382,14 @@ def test_a_close_that_raises_does_not_hide_why_the_run_failed(world) -> None:
     result = world(a_task(workflow=FailsAndClosesBadly), max_failed_ratio=1.0).step()
 
     assert "the real reason" in result.failures[0].message
+
+
+def test_what_operators_say_of_the_tasks_is_told_once_their_experiences_are_written(world) -> None:
+    made = world(*[a_task(workflow="math_workflow") for _ in range(2)], batch_size=1)
+    made.step(1)
+    made.step(2)
+
+    # this sink says in its nth call that row n was half solved
+    assert made.tasks.outcomes == [
+        {"0": RowValues(indices=[number], values=[0.5])} for number in (1, 2)
+    ]

@@ -49,6 +49,47 @@ def test_two_logits_one_nat_apart_give_the_logistic_function():
     )
 
 
+def test_the_mean_of_s_is_how_fast_the_entropy_falls_for_the_average_token():
+    # logits (1, 0) at temperature 0.5: S = p (H + log p) of both tokens, weighed by p
+    scores = score_tokens(
+        torch.tensor([[1.0, 0.0]]),
+        torch.tensor([0]),
+        torch.tensor([0.5]),
+        head=lambda hidden: hidden,
+        chunk_tokens=8,
+        entropy=False,
+        mean_change=True,
+    )
+    p = 1 / (1 + math.exp(-2))
+    q, entropy = 1 - p, -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+    assert scores.mean_change_N.item() == pytest.approx(
+        p * p * (entropy + math.log(p)) + q * q * (entropy + math.log(q)), abs=1e-6
+    )
+
+
+def test_the_entropy_changes_as_s_and_its_mean_say():
+    # d entropy of a small step that raises log p of token k: -(S_k - sum(p S)), by autograd
+    logits = torch.tensor([0.3, -1.0, 0.8], dtype=torch.float64, requires_grad=True)
+    logprobs = logits.log_softmax(-1)
+    entropy = -(logprobs.exp() * logprobs).sum()
+    of_entropy = torch.autograd.grad(entropy, logits, retain_graph=True)[0]
+    token = 2
+    step = torch.autograd.grad(logprobs[token], logits)[0]
+    scores = score_tokens(
+        logits.detach()[None],
+        torch.tensor([token]),
+        None,
+        head=lambda hidden: hidden,
+        chunk_tokens=8,
+        entropy=False,
+        mean_change=True,
+    )
+    of_token = scores.logprob_N.exp() * (scores.entropy_N + scores.logprob_N)
+
+    assert (scores.mean_change_N - of_token).item() == pytest.approx(float(of_entropy @ step))
+
+
 @pytest.mark.parametrize("chunk_tokens", [1, 2, 3])
 def test_chunks_change_neither_scores_nor_gradients(chunk_tokens):
     whole, hidden, weight, _ = scored(100, entropy=True)

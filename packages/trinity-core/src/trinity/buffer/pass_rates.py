@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.operators import ExperienceOperator
+from trinity.buffer.task_feedback import SELECTOR_METRIC
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -17,12 +18,9 @@ __all__ = ["PassRateCalculator"]
 class PassRateCalculator(ExperienceOperator):
     """Computes the mean reward of each task, and how many tasks are neither too easy nor too hard.
 
-    Attributes:
-        selector_metric: of the last step, by taskset: the rows' ``indices`` and mean ``values``.
+    The mean rewards go to the task selectors: ``selector_metric``, by taskset the ``indices`` of
+    rows and their ``values``.
     """
-
-    def __init__(self) -> None:
-        self.selector_metric: dict[str, dict[str, list[Any]]] = {}
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
         """Return all experiences, and the shares of tasks whose pass rate p is of use."""
@@ -33,12 +31,15 @@ class PassRateCalculator(ExperienceOperator):
                 place = (str(index["taskset_id"]), int(index["index"]))
                 rewards.setdefault(place, []).append(exp.reward)
         rates = {place: fmean(values) for place, values in rewards.items()}
-        self.selector_metric = {}
+        by_taskset: dict[str, dict[str, list[float]]] = {}
         for (taskset, row), rate in rates.items():
-            entry = self.selector_metric.setdefault(taskset, {"indices": [], "values": []})
+            entry = by_taskset.setdefault(taskset, {"indices": [], "values": []})
             entry["indices"].append(row)
             entry["values"].append(rate)
-        return exps, _shares(list(rates.values()))
+        if not rates:
+            return exps, {}
+        told: dict[str, Any] = {SELECTOR_METRIC: by_taskset}  # no number, but for the selectors
+        return exps, told | _shares(list(rates.values()))
 
 
 def _shares(rates: list[float]) -> Metrics:
@@ -51,8 +52,6 @@ def _shares(rates: list[float]) -> Metrics:
         "<15_16_ratio": lambda p: p < high,
         ">1_16_ratio": lambda p: p > low,
     }
-    if not rates:
-        return {}
     return {
         f"selection/{name}": fmean(map(float, map(test, rates))) for name, test in tests.items()
     }

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
+from trinity.buffer.task_feedback import without_feedback
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.algorithm.advantage_fn import AdvantageFn
-    from trinity.common.ports import ExperienceOperator, ExperienceSink
+    from trinity.common.ports import ExperienceOperator, ExperienceSink, RowValues
 
 __all__ = ["ExperiencePipeline"]
 
@@ -57,6 +58,7 @@ class ExperiencePipeline:
         self._sink = sink
         self._input_sink = input_sink
         self._plugin_digest = plugin_digest
+        self._feedback: dict[str, RowValues] = {}
         self._said: set[tuple[str, str]] = set()  # operators and metrics that were warned of
 
     def process(self, exps: list[Experience]) -> Metrics:
@@ -71,8 +73,11 @@ class ExperiencePipeline:
                 exp.info["plugins"] = self._plugin_digest
         if self._input_sink is not None:
             self._input_sink.write(exps)
+        self._feedback = {}
         for operator in self._operators:
             exps, own = _checked(operator, self._finished(operator.process(exps)))
+            own, outcomes = without_feedback(own)
+            self._feedback |= outcomes
             numbers = self._numbers(own, of=type(operator).__qualname__)
             metrics |= with_prefix("experience_pipeline", numbers)
         exps, own = self._with_advantages(exps)
@@ -84,6 +89,10 @@ class ExperiencePipeline:
             "experience_pipeline/num_written": float(len(exps)),
             "time/write_s": time.perf_counter() - began,
         }
+
+    def feedback(self) -> dict[str, RowValues]:
+        """Return how the tasks of the last call went, by taskset, where an operator says so."""
+        return self._feedback
 
     def close(self) -> None:
         """Close the operators; safe to call twice."""

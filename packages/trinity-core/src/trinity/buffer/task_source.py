@@ -12,9 +12,12 @@ from trinity.errors import DataError
 from trinity.extend import KINDS, get_manager
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.config import Config, TasksetConfig
-    from trinity.common.ports import TaskSelector
+    from trinity.common.ports import RowValues, TaskSelector
     from trinity.common.workflows import Task
+    from trinity.extend import Component
 
 __all__ = ["TaskSource", "build_evaluation_sets"]
 
@@ -44,6 +47,7 @@ class TaskSource:
         self._selectors = [
             _selector(taskset, default_seed=config.seed) for taskset in self.tasksets
         ]
+        self._listening = [_listens(taskset) for taskset in self.tasksets]
         self._seed = config.seed
         self._batch_size = config.buffer.batch_size
         self._total_steps = config.buffer.total_steps
@@ -75,6 +79,26 @@ class TaskSource:
             if count <= 0:
                 raise StopIteration
         return self._next(count)
+
+    def feedback(self, outcomes: Mapping[str, RowValues]) -> None:
+        """Tell the selectors that want to know how tasks of theirs went.
+
+        Raises:
+            DataError: an operator names rows that the taskset does not have.
+        """
+        for number, taskset in enumerate(self.tasksets):
+            rows = outcomes.get(str(number))
+            if rows is None or not self._listening[number]:
+                continue
+            unknown = [row for row in rows.indices if not 0 <= row < len(taskset)]
+            if unknown:
+                raise DataError(
+                    f"an operator tells how row {unknown[0]} of the taskset {taskset.name} went, "
+                    f"which has {len(taskset)} rows. Take the number from "
+                    'experience.info["task_index"]["index"].'
+                )
+            listener: Any = self._selectors[number]  # Any: TaskFeedback, as its ability says
+            listener.feedback(rows.indices, rows.values)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epochs, and that of each selector."""
@@ -137,9 +161,19 @@ def training_sections(config: Config) -> list[TasksetConfig]:
     return sections
 
 
+def _named_selector(taskset: Taskset) -> Component:
+    name = taskset.config.data_selector.selector_type or "sequential"
+    return get_manager().find("task_selector", name)
+
+
+def _listens(taskset: Taskset) -> bool:
+    """Return whether the selector wants to know how tasks went."""
+    return "feedback" in KINDS["task_selector"].abilities_of(_named_selector(taskset))
+
+
 def _selector(taskset: Taskset, *, default_seed: int) -> TaskSelector:
     chosen = taskset.config.data_selector
-    cls = get_manager().load("task_selector", chosen.selector_type or "sequential")
+    cls = _named_selector(taskset).load()
     given = {}
     if "features" in inspect.signature(cls).parameters:
         given["features"] = {key: taskset.column(key) for key in chosen.feature_keys}

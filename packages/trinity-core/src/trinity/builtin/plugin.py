@@ -188,7 +188,7 @@ def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
 def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
     """Return the torch trainer."""
     target = "trinity.trainer.torch_trainer:TorchTrainer"
-    provides = frozenset({"ref_logprob", "values", "entropys", "shares_module"})
+    provides = frozenset({"ref_logprob", "values", "entropys", "necs", "shares_module"})
     return {"torch": ComponentSpec(target, provides=provides)}
 
 
@@ -233,7 +233,9 @@ def trinity_experience_operators() -> Mapping[str, str | ComponentSpec]:
         "dapo_dynamic_sampling": "trinity.buffer.operators:DAPODynamicSampling",
         "mask_response_truncated": "trinity.buffer.operators:MaskResponseTruncated",
         "reward_shaping_mapper": "trinity.buffer.reward_shaping:RewardShapingMapper",
-        "pass_rate_calculator": "trinity.buffer.pass_rates:PassRateCalculator",
+        "pass_rate_calculator": ComponentSpec(
+            "trinity.buffer.pass_rates:PassRateCalculator", provides=frozenset({"task_feedback"})
+        ),
     }
 
 
@@ -248,6 +250,7 @@ def trinity_task_selectors() -> Mapping[str, str | ComponentSpec]:
         "difficulty_based": ComponentSpec(
             "trinity.buffer.difficulty:DifficultyBasedSelector",
             needs=frozenset({"task_feedback"}),
+            provides=frozenset({"feedback"}),
         ),
     }
 

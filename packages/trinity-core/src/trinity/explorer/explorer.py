@@ -119,6 +119,7 @@ class Explorer:
         self._tell_once(experiences)
         run_s = time.perf_counter() - began
         processed = self._pipeline.process(experiences)
+        self._tasks.feedback(self._pipeline.feedback())
         engine_s = self._scheduler.busy_s - busy_s
         metrics = {
             **aggregate([row for r in kept.results for row in run_metrics(r)], prefix="rollout"),

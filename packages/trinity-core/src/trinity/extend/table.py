@@ -123,7 +123,9 @@ class ComponentTable:
         return Component(kind, name, ComponentSpec(target=f"{module}:{qualname}"), origin)
 
     def _unknown(self, kind: str, name: str, plain: str) -> str:
-        message = unknown_name(kind, name, self.names(kind))
+        message = unknown_name(
+            kind, name, self.names(kind), list_by=f"trinity plugins list --kind {kind}"
+        )
         provider = self._unusable_provider(kind, plain)
         if provider is not None:
             return (

@@ -54,7 +54,7 @@ class AlgorithmParts:
     @property
     def advantage_needs_entropies(self) -> bool:
         """Return whether the advantage function looks at the entropy of each token."""
-        return "entropys" in self.advantage_needs
+        return bool(self.advantage_needs & {"entropys", "necs"})
 
     @property
     def loss_needs_reference(self) -> bool:

@@ -37,6 +37,7 @@ class PaddedScores:
 
     logprob_BR: Tensor
     entropy_BR: Tensor | None  # None: not asked for
+    mean_change_BR: Tensor | None = None  # None: not asked for
 
 
 class Policy:
@@ -64,8 +65,13 @@ class Policy:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
             return hidden_states(self.body, inputs)[inputs.slots_N]
 
-    def score(self, inputs: ModelInputs, *, entropy: EntropyUse = None) -> PaddedScores:
-        """Return the log-probability of each scored token at its temperature, and the entropy."""
+    def score(
+        self, inputs: ModelInputs, *, entropy: EntropyUse = None, mean_change: bool = False
+    ) -> PaddedScores:
+        """Return the log-probability of each scored token at its temperature, and the entropy.
+
+        With ``mean_change`` also the mean of S, see :func:`score_tokens`.
+        """
         inputs = inputs.to(self.device)
         is_mixed = self.precision == "bfloat16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
@@ -76,10 +82,13 @@ class Policy:
                 head=self._logits,
                 chunk_tokens=self._chunk_tokens,
                 entropy=entropy,
+                mean_change=mean_change,
             )
+        entropy_N, change_N = scores.entropy_N, scores.mean_change_N
         return PaddedScores(
             logprob_BR=pad_to_width(scores.logprob_N, inputs),
-            entropy_BR=None if scores.entropy_N is None else pad_to_width(scores.entropy_N, inputs),
+            entropy_BR=None if entropy_N is None else pad_to_width(entropy_N, inputs),
+            mean_change_BR=None if change_N is None else pad_to_width(change_N, inputs),
         )
 
     @torch.no_grad()

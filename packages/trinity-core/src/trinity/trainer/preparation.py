@@ -136,7 +136,11 @@ class Preparation:
                 batch["values"] = self._critic.values(batch)
         if self._parts.advantage_needs_entropies:
             with watch("entropy"):
-                batch["entropys"] = self._scorer.entropies(batch)
+                mean_change = "necs" in self._parts.advantage_needs
+                for name, field_BR in self._scorer.entropies(
+                    batch, mean_change=mean_change
+                ).items():
+                    batch[name] = field_BR
 
 
 def _without_rejected(batch: ExperienceBatch) -> ExperienceBatch:

@@ -91,14 +91,22 @@ class Scorer:
         return self._logprobs(self.reference, batch)
 
     @torch.no_grad()
-    def entropies(self, batch: ExperienceBatch) -> Tensor:
-        """Return the entropy ``[B, R]`` of the policy at each token, in nats, on the CPU."""
-        entropy_BR = torch.zeros(batch["action_mask"].shape)
+    def entropies(self, batch: ExperienceBatch, *, mean_change: bool) -> dict[str, Tensor]:
+        """Return fields ``[B, R]`` of the policy at each token, on the CPU.
+
+        ``entropys``: the entropy, in nats; with ``mean_change`` ``necs``: the mean of S, see
+        :func:`trinity.trainer.logprobs.score_tokens`.
+        """
+        names = ["entropys", "necs"] if mean_change else ["entropys"]
+        fields = {name: torch.zeros(batch["action_mask"].shape) for name in names}
         for rows, inputs in self._inputs(self._policy, batch):
-            of_part_BR = self._policy.score(inputs, entropy=False).entropy_BR
-            assert of_part_BR is not None
-            entropy_BR[rows] = of_part_BR.float().cpu()
-        return self._ranks.sum(entropy_BR)
+            scores = self._policy.score(inputs, entropy=False, mean_change=mean_change)
+            for name, part_BR in zip(
+                names, (scores.entropy_BR, scores.mean_change_BR), strict=False
+            ):
+                assert part_BR is not None
+                fields[name][rows] = part_BR.float().cpu()
+        return {name: self._ranks.sum(field_BR) for name, field_BR in fields.items()}
 
     @torch.no_grad()
     def _logprobs(self, policy: Policy, batch: ExperienceBatch) -> Tensor:

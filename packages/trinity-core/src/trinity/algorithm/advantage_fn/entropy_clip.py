@@ -55,8 +55,8 @@ class CLIPVAdvantageFn(GRPOBatchAdvantageFn):
     """Computes GRPO's advantage and masks tokens whose entropy falls too fast (arXiv 2602.03392).
 
     A token with A <= 0 is masked where ``X = necs - S > mu std(X)``, over all unmasked tokens of
-    the batch (population deviation, X not centred). The field ``necs`` ``[B, R]`` holds how the
-    entropy of the next token changes, which only a trainer of its own computes; ``entropys`` the
+    the batch (population deviation, X not centred). The field ``necs`` ``[B, R]`` holds the mean of
+    S over the policy, ``sum(p S)`` of all tokens that could stand there; ``entropys`` the
     entropies.
 
     Args:

@@ -27,7 +27,7 @@ _MEANINGS = {
     "teacher_logprobs": "a teacher model's log-probabilities",
     "reward_baselines": "the reward of the greedy answer to each prompt",
     "entropys": "the entropy of each token before the advantages",
-    "necs": "the change of the next token's entropy",
+    "necs": "the mean change of the entropy over the tokens that could follow",
     "preference_pairs": "rows of a chosen and a rejected answer",
     "plain_text_rows": "rows of plain text",
     "auxiliary_buffer": "buffer.trainer_input.auxiliary_buffers",

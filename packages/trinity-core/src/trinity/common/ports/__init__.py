@@ -27,7 +27,13 @@ from trinity.common.ports.storage import (
     Tallied,
     Waiting,
 )
-from trinity.common.ports.tasks import EvaluationSet, TaskFeedback, TaskReader, TaskSelector
+from trinity.common.ports.tasks import (
+    EvaluationSet,
+    RowValues,
+    TaskFeedback,
+    TaskReader,
+    TaskSelector,
+)
 from trinity.common.ports.trainer import SharesModule, SyncMethod, Trainer
 from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
@@ -49,6 +55,7 @@ __all__ = [
     "PriorityFn",
     "ReplyParser",
     "RolloutEngine",
+    "RowValues",
     "RunKey",
     "SharesModule",
     "Stateful",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
+    from trinity.common.ports.tasks import RowValues
 
 __all__ = ["ExperienceOperator", "ExperienceProcessor"]
 
@@ -16,6 +17,9 @@ class ExperienceProcessor(Protocol):
 
     def process(self, exps: list[Experience]) -> Metrics:
         """Write what is to be trained on; return metrics."""
+
+    def feedback(self) -> dict[str, RowValues]:
+        """Return what operators said of the tasks of the last call, by taskset."""
 
     def close(self) -> None:
         """Free what it holds."""

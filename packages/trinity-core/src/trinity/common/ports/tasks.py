@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.workflows.task import Task
 
-__all__ = ["EvaluationSet", "TaskFeedback", "TaskReader", "TaskSelector"]
+__all__ = ["EvaluationSet", "RowValues", "TaskFeedback", "TaskReader", "TaskSelector"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowValues:
+    """How the tasks of some rows of a taskset went: a pass rate each, for instance."""
+
+    indices: list[int]
+    values: list[float]  # as many, finite
 
 
 class TaskSelector(Protocol):
@@ -45,6 +56,9 @@ class TaskReader(Protocol):
         Raises:
             StopIteration: all epochs are over.
         """
+
+    def feedback(self, outcomes: Mapping[str, RowValues]) -> None:
+        """Hand on how tasks went, by the number of their taskset; it is part of the state."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position."""
