@@ -98,6 +98,8 @@ def ability_text(ability: Ability) -> str:
     """Return what an ability is, what it needs, and what happens without it."""
     if ability.argument:
         return f"its constructor takes `{ability.argument}`."
+    if ability.meaning:
+        return ability.meaning
     module, _, name = ability.protocol.partition(":")
     text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
     _, _, about = plain(text).partition(f"`{ability.word}`")

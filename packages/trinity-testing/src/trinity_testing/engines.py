@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from trinity.common.ports import Completion, WeightVersion
+from trinity.engines.endings import completed_stop
+from trinity.engines.reply import Reply
 from trinity.errors import ModelError
 
 from trinity_testing.tiny import TURN_END, TURN_START, make_tiny_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from transformers import PreTrainedTokenizerFast
     from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot
@@ -45,6 +49,8 @@ def script_tokenizer() -> PreTrainedTokenizerFast:
 class AnsweringEngine(ABC):
     """Answers each request at once; the futures are done when they are returned.
 
+    Between :meth:`hold` and :meth:`release` requests wait, and can be given up.
+
     Attributes:
         exchanges: each request with its completions, in order.
         num_requests, num_samples, num_prefills: what was asked for; a prompt is prefilled once.
@@ -64,7 +70,8 @@ class AnsweringEngine(ABC):
         self.before_answer: Callable[[GenerationRequest], None] = lambda request: None
         self.tokenizer = script_tokenizer()
         self._lock = threading.RLock()
-        self._is_closed = False
+        self._is_closed = self._is_held = False
+        self._held: list[tuple[GenerationRequest, Reply]] = []
 
     @property
     def version(self) -> WeightVersion:
@@ -81,14 +88,49 @@ class AnsweringEngine(ABC):
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Return a done future with ``request.n`` completions, or with a ``ModelError``."""
-        future: Future[list[Completion]] = Future()
+        future = Reply(on_cancel=self._drop_cancelled)
+        with self._lock:
+            if self._is_held:
+                self._held.append((request, future))
+                return future
+        self._answer(request, future)
+        return future
+
+    @property
+    def num_open(self) -> int:
+        """Return how many requests wait for an answer."""
+        with self._lock:
+            return len(self._held)
+
+    def hold(self) -> None:
+        """Let further requests wait."""
+        with self._lock:
+            self._is_held = True
+
+    def release(self) -> None:
+        """Answer what waits, in order, and what comes at once."""
+        with self._lock:
+            self._is_held = False
+            held, self._held = self._held, []
+        for request, future in held:
+            self._answer(request, future)
+
+    def _answer(self, request: GenerationRequest, future: Reply) -> None:
         try:
             self.before_answer(request)
-            future.set_result(self._complete(request))
+            outcome: list[Completion] | ModelError = self._complete(request)
         except ModelError as error:
             self.num_failures += 1
-            future.set_exception(error)
-        return future
+            outcome = error
+        with suppress(InvalidStateError):  # it was given up meanwhile
+            if isinstance(outcome, ModelError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+    def _drop_cancelled(self) -> None:
+        with self._lock:
+            self._held = [pair for pair in self._held if not pair[1].done()]
 
     def run_began(self, key: RunKey) -> None:
         """Count one more open run."""
@@ -106,8 +148,9 @@ class AnsweringEngine(ABC):
             self.snapshot = snapshot
 
     def close(self) -> None:
-        """Fail every later request."""
+        """Fail what waits, and every later request."""
         self._is_closed = True
+        self.release()
 
     def token_ids(self, text: str) -> tuple[int, ...]:
         """Return the ids that this engine says the text with, without the end of turn."""
@@ -121,6 +164,8 @@ class AnsweringEngine(ABC):
         with self._lock:
             if self._is_closed:
                 raise ModelError("the engine is closed")
+            if request.structure is not None:
+                raise ModelError("structure: this engine says what it says, and holds to none.")
             self.num_requests += 1
             self.num_prefills += 1
             completions = [self._sample(request) for _ in range(request.n)]
@@ -131,17 +176,36 @@ class AnsweringEngine(ABC):
         text = self.answer(request)
         turn_end = self.tokenizer.convert_tokens_to_ids(TURN_END)
         assert isinstance(turn_end, int), "one token, one id"
-        token_ids = (*self.token_ids(text), turn_end)
-        is_cut = len(token_ids) > request.max_new_tokens
-        token_ids = token_ids[: request.max_new_tokens]
+        said = (*self.token_ids(text), turn_end)
+        token_ids, stop_reason = self._until_stop(said[: request.max_new_tokens], request)
+        is_cut = len(said) > len(token_ids) == request.max_new_tokens
         start = self.num_samples  # so that no two samples have the same log-probabilities
         self.num_samples += 1
+        is_stopped = stop_reason is not None or {*token_ids[-1:]} <= {*request.stop_token_ids}
         return Completion(
             token_ids=token_ids,
             logprobs=tuple(-(1 + (start + place) % 15) / 16 for place in range(len(token_ids))),
-            finish_reason="length" if is_cut else "stop",
+            finish_reason="length" if is_cut and not is_stopped else "stop",
             weight_version=self.version,
+            stop_reason=stop_reason,
         )
+
+    def _until_stop(
+        self, token_ids: tuple[int, ...], request: GenerationRequest
+    ) -> tuple[tuple[int, ...], str | None]:
+        """Return the ids up to the one that ends the reply, and the stop string, if one did."""
+        if not (request.stop or request.stop_token_ids):
+            return token_ids, None
+        for count in range(max(1, request.min_new_tokens), len(token_ids) + 1):
+            said = token_ids[:count]
+            if said[-1] in request.stop_token_ids:
+                return said, None
+            if request.stop and (found := completed_stop(said, request.stop, decode=self._text)):
+                return said, found
+        return token_ids, None
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode([*token_ids], skip_special_tokens=False))
 
 
 class ScriptedEngine(AnsweringEngine):

@@ -180,7 +180,9 @@ def trinity_algorithm_types() -> Mapping[str, str | ComponentSpec]:
 def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
     """Return the engine that samples in this process."""
     target = "trinity.engines.transformers_engine:TransformersEngine"
-    provides = frozenset({"logprobs", "seeded_by_key", "busy_s", "shares_module"})
+    provides = frozenset(
+        {"logprobs", "seeded_by_key", "busy_s", "shares_module", "stop_strings", "structure"}
+    )
     return {"transformers": ComponentSpec(target, provides=provides, default_for="cpu")}
 
 

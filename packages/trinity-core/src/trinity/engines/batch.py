@@ -4,7 +4,7 @@
                                                               v
     sample() <---- logits <-------------- follow(): one column of all rows
        |
-       +--> a row that ended leaves; the last one takes its slot
+       +--> a row that ended (endings.py) leaves; the last one takes its slot
 
 B slots in use   V vocabulary
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import WeightVersion
     from trinity.engines.decode import Forwards
+    from trinity.engines.endings import Endings
     from trinity.engines.rows import Row, Settings
 
 __all__ = ["Batch", "slots_after"]
@@ -40,6 +41,7 @@ class Batch:
     Args:
         forwards: of the model, whose weights stay while there is a batch.
         eos_V: which tokens end a reply.
+        endings: where else one ends.
         seed: of all samples.
         version: of the weights.
     """
@@ -49,13 +51,14 @@ class Batch:
         forwards: Forwards,
         *,
         eos_V: Tensor,
+        endings: Endings,
         seed: int,
         version: WeightVersion,
     ) -> None:
         self.rows: list[Row] = []
         self._forwards = forwards
         self._eos_V = eos_V
-        self._eos = frozenset(eos_V.nonzero().squeeze(1).tolist())
+        self._endings = endings
         self._seed = seed
         self._version = version
         self._cache = SlotCache(are_keys_transposed=forwards.likes_transposed_keys)
@@ -67,12 +70,14 @@ class Batch:
         self._sampler: Sampler | None = None
         self._settings: set[Settings] = set()
         self._is_penalised = False  # the sampler knows each row's tokens
+        self._has_structure = False  # one row at least may not say anything it likes
 
     def join(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
         """Prefill the rows, each different prompt once; return those whose prefill fails."""
         rows_of: dict[tuple[int, ...], list[Row]] = {}
         for row, uniforms in zip(rows, self._uniforms(rows), strict=True):
             row.uniforms = uniforms
+            self._endings.begin(row)
             rows_of.setdefault(row.prompt, []).append(row)
         waiting = prefill_groups(list(rows_of))
         failed: list[tuple[Row, Exception]] = []
@@ -98,17 +103,17 @@ class Batch:
             self._logits_BV,
             uniforms_B=torch.tensor(uniforms, device=self._logits_BV.device),
             lengths=[len(row.tokens) for row in rows],
+            allowed_BV=self._endings.allowed(rows) if self._has_structure else None,
         )
         self._tokens = tokens_B.tolist()
         done, ended = [], []
         for row, token, logprob in zip(rows, self._tokens, logprobs_B.tolist(), strict=True):
             row.tokens.append(token)
             row.logprobs.append(logprob)
-            is_stop = token in self._eos and not row.request.ignore_eos
-            is_done = is_stop or len(row.tokens) == row.limit
-            done.append(is_done)
-            if is_done:
-                ended.append((row, "stop" if is_stop else "length"))
+            reason = self._endings.reason(row)
+            done.append(reason is not None)
+            if reason is not None:
+                ended.append((row, reason))
         if ended:
             self._remove(done)
         return ended
@@ -177,6 +182,7 @@ class Batch:
         self._hidden_BC = None
         if is_padded or self._forwards.makes_masks:
             self._hidden_BC = self._forwards.mask(self._starts_B, self._cache.column_room)
+        self._has_structure = any(row.matcher is not None for row in self.rows)
         settings = {row.ask.settings for row in self.rows}
         if len(settings) > 1 or settings != self._settings or self._is_penalised:
             self._sampler, self._settings = None, settings

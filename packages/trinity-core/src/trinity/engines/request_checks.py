@@ -32,6 +32,7 @@ def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int)
     for name, (is_right, wanted) in ranges.items():
         if not is_right:
             raise ModelError(f"{name} is {getattr(request, name)}; it must be {wanted}.")
+    _check_stops(request, vocab=vocab)
 
 
 def _check_prompt(prompt: tuple[int, ...], *, max_model_len: int, vocab: int) -> None:
@@ -47,4 +48,14 @@ def _check_prompt(prompt: tuple[int, ...], *, max_model_len: int, vocab: int) ->
         raise ModelError(
             f"the prompt holds token {min(prompt) if min(prompt) < 0 else max(prompt)}, but the "
             f"model knows tokens 0 to {vocab - 1}. Tokenizer and model belong to different models."
+        )
+
+
+def _check_stops(request: GenerationRequest, *, vocab: int) -> None:
+    stop = request.stop
+    if isinstance(stop, str) or not all(isinstance(one, str) and one for one in stop):
+        raise ModelError(f"stop is {stop!r}; it must be a tuple of texts that are not empty.")
+    if not all(0 <= token < vocab for token in request.stop_token_ids):
+        raise ModelError(
+            f"stop_token_ids is {request.stop_token_ids}; the model knows tokens 0 to {vocab - 1}."
         )

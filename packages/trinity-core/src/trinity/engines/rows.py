@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Completion, GenerationRequest, WeightVersion
 from trinity.errors import ModelError
@@ -28,7 +28,8 @@ class Ask:
     def __post_init__(self) -> None:
         """Note what the sampler goes by."""
         r = self.waiting.request
-        self.settings = (r.temperature, r.top_p, r.top_k, r.min_new_tokens, r.repetition_penalty)
+        least = 0 if r.structure else r.min_new_tokens
+        self.settings = (r.temperature, r.top_p, r.top_k, least, r.repetition_penalty)
 
     @property
     def request(self) -> GenerationRequest:
@@ -50,6 +51,9 @@ class Row:
     uniforms: list[float] = field(default_factory=list)  # one a token
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    stop_reason: str | None = None  # the stop string that ended it
+    matcher: Any = None  # of its structure; None: any text (Any: llguidance may be missing)
+    failure: str = ""  # why it cannot match its structure
     request: GenerationRequest = field(init=False)
     prompt: tuple[int, ...] = field(init=False)
     longest: int = field(init=False)  # how many tokens it can have at its end, with the prompt's
@@ -64,8 +68,10 @@ class Row:
         """Return the reply.
 
         Raises:
-            ModelError: the model computes NaN.
+            ModelError: the model computes NaN, or the reply cannot match its structure.
         """
+        if self.failure:
+            raise ModelError(f"the reply cannot go on within its structure: {self.failure}")
         if math.isnan(math.fsum(self.logprobs)):
             raise ModelError(
                 f"the model computes NaN with the weights of version {version}: training "
@@ -76,4 +82,5 @@ class Row:
             logprobs=tuple(self.logprobs),
             finish_reason=reason,
             weight_version=version,
+            stop_reason=self.stop_reason,
         )

@@ -2,8 +2,9 @@
 
     B rows of the batch   V vocabulary   N blocks of W columns
 
-What the settings of a request change (penalty, minimum length, top-k, top-p) changes what is
-sampled, never the log-probability that is reported: that one is of the model's own distribution.
+What the settings of a request change (penalty, minimum length, structure, top-k, top-p) changes
+what is sampled, never the log-probability that is reported: that one is of the model's own
+distribution.
 """
 
 from __future__ import annotations
@@ -49,15 +50,21 @@ class Sampler:
         self._top_p_B = _column([r.top_p for r in requests], device)
         is_cut = [_is_cut(r, len(eos_V)) for r in requests]
         self._cut_B = _column(is_cut, device) if any(is_cut) else None
-        self._min_new_B = _column([r.min_new_tokens for r in requests], device)
-        self._shortest = max((r.min_new_tokens for r in requests), default=0)
+        least = [0 if r.structure else r.min_new_tokens for r in requests]
+        self._min_new_B = _column(least, device)
+        self._shortest = max(least, default=0)
         self._penalty_B = _column([float(r.repetition_penalty) for r in requests], device)
         is_penalised = any(r.repetition_penalty != 1.0 for r in requests)
         self._seen_BV = _seen(rows, eos_V) if is_penalised else None
 
     @torch.no_grad()
     def choose(
-        self, logits_BV: Tensor, *, uniforms_B: Tensor, lengths: Sequence[int]
+        self,
+        logits_BV: Tensor,
+        *,
+        uniforms_B: Tensor,
+        lengths: Sequence[int],
+        allowed_BV: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the next token of each row and its log-probability, both ``[B]``.
 
@@ -65,8 +72,11 @@ class Sampler:
             logits_BV: float32.
             uniforms_B: a number in [0, 1) for each row.
             lengths: how many tokens each row has been continued by.
+            allowed_BV: which tokens each row's structure allows; None: any.
         """
         scores_BV = self._adjusted(logits_BV, lengths)
+        if allowed_BV is not None:
+            scores_BV = scores_BV.masked_fill(~allowed_BV, float("-inf"))
         is_plain = scores_BV is logits_BV
         probs_BV = torch.softmax(self._heated(scores_BV), dim=-1)
         tokens_B = self._sampled(scores_BV, probs_BV, uniforms_B)

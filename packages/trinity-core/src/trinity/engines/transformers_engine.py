@@ -19,11 +19,14 @@ from trinity.engines.backlog import Backlog
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.decode import Forwards
+from trinity.engines.endings import Endings
 from trinity.engines.gate import Gate, Waiting, Work
 from trinity.engines.loading import end_tokens, load_model, pick_device
 from trinity.engines.module_state import set_threads, twin_of
+from trinity.engines.own_tokenizer import OwnTokenizer
 from trinity.engines.reply import Reply
 from trinity.engines.request_checks import check_request
+from trinity.engines.structure import Structures
 from trinity.engines.weights import copy_weights
 from trinity.errors import ModelError
 
@@ -104,6 +107,9 @@ class TransformersEngine:
         kernels = CpuKernels(self._module) if cpu_kernels else None
         self._forwards = Forwards(self._module, max_model_len=max_model_len, kernels=kernels)
         self._eos_V = end_tokens(self._module, model_path)
+        self._tokenizer = OwnTokenizer(model_path, trust_remote_code=trust_remote_code)
+        self._structures = Structures(self._eos_V, tokenizer=self._tokenizer)
+        self._endings = Endings(self._eos_V, tokenizer=self._tokenizer, structures=self._structures)
         self._worker = threading.Thread(target=self._work, name="rollout-engine", daemon=True)
         self._worker.start()
 
@@ -127,6 +133,10 @@ class TransformersEngine:
             ModelError: the request cannot be answered, or the engine is closed.
         """
         check_request(request, max_model_len=self._max_model_len, vocab=self._forwards.vocab)
+        if request.stop:
+            self._tokenizer.get(field="stop")
+        if request.structure is not None:
+            self._structures.check(request.structure)
         future = Reply(on_cancel=self._gate.cancelled)
         self._gate.submit(Waiting(request=request, future=future))
         return future
@@ -202,6 +212,7 @@ class TransformersEngine:
         batch = Batch(
             self._forwards,
             eos_V=self._eos_V,
+            endings=self._endings,
             seed=self._seed,
             version=self._version,
         )

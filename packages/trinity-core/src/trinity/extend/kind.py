@@ -17,16 +17,27 @@ __all__ = ["Ability", "Kind", "Setting"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ability:
-    """What a component of the kind may be able to do; ``word`` says so in ``provides``."""
+    """What a component of the kind may be able to do; ``word`` says so in ``provides``.
+
+    One without protocol and argument no class shows: only the word says it.
+    """
 
     word: str
     protocol: str = ""  # "module:Name"; its docstring says what happens without it
     argument: str = ""  # the constructor takes it: what there is instead of a protocol
+    meaning: str = ""  # of a word that stands alone, and what happens without it
+
+    @property
+    def shows(self) -> bool:
+        """Return whether one can see at a class whether it has the ability."""
+        return bool(self.protocol or self.argument)
 
     def missing_from(self, cls: type) -> list[str]:
         """Return what a class lacks for it."""
         if self.argument:
             return [] if self.argument in inspect.signature(cls).parameters else [self.argument]
+        if not self.protocol:
+            return []
         return missing_from(cls, self.protocol)
 
 
@@ -65,15 +76,23 @@ class Kind:
     def abilities_of(self, component: Component) -> frozenset[str]:
         """Return the abilities of a component; imports it where it does not say.
 
-        What its ``provides`` says holds. A component that names none there, as a class of a script
-        or a dotted path cannot, has those for which its class has every method.
+        What its ``provides`` says holds. Of the abilities that a class shows, a component that
+        names none there, as a class of a script or a dotted path cannot, has those for which its
+        class has every method.
         """
-        declared = frozenset(one.word for one in self.abilities) & component.spec.provides
-        return declared or self.abilities_in(component.load())
+        declared = self.declared_by(component)
+        if any(one.shows for one in self.abilities if one.word in declared):
+            return declared
+        return declared | self.abilities_in(component.load())
+
+    def declared_by(self, component: Component) -> frozenset[str]:
+        """Return the abilities that a component's ``provides`` says."""
+        return frozenset(one.word for one in self.abilities) & component.spec.provides
 
     def abilities_in(self, cls: type) -> frozenset[str]:
         """Return the abilities for which a class has every method."""
-        return frozenset(one.word for one in self.abilities if not one.missing_from(cls))
+        shown = (one for one in self.abilities if one.shows)
+        return frozenset(one.word for one in shown if not one.missing_from(cls))
 
     def made(self, cls: type, own: Mapping[str, Any], **provided: Any) -> Any:
         """Return an instance: it gets its own arguments, and of the provided those it names."""

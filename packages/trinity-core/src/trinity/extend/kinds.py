@@ -108,7 +108,20 @@ _ALL_KINDS = (
             "module",
         ),
         settings=(Setting(path="explorer.rollout_model.engine_type", modes=_EXPLORES),),
-        abilities=(*_abilities(busy_s="Busy"), Ability(word="shares_module", argument="module")),
+        abilities=(
+            *_abilities(busy_s="Busy"),
+            Ability(word="shares_module", argument="module"),
+            Ability(
+                word="stop_strings",
+                meaning="a request's `stop` and `stop_token_ids` end its replies. Without it, a "
+                "request that has one of them fails and names it.",
+            ),
+            Ability(
+                word="structure",
+                meaning="replies match a request's `structure`. Without it, a request that has one "
+                "fails and says so.",
+            ),
+        ),
     ),
     Kind(
         name="trainer",

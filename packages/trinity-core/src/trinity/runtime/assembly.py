@@ -204,7 +204,7 @@ def make_engine(
         cpu_kernels=rollout.cpu_kernels,
         module=module if "shares_module" in can else None,
     )
-    return whole_engine(engine, abilities=can)
+    return whole_engine(engine, abilities=can, name=component.name)
 
 
 def make_sync(config: Config, manager: PluginManager, *, engines: Any) -> SyncMethod:

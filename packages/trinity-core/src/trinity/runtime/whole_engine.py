@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import ModelError
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -19,11 +21,29 @@ if TYPE_CHECKING:
 __all__ = ["WholeEngine", "takes_keys", "whole_engine"]
 
 
-def whole_engine(engine: Any, *, abilities: frozenset[str]) -> Any:  # Any: a registered engine
-    """Return the engine; where it lacks something, with what stands in for it."""
-    if "busy_s" in abilities and takes_keys(type(engine)):
+_NEEDED = {  # field of a request -> the ability that takes it
+    "stop": "stop_strings",
+    "stop_token_ids": "stop_strings",
+    "structure": "structure",
+}
+
+
+def whole_engine(
+    engine: Any,  # Any: a registered engine
+    *,
+    abilities: frozenset[str],
+    name: str = "",
+) -> Any:
+    """Return the engine; where it lacks something, with what stands in for it.
+
+    Args:
+        engine: it.
+        abilities: the words of what it can do beside the protocol ``RolloutEngine``.
+        name: that it is registered by, for messages; "": that of its class.
+    """
+    if abilities >= {"busy_s", *_NEEDED.values()} and takes_keys(type(engine)):
         return engine
-    return WholeEngine(engine, abilities=abilities)
+    return WholeEngine(engine, abilities=abilities, name=name or type(engine).__name__)
 
 
 def takes_keys(cls: type) -> bool:
@@ -36,15 +56,18 @@ def takes_keys(cls: type) -> bool:
 
 
 class WholeEngine:
-    """Stands before an engine without ``busy_s``, or whose ``run_began`` takes no key.
+    """Stands before an engine that lacks an ability, or whose ``run_began`` takes no key.
 
     Args:
         engine: it.
         abilities: the words of what it can do beside the protocol ``RolloutEngine``.
+        name: of the engine, for messages.
     """
 
-    def __init__(self, engine: Any, *, abilities: frozenset[str]) -> None:
+    def __init__(self, engine: Any, *, abilities: frozenset[str], name: str) -> None:
         self._engine = engine  # Any: has the methods of its abilities
+        self._name = name
+        self._lacks = {field: word for field, word in _NEEDED.items() if word not in abilities}
         self._has_busy_s = "busy_s" in abilities
         self._takes_keys = takes_keys(type(engine))
 
@@ -60,7 +83,18 @@ class WholeEngine:
         return float(self._engine.busy_s) if self._has_busy_s else 0.0
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
-        """Queue a request."""
+        """Queue a request.
+
+        Raises:
+            ModelError: it has a field that the engine does not know.
+        """
+        for field, word in self._lacks.items():
+            if getattr(request, field):
+                raise ModelError(
+                    f"{field} is asked for, and the rollout engine {self._name} does not provide "
+                    f"{word!r}. Leave {field} out, or use an engine that does: trinity plugins "
+                    f"show rollout_engine/NAME says what each provides."
+                )
         future: Future[list[Completion]] = self._engine.submit(request)
         return future
 

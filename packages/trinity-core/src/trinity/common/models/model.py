@@ -87,7 +87,8 @@ class ModelWrapper:
         Args:
             messages: each with ``role`` and ``content``.
             **options: ``n``, ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``min_tokens``,
-                ``repetition_penalty``, ``ignore_eos``; ``tools`` and ``enable_thinking`` for the
+                ``repetition_penalty``, ``ignore_eos``, ``stop`` (a text or several),
+                ``stop_token_ids``, ``structure``; ``tools`` and ``enable_thinking`` for the
                 chat template (Any: each option's own type; None: the default).
 
         Returns:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.ports import GenerationRequest, RunKey
+from trinity.common.ports import GenerationRequest, RunKey, Structure
 from trinity.errors import ModelError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trinity.common.workflows.task import Task
 
@@ -82,6 +82,9 @@ class Sampling:
     min_tokens: int | None = None
     repetition_penalty: float | None = None
     ignore_eos: bool | None = None
+    stop: str | Sequence[str] | None = None  # texts that a reply ends with
+    stop_token_ids: Sequence[int] | None = None
+    structure: Structure | None = None
     logprobs: int | None = None  # every reply has them: accepted, and changes nothing
 
     @classmethod
@@ -102,6 +105,7 @@ class Sampling:
     ) -> GenerationRequest:
         """Return the request to the engine."""
         room = settings.max_model_len - len(prompt)
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         return GenerationRequest(
             prompt_token_ids=prompt,
             key=key,
@@ -113,6 +117,9 @@ class Sampling:
             min_new_tokens=_first(self.min_tokens, settings.min_response_tokens),
             repetition_penalty=float(_first(self.repetition_penalty, settings.repetition_penalty)),
             ignore_eos=_first(self.ignore_eos, settings.ignore_eos),
+            stop=stop,
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            structure=self.structure,
         )
 
 

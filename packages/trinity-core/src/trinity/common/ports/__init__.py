@@ -13,7 +13,7 @@ from trinity.common.ports.monitor import Flushes, Monitor
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
-from trinity.common.ports.request import Completion, GenerationRequest, RunKey
+from trinity.common.ports.request import Completion, GenerationRequest, RunKey, Structure
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
     Counted,
@@ -61,6 +61,7 @@ __all__ = [
     "Stateful",
     "Storage",
     "StrategySource",
+    "Structure",
     "SyncMethod",
     "TakesBack",
     "Tallied",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from trinity.common.ports.weights import WeightVersion
 
-__all__ = ["Completion", "GenerationRequest", "RunKey"]
+__all__ = ["Completion", "GenerationRequest", "RunKey", "Structure"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -27,8 +27,27 @@ class RunKey:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Structure:
+    """What a reply must match: a JSON schema, a regular expression, or a grammar in Lark's form.
+
+    It decides where the reply may end: ``min_new_tokens`` does not hold beside it. An engine
+    refuses a bad one with a ``ModelError`` when the request is made.
+    """
+
+    kind: Literal["json_schema", "regex", "lark"]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationRequest:
-    """One prompt to be continued ``n`` times. The prompt is prefilled once."""
+    """One prompt to be continued ``n`` times. The prompt is prefilled once.
+
+    A reply ends with the token that completes the first match of a ``stop`` string in the decoded
+    text, special tokens included, or with one of ``stop_token_ids``; that token is kept. Neither
+    ends a reply before ``min_new_tokens``. Engines that provide ``stop_strings`` take both fields,
+    those that provide ``structure`` that one; others are not asked, and the caller gets a
+    ``ModelError`` that names the field.
+    """
 
     prompt_token_ids: tuple[int, ...]
     key: RunKey = field(default_factory=RunKey)
@@ -40,6 +59,9 @@ class GenerationRequest:
     min_new_tokens: int = 0
     repetition_penalty: float = 1.0
     ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    structure: Structure | None = None  # None: any text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,10 +69,14 @@ class Completion:
     """One sampled continuation.
 
     ``logprobs`` are natural log-probabilities of the sampled tokens under the full softmax at the
-    sampling temperature, before top-k and top-p (at temperature 0: at temperature 1).
+    sampling temperature, before top-k, top-p, penalties and structure (at temperature 0: at
+    temperature 1). An engine that cannot tell them for a request refuses it with a ``ModelError``
+    that names the setting.
     """
 
     token_ids: tuple[int, ...]  # the EOS token, if the model ended by one, is the last
     logprobs: tuple[float, ...]
-    finish_reason: str  # "stop": ended by EOS; "length": max_new_tokens or the context is used up
-    weight_version: WeightVersion
+    finish_reason: str  # "stop": as asked; "length": max_new_tokens or the context is used up
+    weight_version: WeightVersion  # the oldest that a token was sampled with
+    stop_reason: str | None = None  # the stop string that matched; None: something else ended it
+    version_spans: tuple[tuple[int, int], ...] = ()  # (first token, version); (): all of one

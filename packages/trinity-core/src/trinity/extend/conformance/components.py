@@ -85,15 +85,17 @@ def is_picklable_by_name(component: Component, context: CheckContext) -> Finding
 def abilities_are_there(component: Component, context: CheckContext) -> Finding | None:
     """Find a word of ``provides`` without the methods it stands for, or methods without it."""
     kind, cls = KINDS[component.kind], context.load(component)
-    declared = frozenset(one.word for one in kind.abilities) & component.spec.provides
+    declared = kind.declared_by(component)
     for ability in kind.abilities:
         absent = ability.missing_from(cls)
         if ability.word in declared and absent:
             return Finding(f"it provides {ability.word!r} and has no {', '.join(absent)}")
-    unsaid = sorted(kind.abilities_in(cls) - declared) if declared else []
+    speaks = any(one.shows for one in kind.abilities if one.word in declared)
+    unsaid = sorted(kind.abilities_in(cls) - declared) if speaks else []
     if unsaid:
+        said = ", ".join(sorted(declared))
         return Finding(
-            f"it can do {', '.join(unsaid)}, and its provides says only {', '.join(declared)}",
+            f"it can do {', '.join(unsaid)}, and its provides says only {said}",
             remedy="Add the words; what is not said is not used.",
             severity="warning",
         )

@@ -235,7 +235,8 @@ def _key_of(run: RunId) -> RunKey:
     return RunKey(batch=batch, task=task, run=number)
 
 
-_parts_of = attrgetter(*Completion.__dataclass_fields__)
+_FIELDS = tuple(Completion.__dataclass_fields__)
+_parts_of = attrgetter(*_FIELDS)
 
 
 def _answers(outcomes: Sequence[tuple[int, Any]], version: WeightVersion, busy_s: float) -> Answers:
@@ -247,13 +248,7 @@ def _answers(outcomes: Sequence[tuple[int, Any]], version: WeightVersion, busy_s
 
 
 def _completion(parts: Sequence[Any]) -> Completion:  # Any: the types of the fields
-    token_ids, logprobs, finish_reason, weight_version = parts
-    return Completion(
-        token_ids=token_ids,
-        logprobs=logprobs,
-        finish_reason=finish_reason,
-        weight_version=weight_version,
-    )
+    return Completion(**dict(zip(_FIELDS, parts, strict=True)))
 
 
 def _is_restarted() -> bool:

@@ -1,0 +1,104 @@
+"""A reply that is held to a structure matches it, and its log-probabilities are the model's own."""
+
+import importlib.util
+import json
+import re
+import sys
+
+import pytest
+from transformers import AutoTokenizer
+from trinity.common.ports import Structure
+from trinity.errors import ModelError
+
+has_llguidance = importlib.util.find_spec("llguidance") is not None
+needs_llguidance = pytest.mark.skipif(not has_llguidance, reason="trinity-core[structured]")
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer"}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny):
+    return AutoTokenizer.from_pretrained(tiny)
+
+
+@needs_llguidance
+def test_every_reply_is_json_of_the_schema(tiny, start, ask, answers, tokenizer) -> None:
+    structure = Structure(kind="json_schema", text=json.dumps(SCHEMA))
+    [replies] = answers(start(tiny), ask(n=16, max_new_tokens=120, structure=structure))
+
+    ended = [reply for reply in replies if reply.finish_reason == "stop"]
+    assert len(ended) > 8
+    for reply in ended:
+        said = json.loads(tokenizer.decode(reply.token_ids, skip_special_tokens=True))
+        assert said["city"] in {"Paris", "Rome"}
+        assert isinstance(said["days"], int)
+
+
+@needs_llguidance
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("regex", "[ab]{3}c"), ("lark", 'start: LETTER LETTER LETTER "c"\nLETTER: /[ab]/')],
+)
+def test_the_end_comes_where_the_structure_ends(
+    kind, text, tiny, start, ask, answers, tokenizer
+) -> None:
+    structure = Structure(kind=kind, text=text)
+    [replies] = answers(start(tiny), ask(n=8, structure=structure, min_new_tokens=9))
+    [others] = answers(start(tiny), ask(n=8, structure=structure, ignore_eos=True))
+
+    for reply in (*replies, *others):
+        assert re.fullmatch("[ab]{3}c", tokenizer.decode(reply.token_ids, skip_special_tokens=True))
+        assert reply.finish_reason == "stop"
+    assert {reply.token_ids[-1] for reply in replies} <= {0, 2}  # the end tokens
+    assert len({reply.token_ids[:-1] for reply in replies}) > 1
+
+
+@needs_llguidance
+def test_logprobs_are_of_the_full_softmax_beside_rows_that_are_free(
+    tiny, start, ask, answers, teacher_forced
+) -> None:
+    structure = Structure(kind="regex", text="[a-f]{12}")
+    held = ask(structure=structure, temperature=0.7)
+    free = ask(task=1, n=3)
+    engine = start(tiny)
+
+    [[reply], beside] = answers(engine, held, free)
+
+    assert len(reply.token_ids) >= 3
+    expected = teacher_forced(tiny, held, reply, temperature=0.7)
+    assert reply.logprobs == pytest.approx(expected.tolist(), abs=2e-5)
+    assert [r.token_ids for r in answers(start(tiny), free)[0]] == [r.token_ids for r in beside]
+
+
+@needs_llguidance
+def test_greedy_takes_the_likeliest_token_that_is_allowed(tiny, start, ask, answers, tokenizer):
+    structure = Structure(kind="regex", text="(yes|no)!")
+    [replies] = answers(start(tiny), ask(n=2, structure=structure, temperature=0.0))
+    assert replies[0].token_ids == replies[1].token_ids
+    assert tokenizer.decode(replies[0].token_ids, skip_special_tokens=True) in {"yes!", "no!"}
+
+
+@needs_llguidance
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        ("json_schema", '{"type": "nonsense"}', "Invalid type: nonsense"),
+        ("json_schema", "{", "is no json_schema"),
+        ("regex", "(", "unclosed group"),
+        ("lark", "start: nope", 'unknown name: "nope"'),
+        ("xml", "<a/>", "structure.kind is 'xml'; use one of json_schema, regex, lark"),
+    ],
+)
+def test_a_bad_structure_is_refused_when_it_is_asked_for(kind, text, reason, tiny, start, ask):
+    with pytest.raises(ModelError, match=re.escape(reason)):
+        start(tiny).submit(ask(structure=Structure(kind=kind, text=text)))
+
+
+def test_without_the_package_the_install_line_is_named(tiny, start, ask, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(ModelError, match=re.escape("pip install 'trinity-core[structured]'")):
+        start(tiny).submit(ask(structure=Structure(kind="regex", text="a")))
