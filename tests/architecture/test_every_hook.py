@@ -21,6 +21,7 @@ COMPONENT_HOOKS = {
     "trinity_sample_strategies": "sample_strategy",
     "trinity_algorithm_types": "algorithm",
     "trinity_rollout_engines": "rollout_engine",
+    "trinity_reply_parsers": "reply_parser",
     "trinity_trainers": "trainer",
     "trinity_sync_methods": "sync_method",
     "trinity_storages": "storage",

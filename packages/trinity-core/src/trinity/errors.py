@@ -24,6 +24,7 @@ __all__ = [
     "ModelError",
     "NotSupportedYetError",
     "PluginError",
+    "PromptTooLongError",
     "RayLostError",
     "RoomLostError",
     "RunFailedError",
@@ -83,6 +84,10 @@ class JudgementCutError(TrinityError, RuntimeError):
 
 class ModelError(TrinityError, RuntimeError):
     """A model cannot be loaded, or an engine failed while generating."""
+
+
+class PromptTooLongError(ModelError):
+    """A prompt leaves no room for a reply, and may not be cut."""
 
 
 class RunFailedError(TrinityError, RuntimeError):

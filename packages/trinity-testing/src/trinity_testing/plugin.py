@@ -25,6 +25,7 @@ def trinity_conformance_checks() -> dict[str, str]:
         "algorithm": f"{checks}.algorithm:checks",
         "storage": f"{checks}.storage:checks",
         "trainer": f"{checks}.trainer:checks",
+        "reply_parser": f"{checks}.reply_parser:checks",
         "rollout_engine": f"{checks}.rollout_engine:checks",
         "sync_method": f"{checks}.sync_method:checks",
         "monitor": f"{checks}.monitor:checks",

@@ -203,6 +203,16 @@ def trinity_priority_fns():
 
 
 @hookimpl
+def trinity_reply_parsers():
+    return _parts(
+        "wrong_reply_parsers",
+        raises_on_bad_json="RaisesOnBadJson",
+        repairs_a_call="RepairsACall",
+        numbers_its_calls="NumbersItsCalls",
+    )
+
+
+@hookimpl
 def trinity_algorithm_types():
     waits = ComponentSpec(
         "wrong_algorithm_parts:NeedsATeacher", needs=frozenset({"teacher_logprob"})

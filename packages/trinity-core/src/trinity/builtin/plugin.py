@@ -187,6 +187,21 @@ def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
 
 
 @hookimpl
+def trinity_reply_parsers() -> Mapping[str, str | ComponentSpec]:
+    """Return parsers of tool calls, and of reasoning."""
+    models = "trinity.common.models"
+    return {
+        "hermes": f"{models}.tool_parsers:HermesParser",
+        "qwen3_coder": f"{models}.tool_parsers:QwenCoderParser",
+        "llama3_json": f"{models}.tool_parsers:LlamaJsonParser",
+        "mistral": f"{models}.tool_parsers:MistralParser",
+        "pythonic": f"{models}.pythonic_parser:PythonicParser",
+        "deepseek_r1": f"{models}.reasoning_parsers:DeepseekR1Parser",
+        "qwen3": f"{models}.reasoning_parsers:Qwen3Parser",
+    }
+
+
+@hookimpl
 def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
     """Return the torch trainer."""
     target = "trinity.trainer.torch_trainer:TorchTrainer"

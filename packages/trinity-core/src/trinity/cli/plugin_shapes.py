@@ -63,6 +63,11 @@ explorer:
   rollout_model:
     engine_type: {name}
 """
+_PARSER = """\
+explorer:
+  rollout_model:
+    tool_call_parser: {name}
+"""
 _TRAINER = {
     "algorithm_key": "  kl_loss_fn: none  # the trainer has no reference model\n",
     "sections": "trainer:\n  trainer_type: {name}\n",
@@ -87,6 +92,7 @@ SHAPES = {
     "sample_strategy": _of_algorithm("sample_strategy", module="strategy", suffix="SampleStrategy"),
     "algorithm": _shape("algorithm", "Algorithm", algorithm_type="{name}"),
     "rollout_engine": _shape("engine", "Engine", sections=_ENGINE),
+    "reply_parser": _shape("parser", "Parser", sections=_PARSER),
     "trainer": _shape("trainer", "Trainer", **_TRAINER),
     "sync_method": _shape("sync", "Sync", sync_method="{name}"),
     "storage": _shape("storage", "Storage", buffer_key=_STORAGE),

@@ -66,6 +66,10 @@ class TrinityHooks(Protocol):
         """Return rollout engines: what samples with the model."""
 
     @hookspec
+    def trinity_reply_parsers(self) -> Mapping[str, str | ComponentSpec]:
+        """Return parsers of replies: which tools a reply calls, and what of it is reasoning."""
+
+    @hookspec
     def trinity_trainers(self) -> Mapping[str, str | ComponentSpec]:
         """Return trainers: what turns a batch into better weights."""
 

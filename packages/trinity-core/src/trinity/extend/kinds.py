@@ -124,6 +124,16 @@ _ALL_KINDS = (
         ),
     ),
     Kind(
+        name="reply_parser",
+        hook="trinity_reply_parsers",
+        contract=f"{_PORTS}:ReplyParser",
+        settings=tuple(
+            Setting(path=f"explorer.rollout_model.{key}", modes=_EXPLORES, may_be_empty=True)
+            for key in ("tool_call_parser", "reasoning_parser")
+        ),
+        is_pure=True,
+    ),
+    Kind(
         name="trainer",
         hook="trinity_trainers",
         contract=f"{_PORTS}:Trainer",

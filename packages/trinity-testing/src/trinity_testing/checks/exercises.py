@@ -16,6 +16,7 @@ from trinity.extend.conformance.checks import NotBuilt, Skipped, in_words
 from trinity_testing.builders import QUESTION, TRUTH, an_experience
 from trinity_testing.checks.advantage_fn import a_full_batch
 from trinity_testing.checks.loss_inputs import arguments, field_names, loss_inputs
+from trinity_testing.checks.replies import REPLIES, TOOL
 from trinity_testing.checks.trial import experiences_of, trial
 from trinity_testing.sources import ListSource
 
@@ -235,6 +236,14 @@ def _fields(row: Experience, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
+def _reply_parser(component: Component, context: CheckContext) -> Exercise:
+    parser, tools = context.build(component), [copy.deepcopy(TOOL)]
+    return Exercise(
+        call=lambda: [parser.parse(text, prompt="", tools=tools) for text in REPLIES],
+        given=lambda: {"tools": tools},
+    )
+
+
 WRITTEN = frozenset({"advantages", "returns", "action_mask"})  # by an advantage function
 EXERCISES: Mapping[str, Callable[[Component, CheckContext], Exercise]] = {
     "workflow": _workflow,
@@ -247,4 +256,5 @@ EXERCISES: Mapping[str, Callable[[Component, CheckContext], Exercise]] = {
     "experience_operator": _experience_operator,
     "task_selector": _task_selector,
     "priority_fn": _priority_fn,
+    "reply_parser": _reply_parser,
 }

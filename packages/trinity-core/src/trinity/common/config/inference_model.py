@@ -78,8 +78,19 @@ class InferenceModelConfig(StrictModel):
     base_port: int | None = other(None, "first port", used_by=_API)
     api_key: str = other("EMPTY", "key that callers must show", used_by=_API)
     enable_auto_tool_choice: bool = other(False, "let the model call tools", used_by=_API)
-    tool_call_parser: str | None = other(None, "reads tool calls out of text", used_by=_API)
-    reasoning_parser: str | None = other(None, "reads thoughts out of text", used_by=_API)
+    tool_call_parser: str | None = core(
+        None,
+        "the reply_parser that reads tool calls out of replies; default: as the tokenizer or its "
+        "chat template says",
+    )
+    reasoning_parser: str | None = core(
+        None, "the reply_parser that reads reasoning out of replies; default: likewise"
+    )
+    keep_reasoning: bool = core(
+        False,
+        "go on by recorded ids where a client or the chat template leaves out the reasoning of "
+        "earlier replies",
+    )
     external_model_config: ExternalModelConfig = section(ExternalModelConfig, "an external API")
     enable_return_routed_experts: bool = not_yet(
         False, "return the experts that a mixture-of-experts model chose"

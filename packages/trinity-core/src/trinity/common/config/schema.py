@@ -29,6 +29,8 @@ _NAMES = {
     ("ReplayBufferConfig", "priority_fn"): "priority_fn",
     ("ExperienceBufferConfig", "storage_type"): "storage",
     ("InferenceModelConfig", "engine_type"): "rollout_engine",
+    ("InferenceModelConfig", "tool_call_parser"): "reply_parser",
+    ("InferenceModelConfig", "reasoning_parser"): "reply_parser",
     ("MonitorConfig", "monitor_type"): "monitor",
     ("SynchronizerConfig", "sync_method"): "sync_method",
     ("TrainerConfig", "trainer_type"): "trainer",

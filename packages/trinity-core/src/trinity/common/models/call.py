@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
-__all__ = ["Call", "RunRequests"]
+__all__ = ["Call", "RunRequests", "end_ids", "stop_string"]
 
 
 class RunRequests:
@@ -69,22 +69,41 @@ class Call:
         )
 
     def conversation(
-        self, completion: Completion, *, text: str, chat_format: ChatFormat
+        self, completion: Completion, *, message: Message, chat_format: ChatFormat, name: str = ""
     ) -> Conversation | None:
-        """Return the conversation that can go on after this reply; None: there is none."""
+        """Return the conversation that can go on after this reply; None: there is none.
+
+        Args:
+            completion: the reply.
+            message: the reply as a message of the assistant.
+            chat_format: of the model.
+            name: of the exchange.
+        """
         if self.turn is None or self.is_cut:
             return None
-        end = completion.token_ids[-1:] if completion.finish_reason == "stop" else ()
+        end = end_ids(completion)
         return recorded(
             self.prompt,
             self.turn,
             completion,
-            reply=text,
+            message=message,
             end_text=chat_format.decode(end, skip_special_tokens=False) if end else "",
             temperature=self.request.temperature,
+            name=name,
         )
 
     def _truncate_status(self, completion: Completion) -> str | None:
         if self.is_cut:
             return "prompt_truncated"
         return "response_truncated" if completion.finish_reason == "length" else None
+
+
+def end_ids(completion: Completion) -> tuple[int, ...]:
+    """Return the id of the token that ended the reply; none where it was cut, or by a string."""
+    is_ended = completion.finish_reason == "stop" and stop_string(completion) is None
+    return completion.token_ids[-1:] if is_ended else ()
+
+
+def stop_string(completion: Completion) -> str | None:
+    """Return the text that ended the reply, None where none did."""
+    return getattr(completion, "stop_reason", None)

@@ -38,6 +38,7 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self._chat_template = chat_template
         self._lock = threading.Lock()  # a fast tokenizer fails when two threads use it at once
+        self._special_tokens = tuple(tokenizer.all_special_tokens)
         self._rendered = lru_cache(_NUM_KEPT)(self._render)
         self._encoded = lru_cache(_NUM_KEPT)(self._encode)
 
@@ -82,6 +83,12 @@ class ChatFormat:
         )
 
     @property
+    def template_text(self) -> str:
+        """Return the text of the chat template, or of all that the tokenizer has; empty: none."""
+        template = self._chat_template or self.tokenizer.chat_template or ""
+        return template if isinstance(template, str) else "\n".join(map(str, template.values()))
+
+    @property
     def eos_token_ids(self) -> list[int]:
         """Return the tokenizer's end token, if it has one."""
         token = self.tokenizer.eos_token_id
@@ -94,6 +101,7 @@ class ChatFormat:
         add_generation_prompt: bool = True,
         tools: Sequence[Message] | None = None,
         enable_thinking: bool | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the conversation as text.
 
@@ -103,6 +111,7 @@ class ChatFormat:
                 last message is the assistant's, with that message left open.
             tools: descriptions for templates that know tools.
             enable_thinking: switch of templates that know thinking; None: theirs.
+            options: further names that the template reads (Any: as it wants them).
 
         Raises:
             ModelError: there is no template, or it refuses the messages.
@@ -112,11 +121,12 @@ class ChatFormat:
                 f"the tokenizer of {self.tokenizer.name_or_path!r} has no chat template. "
                 f"Set model.custom_chat_template or model.chat_template_path."
             )
+        thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         asked = [
             [dict(message) for message in messages],
             [dict(tool) for tool in tools or ()],
             add_generation_prompt,
-            enable_thinking,
+            {**(options or {}), **thinking},
         ]
         try:
             return self._rendered(json.dumps(asked))
@@ -126,11 +136,8 @@ class ChatFormat:
     def _render(self, asked: str | list[Any]) -> str:
         from jinja2 import TemplateError
 
-        messages, tools, add_generation_prompt, enable_thinking = (
+        messages, tools, add_generation_prompt, options = (
             json.loads(asked) if isinstance(asked, str) else asked
-        )
-        options: dict[str, Any] = (
-            {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         )
         goes_on = add_generation_prompt and reply_prefix(messages) != ""
         try:
@@ -165,6 +172,12 @@ class ChatFormat:
             return str(
                 self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
             )
+
+    def without_special_tokens(self, text: str) -> str:
+        """Return the text without those of the special tokens."""
+        for token in self._special_tokens:
+            text = text.replace(token, "")
+        return text
 
 
 def reply_prefix(messages: Sequence[Message]) -> str:

@@ -11,41 +11,19 @@ them is encoded:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trinity.common.models.chat_format import reply_prefix
+from trinity.common.models.rest import Break, rest_after
+from trinity.common.models.turn import Turn, message_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable
 
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.ports import Completion
 
-__all__ = ["Conversation", "History", "Prompt", "Turn", "make_prompt", "recorded", "rest_after"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
-    """What is rendered: messages and the template's options."""
-
-    messages: tuple[Message, ...]
-    tools: tuple[Message, ...] = ()
-    enable_thinking: bool | None = None  # None: the template's own choice
-
-    def render(self, chat_format: ChatFormat, *, add_generation_prompt: bool = True) -> str:
-        """Return the turn as text."""
-        return chat_format.render(
-            self.messages,
-            add_generation_prompt=add_generation_prompt,
-            tools=self.tools,
-            enable_thinking=self.enable_thinking,
-        )
-
-    def with_messages(self, messages: Sequence[Message]) -> Turn:
-        """Return the same options with other messages."""
-        return Turn(
-            messages=tuple(messages), tools=self.tools, enable_thinking=self.enable_thinking
-        )
+__all__ = ["Conversation", "History", "Prompt", "Turn", "make_prompt", "recorded"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +33,7 @@ class Conversation:
     ``logprobs`` and ``action_mask`` belong to the tokens from ``prompt_length`` on.
     """
 
-    turn: Turn  # its last message is the reply
+    turn: Turn  # its last message is the reply, as it was served
     prompt_text: str  # all before the last message's content, as the template renders it
     prompt_length: int  # of the first prompt of the chain
     token_ids: tuple[int, ...]
@@ -65,6 +43,8 @@ class Conversation:
     temperature: float
     weight_version: int  # the oldest of its replies
     before: Conversation | None = None  # what it holds the replies of, too
+    ends_by_stop_string: bool = False
+    name: str = ""  # of the exchange that the reply was served in
 
     @property
     def first(self) -> Conversation:
@@ -82,22 +62,45 @@ class Prompt:
     token_ids: tuple[int, ...]
     text: str
     continues: Conversation | None = None  # None: rendered whole
+    broken: Break | None = None  # None: every recorded reply in it stands there by its ids
+
+
+_NOTHING_SAID = message_key({"role": "assistant", "content": ""})
+
+
+class _Node:
+    """What may come after a beginning of messages, and the conversations that end there."""
+
+    __slots__ = ("conversations", "following")
+
+    def __init__(self) -> None:
+        self.following: dict[Hashable, _Node] = {}
+        self.conversations: list[Conversation] = []
 
 
 class History:
-    """The conversations of one run, in the order of their replies."""
+    """The conversations of one run, in the order of their replies.
+
+    They are found by their messages: a step of the search for each message, however many there are.
+    """
 
     def __init__(self) -> None:
-        self._conversations: list[tuple[Conversation, list[dict[str, Any]]]] = []
+        self.clear()
 
     def add(self, conversation: Conversation) -> None:
         """Record a conversation."""
-        said = [_identity(message) for message in conversation.turn.messages]
-        self._conversations.append((conversation, said))
+        node = self._root
+        for message in conversation.turn.messages:
+            key = message_key(message)
+            node = node.following.setdefault(key, _Node())
+        node.conversations.append(conversation)
+        if key != _NOTHING_SAID:
+            self._served.add(key)
 
     def clear(self) -> None:
         """Forget all."""
-        self._conversations.clear()
+        self._root = _Node()
+        self._served: set[Hashable] = set()
 
     def longest(self, turn: Turn, *, has_any_options: bool = False) -> Conversation | None:
         """Return the longest conversation that the messages begin with, the latest of equals.
@@ -106,15 +109,11 @@ class History:
             turn: the messages, and the template's options.
             has_any_options: take one that was rendered with other options, too.
         """
-        wanted = [_identity(message) for message in turn.messages]
-        found: Conversation | None = None
-        length = 0
-        for conversation, said in list(self._conversations):
-            is_longer = length <= len(said) <= len(wanted)
-            has_options = has_any_options or _options(conversation.turn) == _options(turn)
-            if is_longer and has_options and wanted[: len(said)] == said:
-                found, length = conversation, len(said)
-        return found
+        for node in reversed(self._path(turn)):
+            for conversation in reversed(node.conversations):
+                if has_any_options or conversation.turn.has_options_of(turn):
+                    return conversation
+        return None
 
     def chains(self, turn: Turn) -> list[Conversation]:
         """Return the unbroken chains of the conversation, in their order; together all replies.
@@ -130,60 +129,98 @@ class History:
             found = self.longest(asked, has_any_options=True)
         return chains
 
+    def why_not(self, turn: Turn, found: Conversation | None) -> Break | None:
+        """Return why recorded replies among the messages are not in what was found, if there are.
 
-def make_prompt(turn: Turn, *, history: History, chat_format: ChatFormat) -> Prompt:
-    """Return the prompt: recorded ids and the rendered rest, or the whole rendering."""
-    text = turn.render(chat_format)
-    conversation = history.longest(turn)
-    if conversation is not None:
-        rest = rest_after(conversation, turn, text=text, chat_format=chat_format)
-        if rest is not None:
-            ids = (*conversation.token_ids, *chat_format.encode(rest))
-            return Prompt(token_ids=ids, text=text, continues=conversation)
-    return Prompt(token_ids=tuple(chat_format.encode(text)), text=text)
+        Args:
+            turn: the messages, and the template's options.
+            found: what :meth:`longest` gave.
+        """
+        place = len(found.turn.messages) if found is not None else 0
+        longer = self.longest(turn, has_any_options=True)
+        if longer is not None and len(longer.turn.messages) > place:
+            return "other_options" if longer.turn.has_tools_of(turn) else "other_tools"
+        later = (message_key(m) for m in turn.messages[place:] if m.get("role") == "assistant")
+        if any(key in self._served for key in later) or self._has_another_reply(turn, place):
+            return "edited"
+        return None
+
+    def _has_another_reply(self, turn: Turn, place: int) -> bool:
+        """Return whether a reply was recorded where the messages from ``place`` on hold another."""
+        path = self._path(turn)
+        if not place < len(path) < len(turn.messages):
+            return False
+        other = turn.messages[len(path)]
+        replies = (key for key in path[-1].following if key in self._served)
+        return other.get("role") == "assistant" and any(replies)
+
+    def _path(self, turn: Turn) -> list[_Node]:
+        """Return the nodes of the messages, from the first on, as far as they are known."""
+        path: list[_Node] = []
+        following = self._root.following
+        for message in turn.messages:
+            node = following.get(message_key(message))
+            if node is None:
+                break
+            path.append(node)
+            following = node.following
+        return path
 
 
-def rest_after(
-    conversation: Conversation,
+def make_prompt(
     turn: Turn,
     *,
-    text: str,
+    history: History,
     chat_format: ChatFormat,
-    add_generation_prompt: bool = True,
-) -> str | None:
-    """Return the part of ``text`` that follows the recorded reply and its end token.
+    temperature: float | None = None,
+    keeps_reasoning: bool = False,
+) -> Prompt:
+    """Return the prompt: recorded ids and the rendered rest, or the whole rendering.
 
-    Where the reply ends in the text shows a rendering with a mark in its place. None: the template
-    writes earlier messages differently once others follow, so the recorded ids cannot go on.
+    Args:
+        turn: the messages, and the template's options.
+        history: of the run.
+        chat_format: tokenizer and chat template.
+        temperature: that the reply is to be sampled at; None: whatever the recorded one's is.
+        keeps_reasoning: go on where the rendering lacks the reasoning of the reply, too.
     """
-    place = len(conversation.turn.messages) - 1
-    if place == len(turn.messages) - 1:
-        return None  # the reply itself is to go on, but it may have ended
-    mark = _mark(text)
-    marked = list(turn.messages)
-    marked[place] = {**marked[place], "content": mark}
-    rendering = turn.with_messages(marked).render(
-        chat_format, add_generation_prompt=add_generation_prompt
-    )
-    before, _, after = rendering.partition(mark)
-    if before != conversation.prompt_text or mark in after:
-        return None
-    reply = text[len(before) : len(text) - len(after)]
-    if text != before + reply + after or reply.strip() != _content(turn.messages[place]):
-        return None
-    return _without_end(after, conversation.end_text)
+    text = turn.render(chat_format)
+    found = history.longest(turn)
+    broken = history.why_not(turn, found)
+    if found is not None:
+        rest = rest_after(
+            found, turn, text=text, chat_format=chat_format, keeps_reasoning=keeps_reasoning
+        )
+        if rest.broken is None:
+            if temperature is not None and found.temperature != temperature:
+                broken = broken or "temperature"
+            ids = (*found.token_ids, *chat_format.encode(rest.text))
+            return Prompt(token_ids=ids, text=text, continues=found, broken=broken)
+        broken = broken or rest.broken
+    return Prompt(token_ids=tuple(chat_format.encode(text)), text=text, broken=broken)
 
 
-def recorded(
+def recorded(  # noqa: PLR0913 -- what a conversation is made of
     prompt: Prompt,
     turn: Turn,
     completion: Completion,
     *,
-    reply: str,
+    message: Message,
     end_text: str,
     temperature: float,
+    name: str = "",
 ) -> Conversation:
-    """Return the conversation that the prompt and the engine's answer make."""
+    """Return the conversation that the prompt and the engine's answer make.
+
+    Args:
+        prompt: what the engine was asked with.
+        turn: that the prompt is of.
+        completion: the engine's answer.
+        message: the answer as it was served, as a message of the assistant.
+        end_text: of the token that ended it; empty: it was cut.
+        temperature: that it was sampled at.
+        name: of the exchange.
+    """
     logprobs, mask = completion.logprobs, (True,) * len(completion.token_ids)
     start, version = len(prompt.token_ids), int(completion.weight_version)
     before = prompt.continues
@@ -196,8 +233,9 @@ def recorded(
         start, version = before.prompt_length, min(version, before.weight_version)
     prefix = reply_prefix(turn.messages)
     said = turn.messages[:-1] if prefix else turn.messages
+    served = {**message, "content": prefix + message["content"]}
     return Conversation(
-        turn=turn.with_messages([*said, {"role": "assistant", "content": prefix + reply}]),
+        turn=turn.with_messages([*said, served]),
         prompt_text=prompt.text.removesuffix(prefix),
         prompt_length=start,
         token_ids=(*prompt.token_ids, *completion.token_ids),
@@ -207,33 +245,6 @@ def recorded(
         temperature=temperature,
         weight_version=version,
         before=before,
+        ends_by_stop_string=getattr(completion, "stop_reason", None) is not None,
+        name=name,
     )
-
-
-def _options(turn: Turn) -> tuple[object, ...]:
-    return ([dict(tool) for tool in turn.tools], turn.enable_thinking)
-
-
-def _identity(message: Message) -> dict[str, Any]:
-    kept = {key: value for key, value in message.items() if value is not None}
-    if message.get("role") == "assistant" and isinstance(message.get("content"), str):
-        kept["content"] = _content(message)
-    return kept
-
-
-def _content(message: Message) -> str:
-    return str(message.get("content", "")).strip()
-
-
-def _without_end(after: str, end_text: str) -> str:
-    if not end_text:
-        return after
-    head, found, tail = after.partition(end_text)
-    return tail if found and not head.strip() else after
-
-
-def _mark(text: str) -> str:
-    mark = "trinity-reply"
-    while mark in text:
-        mark += "-x"
-    return mark

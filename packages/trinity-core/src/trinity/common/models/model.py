@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trinity.common.models.call import Call, RunRequests
+from trinity.common.models.exchange import Exchanges
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
+from trinity.common.models.reply_choice import reply_parser
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.models.transcript import transcript
 from trinity.common.ports import Completion, RolloutEngine, RunKey
@@ -80,6 +82,22 @@ class ModelWrapper:
     def enable_history(self) -> bool:
         """Return whether every call is recorded."""
         return self._settings.enable_history
+
+    @property
+    def exchanges(self) -> Exchanges:
+        """Return what an API asks this run's engine with: messages in, messages out.
+
+        Raises:
+            UnknownComponentError: a configured parser of replies is not there.
+        """
+        return Exchanges(
+            chat_format=self._chat_format,
+            history=self._history,
+            settings=self._settings,
+            parser=reply_parser(self._chat_format, self._settings),
+            send=self._ask,
+            record=self._record,
+        )
 
     def chat(self, messages: Sequence[Message], **options: Any) -> list[Experience]:
         """Return the replies to a conversation; works in any thread.
@@ -307,13 +325,17 @@ class ModelWrapper:
         replies = [(call, completion) for call, answer in pairs for completion in answer]
         experiences = [self._experience(call, completion) for call, completion in replies]
         if self.enable_history:
-            keys = [call.request.key for call, _ in replies]
-            self._calls += zip(keys, experiences, strict=True)
+            for (call, _), experience in zip(replies, experiences, strict=True):
+                self._record(call, experience)
         return experiences
+
+    def _record(self, call: Call, experience: Experience) -> None:
+        self._calls.append((call.request.key, experience))
 
     def _experience(self, call: Call, completion: Completion) -> Experience:
         text = self._chat_format.decode(completion.token_ids)
-        conversation = call.conversation(completion, text=text, chat_format=self._chat_format)
+        message = {"role": "assistant", "content": text}
+        conversation = call.conversation(completion, message=message, chat_format=self._chat_format)
         if conversation is not None:
             self._history.add(conversation)
         return call.experience(completion, text=text)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
-from trinity.common.models.history import Conversation, History, Turn, rest_after
+from trinity.common.models.rest import rest_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.models.history import Conversation, History
+    from trinity.common.models.turn import Turn
 
 __all__ = ["transcript"]
 
@@ -73,7 +75,7 @@ def _rest_ids(conversation: Conversation, turn: Turn, chat_format: ChatFormat) -
         chat_format=chat_format,
         add_generation_prompt=False,
     )
-    return [] if rest is None else chat_format.encode(rest)
+    return chat_format.encode(rest.text) if rest.broken is None else []
 
 
 def _unrecorded(turn: Turn, chat_format: ChatFormat, temperature: float) -> Experience:

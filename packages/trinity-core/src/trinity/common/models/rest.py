@@ -1,0 +1,192 @@
+"""What of a rendered chat follows a recorded reply: the rule by which recorded ids go on.
+
+    recorded     | prompt ids ...                      | reply ids, as sampled |
+    rendered     | same ... | opening | content, calls | end token | rest ...  |
+    next prompt  | prompt ids ...                      | reply ids, as sampled | ids of the rest |
+
+Only the rest is tokenised. How the opening, the content and the calls are spelled in the rendering
+is of no matter: the ids that were sampled stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.models.history import Conversation
+    from trinity.common.models.turn import Turn
+
+__all__ = ["BREAKS", "Break", "Rest", "rest_after"]
+
+#: why a recorded reply is not gone on with by its ids
+Break = Literal[
+    "rewritten",
+    "reasoning_dropped",
+    "edited",
+    "other_tools",
+    "other_options",
+    "temperature",
+    "no_end",
+    "stop_string",
+]
+BREAKS: dict[Break, str] = {
+    "rewritten": "the chat template writes what came before differently once others follow",
+    "reasoning_dropped": "the reply's reasoning did not come back, or the template leaves it out",
+    "edited": "the client changed the reply, or what came before it",
+    "other_tools": "the tools are others than those of the recorded reply",
+    "other_options": "the template's options are others than those of the recorded reply",
+    "temperature": "the recorded reply was sampled at another temperature",
+    "no_end": "the token that ended the reply is not found in the rendering",
+    "stop_string": "a stop string ended the reply: its ids hold text that the client never saw",
+}
+_THOUGHTS_END = "</think>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rest:
+    """The text that follows a recorded reply and its end token, or why there is none."""
+
+    text: str = ""
+    broken: Break | None = None  # None: the recorded ids go on with the text
+
+
+def rest_after(
+    conversation: Conversation,
+    turn: Turn,
+    *,
+    text: str,
+    chat_format: ChatFormat,
+    keeps_reasoning: bool = False,
+    add_generation_prompt: bool = True,
+) -> Rest:
+    """Return the part of ``text`` that follows the recorded reply and its end token.
+
+    Args:
+        conversation: ends with the reply; its messages are the first of the turn's.
+        turn: the messages and options that ``text`` is the rendering of.
+        text: the whole rendering.
+        chat_format: that rendered it.
+        keeps_reasoning: go on where the rendering lacks the reply's reasoning, too.
+        add_generation_prompt: as ``text`` was rendered.
+    """
+    place = len(conversation.turn.messages) - 1
+    if place == len(turn.messages) - 1:
+        return Rest(broken="edited")  # the reply itself is to go on, but it may have ended
+    if conversation.ends_by_stop_string:
+        return Rest(broken="stop_string")
+    start = _same(conversation, text=text, chat_format=chat_format)
+    seeker = _Seeker(turn, place, chat_format, add_generation_prompt=add_generation_prompt)
+    rest = seeker.rest(text, end_text=conversation.end_text)
+    end = len(text) - len(rest.text)
+    if start is None or not text.endswith(rest.text) or start > end:
+        return Rest(broken="rewritten")
+    broken = rest.broken or _what_lacks(conversation, turn.messages[place], text[start:end])
+    if broken is None or (broken == "reasoning_dropped" and keeps_reasoning):
+        return rest
+    return Rest(broken=broken)
+
+
+def _same(conversation: Conversation, *, text: str, chat_format: ChatFormat) -> int | None:
+    """Return the length of what was there before the reply, None where it is written anew."""
+    if text.startswith(conversation.prompt_text):
+        return len(conversation.prompt_text)
+    before = conversation.turn.with_messages(conversation.turn.messages[:-1])
+    closed = before.render(chat_format, add_generation_prompt=False)
+    same = _common_length(conversation.prompt_text, closed)
+    return same if text.startswith(closed[:same]) else None
+
+
+def _common_length(one: str, other: str) -> int:
+    if one.startswith(other):
+        return len(other)
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _what_lacks(conversation: Conversation, message: Any, middle: str) -> Break | None:
+    """Return why the rendered reply is not what was served (Any: the message as it came back)."""
+    served = conversation.turn.messages[-1]
+    reasoning = str(served.get("reasoning_content") or "").strip()
+    returned = str(message.get("reasoning_content") or "").strip()
+    if returned and returned != reasoning:
+        return "edited"
+    content = str(served.get("content") or "").strip()
+    if content not in middle:
+        said = content.rpartition(_THOUGHTS_END)[2].strip()
+        is_shorter = said != content and said in middle
+        return "reasoning_dropped" if is_shorter else "rewritten"
+    return None if reasoning in middle else "reasoning_dropped"
+
+
+class _Seeker:
+    """Finds where a message ends in a rendering, by renderings with a mark in its place."""
+
+    def __init__(
+        self, turn: Turn, place: int, chat_format: ChatFormat, *, add_generation_prompt: bool
+    ) -> None:
+        self.turn = turn
+        self.place = place
+        self.chat_format = chat_format
+        self.add_generation_prompt = add_generation_prompt
+
+    def rest(self, text: str, *, end_text: str) -> Rest:
+        """Return what follows the message and the text of its end token."""
+        mark = _unused(text, "trinity-reply")
+        for changes in self._places(mark):
+            after = self._after(mark, self.turn.with_message(self.place, **changes))
+            if after is not None:
+                break
+        else:
+            return Rest(broken="rewritten")
+        if not end_text:  # the reply was cut: the template closes it, and its calls with it
+            has_calls = bool(self.turn.messages[self.place].get("tool_calls"))
+            return Rest(broken="no_end") if has_calls else Rest(text=after)
+        head, found, tail = after.partition(end_text)
+        if not found or (head.strip() and not self._is_closing(head + found, mark, changes)):
+            return Rest(broken="no_end")
+        return Rest(text=tail)
+
+    def _places(self, mark: str) -> Iterator[dict[str, Any]]:  # Any: what a message holds
+        """Give the changes of the message that put the mark near its end, the best first."""
+        yield {"content": mark}
+        calls = self.turn.messages[self.place].get("tool_calls")
+        if not calls:
+            return
+        *others, last = calls  # a template may leave out what is said beside calls
+        function = last["function"]
+        if isinstance(function["arguments"], Mapping):
+            marked = {**function, "arguments": {**function["arguments"], mark: mark}}
+            yield {"tool_calls": [*others, {**last, "function": marked}]}
+
+    def _after(self, mark: str, marked: Turn) -> str | None:
+        """Return what follows the mark, None where it is not there."""
+        try:
+            rendering = marked.render(
+                self.chat_format, add_generation_prompt=self.add_generation_prompt
+            )
+        except ModelError:  # some templates refuse content beside reasoning and calls
+            return None
+        _, found, after = rendering.rpartition(mark)
+        return after if found else None
+
+    def _is_closing(self, closing: str, mark: str, changes: dict[str, Any]) -> bool:
+        """Return whether the text stands before what the next message says."""
+        following = _unused(mark, "trinity-next")
+        marked = self.turn.with_message(self.place, **changes)
+        after = self._after(mark, marked.with_message(self.place + 1, content=following))
+        before, found, _ = (after or "").partition(following)
+        return bool(found) and before.startswith(closing)
+
+
+def _unused(text: str, word: str) -> str:
+    """Return a word that the text does not hold."""
+    while word in text:
+        word += "-x"
+    return word

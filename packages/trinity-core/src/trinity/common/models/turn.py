@@ -1,0 +1,101 @@
+"""One turn of a chat, and what makes two messages the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.common.models.chat_format import ChatFormat, Message
+
+__all__ = ["Turn", "message_key"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """What is rendered: messages and the template's options."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Message, ...] = ()
+    enable_thinking: bool | None = None  # None: the template's own choice
+    options: Mapping[str, Any] = field(default_factory=dict)  # further names that it reads
+
+    def render(self, chat_format: ChatFormat, *, add_generation_prompt: bool = True) -> str:
+        """Return the turn as text."""
+        return chat_format.render(
+            self.messages,
+            add_generation_prompt=add_generation_prompt,
+            tools=self.tools,
+            enable_thinking=self.enable_thinking,
+            options=self.options,
+        )
+
+    def with_messages(self, messages: Sequence[Message]) -> Turn:
+        """Return the same options with other messages."""
+        return replace(self, messages=tuple(messages))
+
+    def with_message(self, place: int, **changes: Any) -> Turn:
+        """Return the turn with something else in one message (Any: a message's own values)."""
+        messages = list(self.messages)
+        messages[place] = {**messages[place], **changes}
+        return self.with_messages(messages)
+
+    def has_tools_of(self, other: Turn) -> bool:
+        """Return whether both tell the model of the same tools."""
+        return [dict(tool) for tool in self.tools] == [dict(tool) for tool in other.tools]
+
+    def has_options_of(self, other: Turn) -> bool:
+        """Return whether a template gets the same from both, the messages apart."""
+        mine, theirs = (self.enable_thinking, self.options), (other.enable_thinking, other.options)
+        return mine == theirs and self.has_tools_of(other)
+
+
+def message_key(message: Message) -> Hashable:
+    """Return what two messages that say the same have in common.
+
+    Of the assistant's it is what was served: the content without white space around it (None is
+    nothing), and the tool calls as (id, name, arguments), whatever the spelling of their JSON.
+
+    >>> message_key({"role": "assistant", "content": " yes ", "refusal": None})
+    ('assistant', 'yes', ())
+    """
+    role, content = message.get("role"), message.get("content")
+    if role == "assistant" and (content is None or isinstance(content, str)):
+        calls = message.get("tool_calls") or ()
+        return role, (content or "").strip(), tuple(_call_key(call) for call in calls)
+    if isinstance(content, str) and len(message) == 2:
+        return role, content
+    return role, _spelled({key: value for key, value in message.items() if value is not None})
+
+
+def _call_key(call: Any) -> Hashable:  # Any: what a client sent
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return _spelled(call)
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return call.get("id"), function.get("name"), arguments
+    return call.get("id"), function.get("name"), _spelled(arguments)
+
+
+def _spelled(value: Any) -> str:  # Any: whatever a message may hold
+    """Return one spelling for equal values; 2.0 is 2, as it is to JavaScript."""
+    text = json.dumps(value, sort_keys=True, default=repr)
+    if "." not in text and "e" not in text.lower():
+        return text
+    try:
+        return json.dumps(json.loads(text, parse_float=_number), sort_keys=True)
+    except RecursionError:
+        return text
+
+
+def _number(text: str) -> float | int:
+    number = float(text)
+    return int(number) if number.is_integer() else number
