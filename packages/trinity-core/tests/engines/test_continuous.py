@@ -144,6 +144,27 @@ def test_a_request_that_is_given_up_leaves_at_once(paced, tiny, start, ask):
         future.result(0)
     assert paced.shapes[1:] == [(3, 1), (3, 1), (1, 1), (1, 1)]
     assert not other.cancel()
+    assert engine.num_open == 0
+
+
+def test_every_request_that_is_given_up_frees_its_place(paced, tiny, start, ask):
+    """One is being continued, one waits for a slot, one for the others of its step."""
+    engine = start(tiny, module=paced.module, max_batch_rows=1, gate_patience_s=30.0)
+    runs = engine.submit(ask(run=1, request=1, max_new_tokens=100, ignore_eos=True))
+    until(lambda: paced.shapes == [(1, 3)])
+    queued = engine.submit(ask(run=2, request=1))
+    engine.run_began(RunKey(run=3))
+    engine.run_began(RunKey(run=4))
+    waits = engine.submit(ask(run=3))
+    assert engine.num_open == 3
+
+    assert [future.cancel() for future in (runs, queued, waits)] == [True] * 3
+    paced.release()
+
+    until(lambda: engine.num_open == 0)
+    engine.run_ended(RunKey(run=4))
+    engine.run_ended(RunKey(run=3))
+    assert engine.submit(ask(run=5)).result(60)
 
 
 def test_a_prompt_that_fails_takes_nobody_along(tiny, start, ask):

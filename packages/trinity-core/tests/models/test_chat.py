@@ -190,12 +190,14 @@ def test_openai_clients_are_refused(scripted, golden):
 
 def test_an_engine_that_never_answers_is_given_up(scripted, golden):
     model, engine = scripted(request_timeout_s=0.05)
-    engine.submit = lambda _request: Future()
+    futures = []
+    engine.submit = lambda _request: futures.append(Future()) or futures[-1]
     with pytest.raises(ModelError) as caught:
         model.chat(HELLO)
     golden(str(caught.value), "engine_gave_no_answer")
     with pytest.raises(ModelError):
         asyncio.run(model.chat_async(HELLO))
+    assert [future.cancelled() for future in futures] == [True, True]
 
 
 def test_the_model_says_what_it_is(scripted):

@@ -149,6 +149,12 @@ class Gate:
             return self._handed_out()
 
     @property
+    def num_waiting(self) -> int:
+        """Return how many requests were not taken."""
+        with self._changed:
+            return len(self._first) + len(self._opened) + len(self._free)
+
+    @property
     def has_jobs(self) -> bool:
         """Return whether a job waits for the batch to end."""
         return bool(self._jobs)

@@ -123,6 +123,11 @@ class TransformersEngine:
         """Return how many seconds the engine has spent on generating."""
         return self._busy_s
 
+    @property
+    def num_open(self) -> int:
+        """Return how many requests have no answer and were not given up."""
+        return self._gate.num_waiting + len(self._open)
+
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Queue a request.
 

@@ -6,6 +6,7 @@ import sys
 import warnings
 
 from trinity.extend import get_manager
+from trinity.runtime.ray import engine_room
 
 
 class Shows:
@@ -51,3 +52,21 @@ class Shows:
                 raise TypeError("not to be sent")
 
         raise OddError("odd")
+
+
+class HoldsAnEngine(engine_room.EngineRoom):
+    """An engine's room whose engine answers nothing until it is told to."""
+
+    def __init__(self, context):
+        from trinity_testing.engines import ScriptedEngine
+
+        self.scripted = ScriptedEngine("one", "two")
+        self.scripted.hold()
+        engine_room.make_engine = lambda config, manager: self.scripted
+        super().__init__(context, number=0, namespace="")
+
+    def num_open(self):
+        return self.scripted.num_open
+
+    def release(self):
+        self.scripted.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -192,6 +193,64 @@ def test_a_closed_engine_leaves_no_thread_and_no_request(rooms, keyed_engine) ->
     assert set(threading.enumerate()) <= before
 
 
+def test_a_request_that_is_given_up_is_ended_in_the_engine(rooms, remote, keyed_engine) -> None:
+    stuck = keyed_engine(is_stuck=True, num_wanted=2)
+    room = rooms.engine_room(stuck)
+    engine = remote(room)
+    futures = [engine.submit(a_request(run=run)) for run in range(2)]
+    assert stuck.arrived.wait(60)
+
+    assert futures[0].cancel()
+    until(stuck.futures[0].cancelled)
+    assert not stuck.futures[1].cancelled()
+    assert engine.num_open == 1
+    stuck.futures[1].set_result([])
+
+    assert futures[1].result(10) == []
+    assert not futures[1].cancel()
+    assert room.part._session.futures == {}
+
+
+def test_the_last_request_can_be_given_up_too(rooms, remote, keyed_engine) -> None:
+    stuck = keyed_engine(is_stuck=True)
+    engine = remote(rooms.engine_room(stuck))
+    future = engine.submit(a_request())
+    assert stuck.arrived.wait(60)
+
+    assert future.cancel()
+
+    until(stuck.futures[0].cancelled)
+    assert engine.num_open == 0
+
+
+def test_a_request_that_did_not_leave_never_leaves(rooms, remote) -> None:
+    room = rooms.engine_room()
+    engine = remote(room)
+    for run in range(2):
+        engine.run_began(a_request(run=run).key)
+    given_up = engine.submit(a_request(run=0))  # lingers: the other run may ask, too
+    assert given_up.cancel()
+    answers_of(engine, [a_request(run=run) for run in range(2)])
+
+    assert room.calls == ["open", "exchange"]
+    assert [request.key.run for request in rooms.built[0].requests] == [0, 1]
+
+
+def test_what_was_given_up_is_not_asked_again(rooms, remote, keyed_engine) -> None:
+    stuck = keyed_engine(is_stuck=True, num_wanted=2)
+    room = rooms.engine_room(stuck, keyed_engine())
+    engine = remote(room)
+    first, second = [engine.submit(a_request(run=run)) for run in range(2)]
+    assert stuck.arrived.wait(60)
+    room.num_refused = 1  # nobody hears of it
+
+    assert first.cancel()
+    room.kill()
+
+    assert second.result(10)
+    assert [request.key.run for request in rooms.built[1].requests] == [1]
+
+
 def test_a_new_session_ends_the_one_before(rooms, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True)
     part = rooms.engine_room(stuck).part
@@ -241,3 +300,10 @@ def test_an_engine_that_is_started_again_takes_the_newest_weights(rooms, monkeyp
     monkeypatch.setattr("trinity.runtime.ray.handle.find_room", lambda _, name: sync)
 
     assert rooms.engine_room().part.version() == 5
+
+
+def until(is_true):
+    end = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.001)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
 from trinity.common.config import Config
+from trinity.common.ports import GenerationRequest, RunKey
 from trinity.errors import PluginError, RoomLostError, TrinityError
 from trinity.extend import PluginManager, Registry, get_manager
 from trinity.runtime.boundary import boundary
 from trinity.runtime.ray.digests import check_plugin_sets
+from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.record.rundir import RunDir
 
 pytestmark = pytest.mark.ray
@@ -63,6 +67,7 @@ def room(ray_cluster, run_directory, monkeypatch):
         before_start=None,
         env_vars=None,
         is_kept=False,
+        num_threads=1,
         **workflow_args,
     ):
         taskset = {"path": "x", "workflow_args": workflow_args}
@@ -77,7 +82,7 @@ def room(ray_cluster, run_directory, monkeypatch):
         )
         if before_start is not None:
             before_start()
-        handle = start_room(passport, "shows", f"parts_for_rooms:{part}")
+        handle = start_room(passport, "shows", f"parts_for_rooms:{part}", num_threads=num_threads)
         if not is_kept:
             started.append(handle)
         return handle
@@ -201,3 +206,31 @@ def test_a_room_that_is_killed_is_lost(room):
     handle.kill()
     with pytest.raises(RoomLostError, match="shows was lost: it ended or was killed"):
         handle.call("about")
+
+
+def test_a_request_that_is_given_up_frees_its_place_in_another_process(room):
+    engine = RemoteEngine(room(part="HoldsAnEngine", num_threads=4))
+    requests = [
+        GenerationRequest(prompt_token_ids=(1,), key=RunKey(run=run), max_new_tokens=9)
+        for run in range(2)
+    ]
+    first, second = [engine.submit(request) for request in requests]
+    until(lambda: engine._room.call("num_open") == 2)
+
+    assert first.cancel()
+    until(lambda: engine._room.call("num_open") == 1)
+    assert engine.num_open == 1
+    engine._room.call("release")
+
+    with pytest.raises(CancelledError):
+        first.result(0)
+    assert len(second.result(10)[0].token_ids) == 4
+    assert engine.num_open == 0
+    engine.close()
+
+
+def until(is_true):
+    end = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -302,6 +302,8 @@ class ModelWrapper:
             answers = [call.future.result(limit) for call in calls]
         except TimeoutError as error:
             raise self._no_answer() from error
+        finally:
+            _give_up(calls)
         return self._received(calls, answers)
 
     async def _await(self, calls: Sequence[Call]) -> list[Experience]:
@@ -310,6 +312,8 @@ class ModelWrapper:
             done = await asyncio.wait_for(answers, self._settings.request_timeout_s)
         except TimeoutError as error:
             raise self._no_answer() from error
+        finally:
+            _give_up(calls)
         return self._received(calls, done)
 
     def _no_answer(self) -> ModelError:
@@ -339,3 +343,10 @@ class ModelWrapper:
         if conversation is not None:
             self._history.add(conversation)
         return call.experience(completion, text=text)
+
+
+def _give_up(calls: Sequence[Call]) -> None:
+    """Let the engine end what nobody waits for any more."""
+    for call in calls:
+        if not call.future.done():
+            call.future.cancel()

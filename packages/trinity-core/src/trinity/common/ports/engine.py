@@ -25,7 +25,11 @@ class RolloutEngine(Protocol):
         """Return the version of the weights that the next request is answered with."""
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
-        """Queue a request; the future gives ``n`` completions or a ``ModelError``."""
+        """Queue a request; the future gives ``n`` completions or a ``ModelError``.
+
+        Its ``cancel()`` gives the request up until there is an answer: nothing is computed for it
+        any more than the step that is under way.
+        """
 
     def run_began(self, key: RunKey) -> None:
         """Note that a run may send requests: a batch waits for it (determinism contract).

@@ -39,7 +39,8 @@ _LONGEST_LINGER_S = 0.02
 
 RunId = tuple[str, int, int]  # batch, task and run of a RunKey, which is slower to pickle
 Runs = tuple[bool, list[RunId]]  # True: these began; False: they ended
-News = Runs | tuple[int, "GenerationRequest"]  # or a numbered request
+# or a numbered request, or (None) that nobody wants its answer any more
+News = Runs | tuple[int, "GenerationRequest | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,8 @@ class EngineRoom:
                 number_or_began, told = piece
                 if isinstance(told, list):
                     self._note_runs(own, told, have_begun=bool(number_or_began))
+                elif told is None:
+                    self._cancel(own, number_or_began)
                 else:
                     self._submit(own, number_or_began, told)
             with self._changed:
@@ -189,8 +192,16 @@ class EngineRoom:
             own.futures[number], own.asked_at = future, time.monotonic()
         future.add_done_callback(partial(self._note, own, number))
 
+    def _cancel(self, own: _Session, number: int) -> None:
+        with self._changed:
+            future = own.futures.pop(number, None)
+            if not own.futures:
+                self._changed.notify_all()
+        if future is not None:
+            future.cancel()
+
     def _note(self, own: _Session, number: int, future: Future[list[Completion]]) -> None:
-        if future.cancelled():
+        if future.cancelled() or number not in own.futures:
             return
         error = future.exception()
         outcome = future.result() if error is None else _as_model_error(error)

@@ -17,12 +17,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import Future
+from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from trinity.engines.reply import Reply
 from trinity.engines.roll_call import is_first
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray.engine_errors import closed, given_up
@@ -32,6 +33,7 @@ from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from trinity.common.ports import (
         Completion,
@@ -55,7 +57,7 @@ _CLOSE_TIMEOUT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class _Asked:
     request: GenerationRequest
-    future: Future[list[Completion]]
+    future: Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +113,20 @@ class RemoteEngine:
         Raises:
             ModelError: this was closed.
         """
-        future: Future[list[Completion]] = Future()
-        future.set_running_or_notify_cancel()
         with self._changed:
             if self._is_closed:
                 raise closed()
             self._num_asked += 1
+            future = Reply(on_cancel=partial(self._give_up, self._num_asked))
             self._asked[self._num_asked] = _Asked(request, future)
             self._add((self._num_asked, request))
             self._start_threads()
         return future
+
+    @property
+    def num_open(self) -> int:
+        """Return how many requests have no answer."""
+        return len(self._asked)
 
     def run_began(self, key: RunKey) -> None:
         """Note that a run may send requests: a batch waits for it."""
@@ -165,6 +171,17 @@ class RemoteEngine:
         for thread in self._threads:
             thread.join(_CLOSE_TIMEOUT_S)
 
+    def _give_up(self, number: int) -> None:
+        """Take back a request that has not left, else tell the engine that nobody wants it."""
+        with self._changed:
+            if self._asked.pop(number, None) is None:
+                return  # it has its answer
+            num_news = len(self._news)
+            self._news = [piece for piece in self._news if piece[0] != number or _is_runs(piece)]
+            if len(self._news) == num_news and self._is_open:
+                self._add((number, None))
+            self._changed.notify_all()
+
     def _add(self, piece: News) -> None:
         """Queue a piece of news; wake a thread for the first, and when nothing more can come."""
         if is_oldest := not self._news:
@@ -207,13 +224,16 @@ class RemoteEngine:
 
     def _delay(self) -> float | None:
         """Return in how many seconds to speak; None: not before something changes."""
-        if self._is_opening or not self._asked:
+        if self._is_opening or not (self._asked or self._tells_of_one_given_up()):
             return None  # that runs begin and end can wait until somebody asks
         if not self._is_open or (self._news and self._have_all_asked()):
             return 0.0
         if self._news:
             return max(0.0, self._oldest_news + self._linger_s() - time.monotonic())
         return None if self._is_polling else 0.0
+
+    def _tells_of_one_given_up(self) -> bool:
+        return self._is_open and any(told is None for _, told in self._news)
 
     def _linger_s(self) -> float:
         are_first = all(map(_is_early, self._news))
@@ -252,10 +272,11 @@ class RemoteEngine:
         elif exchange.timeout_s:
             self._tell_silence()
         for one, told in answered:
-            if isinstance(told, ModelError):
-                one.future.set_exception(told)
-            else:
-                one.future.set_result(told)
+            with suppress(InvalidStateError):  # it was given up a moment ago
+                if isinstance(told, ModelError):
+                    one.future.set_exception(told)
+                else:
+                    one.future.set_result(told)
 
     def _tell_silence(self) -> None:
         logger.info(
@@ -301,10 +322,15 @@ class RemoteEngine:
     def _fail_all(self, error: ModelError) -> None:
         failed, self._asked = self._asked, {}
         for asked in failed.values():
-            asked.future.set_exception(error)
+            with suppress(InvalidStateError):  # it was given up a moment ago
+                asked.future.set_exception(error)
 
 
 def _is_early(piece: News) -> bool:
     """Return whether more may come soon: a run began or ended, or asked for the first time."""
     told = piece[1]
-    return isinstance(told, list) or is_first(told.key)
+    return isinstance(told, list) or (told is not None and is_first(told.key))
+
+
+def _is_runs(piece: News) -> bool:
+    return isinstance(piece[1], list)
