@@ -3,6 +3,9 @@
 import sys
 from pathlib import Path
 
+# autodoc rewrites the annotations of pydantic's BaseModel; a model made after that fails
+import trinity.runtime.run  # noqa: F401
+
 sys.path.append(str(Path(__file__).parent))  # mathml.py
 
 project = "Trinity"
