@@ -6,8 +6,8 @@ import pytest
 
 grimp = pytest.importorskip("grimp", reason="python -m pip install -e .[dev]")
 
-#: `extend` is left out: the finder of published paths asks the plugins that it helps to load
 PACKAGES = (
+    "extend",
     "common",
     "algorithm",
     "explorer",

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError
 from trinity.extend import known
+from trinity.extend.alias_loader import AliasLoader
+from trinity.extend.manager import get_manager
 from trinity.extend.published import PublishedModule, published_modules
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from trinity.extend.component import Component
 
-__all__ = ["AliasLoader", "PublishedPathFinder", "published_class"]
+__all__ = ["PublishedPathFinder", "published_class"]
 
 
 def published_class(kind: str, class_name: str) -> type:
@@ -32,8 +34,6 @@ def published_class(kind: str, class_name: str) -> type:
         AttributeError: no plugin has it, and none of ours is known to.
         ImportError: a plugin that is not installed has it; the message holds the pip line.
     """
-    from trinity.extend.manager import get_manager
-
     for component in get_manager().components(kind):
         if component.spec.target.rpartition(":")[2] == class_name:
             return component.load()
@@ -81,8 +81,6 @@ class PublishedPathFinder:
 
     def _served(self) -> tuple[dict[str, PublishedModule], dict[str, list[Component]]]:
         """Return the whole modules that plugins serve, and the components, each by path."""
-        from trinity.extend.manager import get_manager
-
         self._is_asking = True
         try:
             served: dict[str, list[Component]] = {}
@@ -92,23 +90,6 @@ class PublishedPathFinder:
             return published_modules(get_manager()), served
         finally:
             self._is_asking = False
-
-
-class AliasLoader:
-    """Gives a module that is loaded under another name."""
-
-    def __init__(self, real_name: str) -> None:
-        self.real_name = real_name
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the real module itself."""
-        module = importlib.import_module(self.real_name)
-        self._real_spec = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own spec back; it has been executed already."""
-        module.__spec__ = self._real_spec
 
 
 class _WholeLoader(AliasLoader):

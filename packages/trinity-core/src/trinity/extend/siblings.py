@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING
 
-from trinity.extend.aliases import AliasLoader
+from trinity.extend.alias_loader import AliasLoader
 from trinity.extend.held import current_owner
 
 if TYPE_CHECKING:
