@@ -72,7 +72,10 @@ def kind_lines(kind: Kind) -> list[str]:
     ]
     own = [setting.args.replace(".*", "[]") for setting in kind.settings if setting.args]
     if kind.provided:
-        lines.append(f"* Made with those of {listed(kind.provided)} that its constructor names.")
+        fields = f" and the fields of `{kind.provided_section}`" if kind.provided_section else ""
+        lines.append(
+            f"* Made with those of {listed(kind.provided)}{fields} that its constructor names."
+        )
     if own:
         lines.append(f"* Its own arguments: {listed(own)}.")
     if kind.abilities:

@@ -188,6 +188,13 @@ def test_the_losses_are_not_asked_where_nothing_is_trained(checked) -> None:
     assert checked("mode=explore", "algorithm.kl_loss_fn=k2") == ""
 
 
+def test_an_engine_of_one_gpu_cannot_spread_over_two(checked, gpus) -> None:
+    text = checked("explorer.rollout_model.tensor_parallel_size=2", machine=gpus)
+
+    assert "explorer.rollout_model.tensor_parallel_size: is 2, but the rollout engine " in text
+    assert "(it does not provide 'tensor_parallel')" in text
+
+
 def test_too_few_gpus_are_an_error(checked, gpus) -> None:
     text = checked("cluster.gpu_per_node=16", "explorer.rollout_model.engine_num=32", machine=gpus)
 

@@ -253,6 +253,7 @@ def test_what_only_other_parts_read_is_listed_once_as_not_used(a_run, cpu) -> No
         cpu,
         "explorer.rollout_model.gpu_memory_utilization=0.7",
         "explorer.rollout_model.enforce_eager=true",
+        "explorer.rollout_model.extra_engine_args={num_threads: 2, swap_space: 4}",
         "trainer.trainer_config={actor: {lr: 1}}",
         "trainer.use_dynamic_bsz=true",
         "buffer.trainer_input.experience_buffer.replay_buffer={enable: false, priority_fn: x}",
@@ -262,7 +263,9 @@ def test_what_only_other_parts_read_is_listed_once_as_not_used(a_run, cpu) -> No
     assert config.notes == [
         f"not used in this run, read only by runs with {switch}: "
         "buffer.trainer_input.experience_buffer.replay_buffer.priority_fn",
-        "not used in this run, read only by GPU engines: "
+        "not used in this run, read only by an engine whose constructor names swap_space: "
+        "explorer.rollout_model.extra_engine_args",
+        "not used in this run, read only by engines whose constructor names it: "
         "explorer.rollout_model.enforce_eager, explorer.rollout_model.gpu_memory_utilization",
         "not used in this run, read only by other trainers: trainer.trainer_config",
     ]

@@ -180,10 +180,10 @@ def trinity_algorithm_types() -> Mapping[str, str | ComponentSpec]:
 def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
     """Return the engine that samples in this process."""
     target = "trinity.engines.transformers_engine:TransformersEngine"
-    provides = frozenset(
-        {"logprobs", "seeded_by_key", "busy_s", "shares_module", "stop_strings", "structure"}
-    )
-    return {"transformers": ComponentSpec(target, provides=provides, default_for="cpu")}
+    provides = {"logprobs", "seeded_by_key", "busy_s", "shares_module", "stop_strings", "structure"}
+    provides |= {"weights:memory"}
+    spec = ComponentSpec(target, provides=frozenset(provides), default_for="cpu")
+    return {"transformers": spec}
 
 
 @hookimpl

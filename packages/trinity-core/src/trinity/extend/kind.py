@@ -60,6 +60,7 @@ class Kind:
     hook: str
     contract: str  # "module:Name": the base class, or the protocol in common.ports
     provided: tuple[str, ...] = ()  # constructor arguments that the runtime hands in
+    provided_section: str = ""  # of the configuration: the runtime hands in its fields, too
     settings: tuple[Setting, ...] = ()
     abilities: tuple[Ability, ...] = ()
     is_pure: bool = False  # made of its own arguments alone, so that a check can make one

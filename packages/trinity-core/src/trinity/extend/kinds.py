@@ -107,6 +107,7 @@ _ALL_KINDS = (
             "cpu_kernels",
             "module",
         ),
+        provided_section="explorer.rollout_model",
         settings=(Setting(path="explorer.rollout_model.engine_type", modes=_EXPLORES),),
         abilities=(
             *_abilities(busy_s="Busy"),
@@ -115,6 +116,26 @@ _ALL_KINDS = (
                 word="stop_strings",
                 meaning="a request's `stop` and `stop_token_ids` end its replies. Without it, a "
                 "request that has one of them fails and names it.",
+            ),
+            Ability(
+                word="logprobs",
+                meaning="log-probabilities of sampled tokens under the full softmax at their "
+                "temperature. Without it, algorithms that need them are refused.",
+            ),
+            Ability(
+                word="prefix_cache",
+                meaning="prompts that begin alike are computed once, where `enable_prefix_caching` "
+                "is on. Without it, each is computed whole.",
+            ),
+            Ability(
+                word="tensor_parallel",
+                meaning="spreads over `tensor_parallel_size` GPUs. Without it, more than one is "
+                "refused.",
+            ),
+            Ability(
+                word="weights:memory",
+                meaning="`load_weights` replaces all weights between two steps, which every engine "
+                "has.",
             ),
             Ability(
                 word="structure",

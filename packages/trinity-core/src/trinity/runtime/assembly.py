@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.engine_arguments import engine_arguments, parameters_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
 from trinity.runtime.bounded_source import BoundedSource
@@ -192,18 +193,12 @@ def make_engine(
     """
     rollout, kind = config.explorer.rollout_model, KINDS["rollout_engine"]
     component = manager.find("rollout_engine", rollout.engine_type)
-    can = kind.abilities_of(component)
-    engine = kind.made(
-        component.load(),
-        {},
-        model_path=config.model.model_path,
-        dtype=rollout.dtype,
-        seed=rollout.seed,
-        max_model_len=config.model.max_model_len,
-        trust_remote_code=config.model.trust_remote_code,
-        cpu_kernels=rollout.cpu_kernels,
-        module=module if "shares_module" in can else None,
-    )
+    can, cls = kind.abilities_of(component), component.load()
+    parameters = parameters_of(cls)
+    arguments = engine_arguments(parameters, rollout=rollout, model=config.model)
+    if "shares_module" in can:
+        arguments["module"] = module
+    engine = cls(**arguments)
     return whole_engine(engine, abilities=can, name=component.name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trinity.errors import ConfigError
 from trinity.runtime.ray.share import shares_of
 
 
@@ -22,6 +23,17 @@ def test_rooms_get_whole_gpus_or_share_one(num_gpus, num_engines, trainer, engin
     shares = shares_of(num_gpus, trains=True, num_engines=num_engines)
 
     assert (shares.trainer, shares.engine) == (trainer, engine)
+
+
+def test_an_engine_of_several_gpus_has_them_to_itself() -> None:
+    shares = shares_of(9, trains=True, num_engines=2, gpus_of_engine=4)
+
+    assert (shares.trainer, shares.engine) == (1.0, 4.0)
+
+
+def test_two_engines_of_four_gpus_beyond_the_gpus_there_are_are_refused() -> None:
+    with pytest.raises(ConfigError, match="2 engines of 4 GPUs beside a trainer, 9 GPUs in all"):
+        shares_of(8, trains=True, num_engines=2, gpus_of_engine=4)
 
 
 @given(st.integers(1, 8), st.booleans(), st.integers(0, 8))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from trinity.extend.ownership import refuse_other_owner
 
 __all__ = [
+    "ENGINES",
     "Lowercase",
     "StrictModel",
     "core",
@@ -19,6 +20,9 @@ __all__ = [
     "other",
     "section",
 ]
+
+#: Who reads a setting of an engine that not every engine has.
+ENGINES = "engines whose constructor names it"
 
 
 def _lowercase(value: object) -> object:

@@ -31,6 +31,8 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
             problems += _of_storage(config, part, abilities=_abilities(part, parts))
         elif part.kind == "trainer" and config.mode == "both":
             problems += _of_trainer(config, part, abilities=_abilities(part, parts))
+        elif part.kind == "rollout_engine":
+            problems += _of_engine(config, part, abilities=_abilities(part, parts))
     return problems
 
 
@@ -66,6 +68,19 @@ def _of_trainer(
             f"weights of its own: the model is in memory twice."
         )
         yield replace(problem_at(config, part.path, message), severity="notice")
+
+
+def _of_engine(
+    config: Config, part: NamedPart, *, abilities: frozenset[str] | None
+) -> Iterator[Problem]:
+    size = config.explorer.rollout_model.tensor_parallel_size
+    if abilities is not None and size > 1 and "tensor_parallel" not in abilities:
+        yield problem_at(
+            config,
+            "explorer.rollout_model.tensor_parallel_size",
+            f"is {size}, but the rollout engine {part.name} uses one GPU (it does not provide "
+            f"'tensor_parallel'). Leave it out, or use more engines (engine_num).",
+        )
 
 
 def _abilities(part: NamedPart, parts: NamedParts) -> frozenset[str] | None:

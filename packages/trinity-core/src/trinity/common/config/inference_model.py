@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from trinity.common.config.base import (
+    ENGINES,
     Lowercase,
     StrictModel,
     core,
@@ -18,7 +19,6 @@ from trinity.common.config.model import ExternalModelConfig
 
 __all__ = ["InferenceModelConfig"]
 
-_GPU_ENGINE = "GPU engines"
 _API = "the OpenAI-compatible server"
 
 
@@ -36,17 +36,19 @@ class InferenceModelConfig(StrictModel):
         True, "compute in faster ways on a CPU; false: as transformers does, for debugging"
     )
     tensor_parallel_size: int = machine(1, "GPUs that share one engine's tensors", ge=1)
-    data_parallel_size: int = other(1, "replicas within one engine", used_by=_GPU_ENGINE, ge=1)
-    pipeline_parallel_size: int = other(1, "GPUs that share the layers", used_by=_GPU_ENGINE, ge=1)
-    nnodes: int = other(1, "machines that share one engine", used_by=_GPU_ENGINE, ge=1)
-    enable_expert_parallel: bool = other(False, "spread experts over GPUs", used_by=_GPU_ENGINE)
-    extra_engine_args: dict[str, Any] = other({}, "passed to the engine", used_by=_GPU_ENGINE)
-    use_v1: bool = other(True, "second generation of the engine", used_by=_GPU_ENGINE)
-    enforce_eager: bool = other(False, "no captured graphs", used_by=_GPU_ENGINE)
-    enable_prefix_caching: bool = other(True, "keep shared prefixes", used_by=_GPU_ENGINE)
-    enable_chunked_prefill: bool = other(True, "prefill in pieces", used_by=_GPU_ENGINE)
+    data_parallel_size: int = other(1, "replicas within one engine", used_by=ENGINES, ge=1)
+    pipeline_parallel_size: int = other(1, "GPUs that share the layers", used_by=ENGINES, ge=1)
+    nnodes: int = other(1, "machines that share one engine", used_by=ENGINES, ge=1)
+    enable_expert_parallel: bool = other(False, "spread experts over GPUs", used_by=ENGINES)
+    extra_engine_args: dict[str, Any] = other(
+        {}, "further arguments of the engine, those that its constructor names", used_by=ENGINES
+    )
+    use_v1: bool = other(True, "second generation of the engine", used_by=ENGINES)
+    enforce_eager: bool = other(False, "no captured graphs", used_by=ENGINES)
+    enable_prefix_caching: bool = other(True, "keep shared prefixes", used_by=ENGINES)
+    enable_chunked_prefill: bool = other(True, "prefill in pieces", used_by=ENGINES)
     gpu_memory_utilization: float = other(
-        0.9, "part of the GPU's memory that the engine takes", used_by=_GPU_ENGINE, gt=0, le=1
+        0.9, "part of the GPU's memory that the engine takes", used_by=ENGINES, gt=0, le=1
     )
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Lowercase] | None = machine(
         None, "number format of the weights; default: trainer.precision"

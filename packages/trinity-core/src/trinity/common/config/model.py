@@ -10,7 +10,7 @@ from trinity.common.config.critic import CRITIC
 
 __all__ = ["ExternalModelConfig", "LoRAConfig", "ModelConfig", "TinkerConfig"]
 
-_GPU_ENGINE = "GPU engines"
+_ADAPTERS = "engines that run adapters"
 
 
 class LoRAConfig(StrictModel):
@@ -19,12 +19,12 @@ class LoRAConfig(StrictModel):
     name: str | None = core(None, "name of the adapter")
     path: str | None = core(None, "folder of an existing adapter, to go on with")
     base_model_name: str | None = other(
-        None, "model that the adapter belongs to; ours: model_path", used_by=_GPU_ENGINE
+        None, "model that the adapter belongs to; ours: model_path", used_by=_ADAPTERS
     )
     lora_rank: int = core(32, "rank of the adapter", ge=1)
     lora_alpha: int = core(32, "scale of the adapter, by its rank")
     lora_dtype: str = other(
-        "auto", "number format of the adapter; the trainer's is float32", used_by=_GPU_ENGINE
+        "auto", "number format of the adapter; the trainer's is float32", used_by=_ADAPTERS
     )
     target_modules: str = core("all-linear", "layers that get one: names with commas, or a pattern")
     exclude_modules: str | None = core(None, "layers that get none")
@@ -95,8 +95,8 @@ class ModelConfig(StrictModel):
         "train a low-rank adapter in place of the weights (package peft); one at most",
         max_length=1,
     )
-    fully_sharded_loras: bool = other(False, "shard the adapters", used_by=_GPU_ENGINE)
-    max_cpu_loras: int | None = other(None, "adapters held in CPU memory", used_by=_GPU_ENGINE)
+    fully_sharded_loras: bool = other(False, "shard the adapters", used_by=_ADAPTERS)
+    max_cpu_loras: int | None = other(None, "adapters held in CPU memory", used_by=_ADAPTERS)
     rope_scaling: dict[str, Any] | None = not_yet(None, "other scaling of the rotary embedding")
     rope_theta: float | None = not_yet(None, "other base of the rotary embedding")
     tinker: TinkerConfig = section(TinkerConfig, "the Tinker service")

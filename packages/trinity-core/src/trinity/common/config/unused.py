@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.base import ENGINES
 from trinity.common.config.critic import CRITIC
+from trinity.common.config.engine_arguments import engine_parameters
+from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.config.paths import fields
+from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["note_unused"]
 
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
-_GPU_ENGINE = "GPU engines"
 _SUPERVISED = {
     "prompt_type",
     "messages_key",
@@ -51,7 +54,7 @@ def _missing_reader(
     if path == "trainer.trainer_config" and set(work.value(path)) == {"critic"}:
         return None if _is_read(work, CRITIC) else CRITIC
     if extra["status"] == "other":
-        return None if _is_read(work, extra["used_by"]) else str(extra["used_by"])
+        return _other_reader(work, path, section, used_by=str(extra["used_by"]))
     if _is_for_supervised_rows(path):
         return "files of supervised rows"
     if path == f"{_EXPERIENCES}.path" and work.value(f"{_EXPERIENCES}.storage_type") == "queue":
@@ -60,6 +63,31 @@ def _missing_reader(
         switch = f"{path.rpartition('.')[0]}.{extra['switch']}"
         return f"runs with {work.config.source.written(switch)}"
     return None
+
+
+def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
+    if isinstance(section, InferenceModelConfig) and used_by == ENGINES:
+        return _missing_engine(work, path, section)
+    return None if _is_read(work, used_by) else used_by
+
+
+def _missing_engine(work: Resolution, path: str, section: InferenceModelConfig) -> str | None:
+    """Return who would read what an engine is given, None where this one's constructor names it."""
+    name = path.rpartition(".")[2]
+    engine = section.engine_type or work.config.explorer.rollout_model.engine_type
+    component = work.parts.find("rollout_engine", engine)
+    if component is None:  # said by check
+        return None
+    try:
+        parameters = engine_parameters(component)
+    except TrinityError:  # it cannot be loaded: said by check
+        return None
+    if parameters is None or name in parameters:
+        return None
+    if name != "extra_engine_args":
+        return ENGINES
+    left = sorted(set(section.extra_engine_args) - parameters)
+    return f"an engine whose constructor names {', '.join(left)}" if left else None
 
 
 def _is_for_supervised_rows(path: str) -> bool:
@@ -71,7 +99,4 @@ def _is_read(work: Resolution, used_by: str) -> bool:
     if used_by == CRITIC:
         algorithm: Any = work.parts.load("algorithm", work.config.algorithm.algorithm_type)
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
-    if used_by != _GPU_ENGINE:
-        return False
-    engine = work.parts.find("rollout_engine", work.config.explorer.rollout_model.engine_type)
-    return engine is not None and engine.spec.default_for != "cpu"
+    return False

@@ -16,8 +16,10 @@ __all__ = ["Busy", "RolloutEngine"]
 class RolloutEngine(Protocol):
     """Samples continuations; thread-safe.
 
-    It is made with those of ``model_path``, ``dtype``, ``seed``, ``max_model_len``,
-    ``trust_remote_code`` and ``module`` that its constructor names.
+    It is made with those of the fields of ``explorer.rollout_model`` and of the entries of its
+    ``extra_engine_args`` that its constructor names; ``model_path``, ``max_model_len`` and
+    ``trust_remote_code`` are those of ``model`` where that section has none. One that provides
+    ``shares_module`` gets ``module`` too.
     """
 
     @property
