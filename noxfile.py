@@ -2,8 +2,8 @@
 
 Every session shares one environment, ``.nox/shared``, made once with the versions of
 ``constraints.txt`` and brought up to date when those or a ``pyproject.toml`` change. The exceptions
-are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors``, whose packages
-nothing else needs.
+are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors`` and
+``chat_templates``, whose packages nothing else needs.
 """
 
 from __future__ import annotations
@@ -180,6 +180,15 @@ def monitors(session: nox.Session) -> None:
     own = "plugins/trinity-monitors"
     session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", f"{own}[wandb,mlflow]", "pytest")
     session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+def chat_templates(session: nox.Session) -> None:
+    """Show under which chat templates of a published package chats go on by recorded ids."""
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "pytest")
+    session.install("--no-deps", "trl>=1.16")  # for its templates alone
+    session.run("python", "tests/agents/templates.py", *session.posargs, env=RUN_ENV)
+    session.run("python", "-m", "pytest", "tests/agents/test_templates.py", env=RUN_ENV)
 
 
 @nox.session(venv_backend="none")

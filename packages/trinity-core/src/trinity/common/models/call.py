@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
-__all__ = ["Call", "RunRequests", "end_ids", "stop_string"]
+__all__ = ["Call", "RunRequests", "end_ids"]
 
 
 class RunRequests:
@@ -100,10 +100,5 @@ class Call:
 
 def end_ids(completion: Completion) -> tuple[int, ...]:
     """Return the id of the token that ended the reply; none where it was cut, or by a string."""
-    is_ended = completion.finish_reason == "stop" and stop_string(completion) is None
+    is_ended = completion.finish_reason == "stop" and completion.stop_reason is None
     return completion.token_ids[-1:] if is_ended else ()
-
-
-def stop_string(completion: Completion) -> str | None:
-    """Return the text that ended the reply, None where none did."""
-    return getattr(completion, "stop_reason", None)

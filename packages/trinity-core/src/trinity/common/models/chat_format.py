@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -21,6 +22,7 @@ __all__ = ["ChatFormat", "Message", "reply_prefix"]
 
 Message = Mapping[str, Any]  # Any: role and content are text, tool calls are nested
 
+_SHORT_ID = 9
 _NUM_KEPT = 256  # texts and their tokens: the runs of a group begin with the same prompt
 
 
@@ -38,7 +40,9 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self._chat_template = chat_template
         self._lock = threading.Lock()  # a fast tokenizer fails when two threads use it at once
+        self._added_tokens = tuple(tokenizer.get_added_vocab())
         self._special_tokens = tuple(tokenizer.all_special_tokens)
+        self._reasoning_key = _reasoning_key(self.template_text)
         self._rendered = lru_cache(_NUM_KEPT)(self._render)
         self._encoded = lru_cache(_NUM_KEPT)(self._encode)
 
@@ -123,7 +127,7 @@ class ChatFormat:
             )
         thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         asked = [
-            [dict(message) for message in messages],
+            [self._readable(message) for message in messages],
             [dict(tool) for tool in tools or ()],
             add_generation_prompt,
             {**(options or {}), **thinking},
@@ -133,12 +137,34 @@ class ChatFormat:
         except (TypeError, ValueError):  # messages may hold what JSON does not
             return self._render(asked)
 
-    def _render(self, asked: str | list[Any]) -> str:
-        from jinja2 import TemplateError
+    def _readable(self, message: Message) -> dict[str, Any]:
+        """Return the message with its reasoning where this template looks for it."""
+        made = dict(message)
+        if "reasoning_content" in made and self._reasoning_key not in made:
+            made[self._reasoning_key] = made.pop("reasoning_content")
+        return made
 
+    def _render(self, asked: str | list[Any]) -> str:
         messages, tools, add_generation_prompt, options = (
             json.loads(asked) if isinstance(asked, str) else asked
         )
+        try:
+            return self._applied(messages, tools, add_generation_prompt, options)
+        except ModelError:
+            short = _with_short_ids(messages)
+            if short == messages:
+                raise
+            return self._applied(short, tools, add_generation_prompt, options)
+
+    def _applied(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[Any],
+        add_generation_prompt: bool,  # noqa: FBT001 -- of one caller
+        options: dict[str, Any],
+    ) -> str:
+        from jinja2 import TemplateError
+
         goes_on = add_generation_prompt and reply_prefix(messages) != ""
         try:
             text = self.tokenizer.apply_chat_template(
@@ -173,6 +199,10 @@ class ChatFormat:
                 self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
             )
 
+    def ends_with_added_token(self, text: str) -> bool:
+        """Return whether the text ends with a token that no ordinary text is cut into."""
+        return text.endswith(self._added_tokens)
+
     def without_special_tokens(self, text: str) -> str:
         """Return the text without those of the special tokens."""
         for token in self._special_tokens:
@@ -189,6 +219,29 @@ def reply_prefix(messages: Sequence[Message]) -> str:
     last = messages[-1] if messages else {}
     content = last.get("content")
     return content if last.get("role") == "assistant" and isinstance(content, str) else ""
+
+
+def _with_short_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with ids of tool calls of nine letters: some templates take no others."""
+    made = []
+    for message in messages:
+        short = dict(message)
+        if isinstance(short.get("tool_call_id"), str):
+            short["tool_call_id"] = short["tool_call_id"][-_SHORT_ID:]
+        if isinstance(short.get("tool_calls"), list):
+            short["tool_calls"] = [
+                {**call, "id": call["id"][-_SHORT_ID:]} if isinstance(call.get("id"), str) else call
+                for call in short["tool_calls"]
+            ]
+        made.append(short)
+    return made
+
+
+def _reasoning_key(template: str) -> str:
+    """Return under which name a template reads the reasoning of a message."""
+    names = ("reasoning_content", "thinking", "reasoning")
+    read = (name for name in names if re.search(rf"""\.{name}\b|['"]{name}['"]""", template))
+    return next(read, names[0])
 
 
 def _read_template(path: Path) -> str:

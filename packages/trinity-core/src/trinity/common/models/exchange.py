@@ -9,14 +9,13 @@ What a client sends back later is compared with what was served, never with the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.models.call import Call, end_ids, stop_string
+from trinity.common.models.call import Call, end_ids
 from trinity.common.models.history import Conversation, History, Prompt, Turn, make_prompt
 from trinity.common.models.messages import canonical_messages
 from trinity.common.models.settings import Sampling
-from trinity.common.ports.reply import ParsedReply
 from trinity.errors import PromptTooLongError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.models.settings import ModelSettings
-    from trinity.common.ports import Completion, ReplyParser
+    from trinity.common.ports import Completion, ParsedReply, ReplyParser
 
 __all__ = ["Asked", "Exchanges", "Reply"]
 
@@ -203,18 +202,13 @@ class Exchanges:
         self, call: Call, completion: Completion, plain: str, *, tools: Sequence[Message]
     ) -> ParsedReply:
         raw = self._chat_format.decode(_said_ids(completion), skip_special_tokens=False)
-        stop = stop_string(completion)
+        stop = completion.stop_reason
         if stop:
             plain, raw = plain.partition(stop)[0], raw.partition(stop)[0]
         parsed = self._parser.parse(raw, prompt=call.prompt.text, tools=tools)
-        if parsed.content == raw:
-            return ParsedReply(content=plain, is_malformed=parsed.is_malformed)
-        return ParsedReply(
-            content=self._chat_format.without_special_tokens(parsed.content),
-            reasoning=parsed.reasoning,
-            tool_calls=parsed.tool_calls,
-            is_malformed=parsed.is_malformed,
-        )
+        is_whole = parsed.content == raw
+        content = plain if is_whole else self._chat_format.without_special_tokens(parsed.content)
+        return replace(parsed, content=content)
 
 
 def _said_ids(completion: Completion) -> tuple[int, ...]:

@@ -245,6 +245,6 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         temperature=temperature,
         weight_version=version,
         before=before,
-        ends_by_stop_string=getattr(completion, "stop_reason", None) is not None,
+        ends_by_stop_string=completion.stop_reason is not None,
         name=name,
     )

@@ -122,6 +122,9 @@ def _what_lacks(conversation: Conversation, message: Any, middle: str) -> Break 
         said = content.rpartition(_THOUGHTS_END)[2].strip()
         is_shorter = said != content and said in middle
         return "reasoning_dropped" if is_shorter else "rewritten"
+    names = [call["function"]["name"] for call in served.get("tool_calls") or ()]
+    if not all(name in middle for name in names):
+        return "rewritten"
     return None if reasoning in middle else "reasoning_dropped"
 
 
@@ -154,16 +157,17 @@ class _Seeker:
         return Rest(text=tail)
 
     def _places(self, mark: str) -> Iterator[dict[str, Any]]:  # Any: what a message holds
-        """Give the changes of the message that put the mark near its end, the best first."""
-        yield {"content": mark}
-        calls = self.turn.messages[self.place].get("tool_calls")
-        if not calls:
-            return
-        *others, last = calls  # a template may leave out what is said beside calls
-        function = last["function"]
-        if isinstance(function["arguments"], Mapping):
+        """Give the changes of the message that put the mark near its end, the best first.
+
+        That is in the last call, where there is one: content may stand anywhere beside calls, have
+        an end token of its own, or be left out.
+        """
+        *others, last = self.turn.messages[self.place].get("tool_calls") or [None]
+        function = last["function"] if last else {}
+        if isinstance(function.get("arguments"), Mapping):
             marked = {**function, "arguments": {**function["arguments"], mark: mark}}
             yield {"tool_calls": [*others, {**last, "function": marked}]}
+        yield {"content": mark}
 
     def _after(self, mark: str, marked: Turn) -> str | None:
         """Return what follows the mark, None where it is not there."""
@@ -177,7 +181,9 @@ class _Seeker:
         return after if found else None
 
     def _is_closing(self, closing: str, mark: str, changes: dict[str, Any]) -> bool:
-        """Return whether the text stands before what the next message says."""
+        """Return whether the text ends a message: it stands before what the next one says."""
+        if not self.chat_format.ends_with_added_token(closing):
+            return False  # an ordinary token may stand anywhere
         following = _unused(mark, "trinity-next")
         marked = self.turn.with_message(self.place, **changes)
         after = self._after(mark, marked.with_message(self.place + 1, content=following))
