@@ -65,6 +65,7 @@ def test_the_catalogue_says_of_each_mistake_what_it_is():
         "rollout_engine/right",
         "sample_strategy/right",
         "storage/right",
+        "storage/gives_the_best",
         "sync_method/right",
         "trainer/right",
         "workflow/right",
@@ -81,6 +82,14 @@ def test_a_property_that_nobody_claimed_is_not_asked_for(wrong_results):
 
     assert results["advantage_fn.equal_rewards"].status == "SKIP"
     assert "does not claim" in results["advantage_fn.equal_rewards"].message
+
+
+def test_an_order_that_a_storage_claims_is_told_and_not_asked_for(wrong_results):
+    results = {r.id: r for r in wrong_results("storage/gives_the_best")}
+
+    assert results["storage.order"].status == "SKIP"
+    assert "own_order: the highest reward first" in results["storage.order"].message
+    assert results["storage.state"].status == "PASS"
 
 
 def test_an_algorithm_that_lacks_a_part_is_skipped_with_the_reason(wrong_results):

@@ -236,7 +236,11 @@ def trinity_storages():
         "wrong_storage_parts:ClaimsToCount",
         provides=frozenset({"waiting", "put_back", "length", "counts"}),
     )
-    return {"claims_to_count": counts} | _parts(
+    best = ComponentSpec(
+        "wrong_storage_parts:GivesTheBest",
+        provides=frozenset({"waiting", "put_back", "own_order"}),
+    )
+    return {"claims_to_count": counts, "gives_the_best": best} | _parts(
         "wrong_storage_parts",
         right="RightStorage",
         drops_the_last="DropsTheLast",

@@ -55,6 +55,18 @@ class RightStorage:
             self.changed.notify_all()
 
 
+class GivesTheBest(RightStorage):
+    """Is right: gives first what has the highest reward."""
+
+    @property
+    def order(self):
+        return "the highest reward first"
+
+    def take(self, count):
+        self.rows.sort(key=lambda row: -row.reward)
+        return super().take(count)
+
+
 class DropsTheLast(RightStorage):
     """Drops the last of what is written in fours."""
 

@@ -185,6 +185,7 @@ _ALL_KINDS = (
             drop_older="DropsOlder",
             counts="Tallied",
             gives_again="GivesAgain",
+            own_order="OwnOrder",
             length="Counted",
         ),
     ),

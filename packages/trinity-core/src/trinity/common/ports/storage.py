@@ -23,6 +23,7 @@ __all__ = [
     "ExperienceSink",
     "ExperienceSource",
     "GivesAgain",
+    "OwnOrder",
     "Storage",
     "StrategySource",
     "TakesBack",
@@ -118,6 +119,14 @@ class GivesAgain(Protocol):
     @property
     def gives_again(self) -> bool:
         """Return whether experiences that were read can be read again."""
+
+
+class OwnOrder(Protocol):
+    """Ability ``own_order`` of a storage. Without it, what was written first is read first."""
+
+    @property
+    def order(self) -> str:
+        """Return in a few words what is read first."""
 
 
 class Counted(Protocol):
