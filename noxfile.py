@@ -38,7 +38,7 @@ DISTRIBUTIONS = (
     "plugins/trinity-monitors",
 )
 COMPILED = "plugins/trinity-envs-alfworld"  # its engine takes minutes and a C++ compiler
-EXTRAS = {"packages/trinity-core": "[lora,structured]"}  # what tests cover and users choose
+EXTRAS = {"packages/trinity-core": "[api,lora,structured]"}  # what tests cover and users choose
 EDITABLE = {folder: ["-e", f"{folder}{EXTRAS.get(folder, '')}"] for folder in DISTRIBUTIONS}
 GROUPS = {  # what each installs; run: what the quickstart needs
     "run": ["-e", "packages/trinity-core", "-e", "packages/trinity-testing"],

@@ -28,6 +28,7 @@ __all__ = [
     "RayLostError",
     "RoomLostError",
     "RunFailedError",
+    "TemplateRefusesError",
     "TrinityError",
     "UnknownComponentError",
     "WorkflowError",
@@ -88,6 +89,10 @@ class ModelError(TrinityError, RuntimeError):
 
 class PromptTooLongError(ModelError):
     """A prompt leaves no room for a reply, and may not be cut."""
+
+
+class TemplateRefusesError(ModelError):
+    """A chat template does not take the messages."""
 
 
 class RunFailedError(TrinityError, RuntimeError):

@@ -9,7 +9,7 @@ import torch
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
-from trinity.errors import ConfigError, ModelError, NotSupportedYetError
+from trinity.errors import ConfigError, ModelError
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -179,12 +179,12 @@ def test_history_that_is_off_says_how_to_turn_it_on(scripted, golden):
     golden(str(caught.value), "history_is_off")
 
 
-def test_openai_clients_are_refused(scripted, golden):
+def test_openai_clients_are_refused_where_the_endpoint_is_off(scripted, golden):
     model, _ = scripted()
-    with pytest.raises(NotSupportedYetError) as caught:
+    with pytest.raises(ConfigError) as caught:
         model.get_openai_client()
     golden(str(caught.value), "openai_client")
-    with pytest.raises(NotSupportedYetError):
+    with pytest.raises(ConfigError):
         model.get_openai_async_client()
 
 

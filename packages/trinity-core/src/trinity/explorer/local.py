@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.common.models.model import ModelWrapper
-    from trinity.common.ports import RolloutEngine
+    from trinity.common.ports import EndpointOpener, RolloutEngine
 
 __all__ = ["build_scheduler"]
 
@@ -25,6 +25,7 @@ def build_scheduler(
     engines: Sequence[RolloutEngine],
     model: ModelWrapper,
     auxiliary_models: Sequence[Any] = (),
+    endpoints: EndpointOpener | None = None,
 ) -> Scheduler:
     """Return a scheduler over these engines.
 
@@ -33,6 +34,7 @@ def build_scheduler(
         engines: copies of one model.
         model: a wrapper of the first engine; each run gets one of its own.
         auxiliary_models: handed to every workflow.
+        endpoints: opens those of the runs; closed with the scheduler.
     """
     loop = EventLoopThread()
     runners = [
@@ -48,4 +50,4 @@ def build_scheduler(
         mode=explorer.concurrent_mode,
         max_at_once=explorer.max_repeat_times_per_runner,
     )
-    return Scheduler(runners, engines=engines, loop=loop, limits=limits)
+    return Scheduler(runners, engines=engines, loop=loop, limits=limits, endpoints=endpoints)

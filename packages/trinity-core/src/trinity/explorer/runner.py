@@ -83,6 +83,7 @@ class _Instance:
             is_closed, self.is_closed = self.is_closed, True
         if is_closed:
             return
+        self.model.close_endpoints()
         try:
             self.workflow.close()
         except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
@@ -171,6 +172,7 @@ class Runner:
         is_whole = False
         try:
             returned = self._called(workflow, attempt)
+            instance.model.check_served()
             version = getattr(self._model, "model_version", 0)
             experiences = finished(
                 returned,
@@ -180,6 +182,7 @@ class Runner:
             )
             is_whole = attempt.let_go()
         finally:
+            instance.model.close_endpoints()
             if is_whole and _is_resettable(workflow):
                 self._pool.put(instance)
             else:

@@ -36,6 +36,7 @@ from trinity.explorer.tracebacks import TracebackLog, stack_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trinity.common.ports import EndpointOpener
     from trinity.explorer.order import RunOrder
     from trinity.explorer.runner import Runner
 
@@ -80,6 +81,7 @@ class Scheduler:
         engines: the engines, in the same order.
         loop: the event loop of workflows that await; looked after when a run is late.
         limits: slots, time and attempts.
+        endpoints: opens those of the runs; closed with this.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Scheduler:
         engines: Sequence[BusyEngine],
         loop: EventLoopThread,
         limits: Limits,
+        endpoints: EndpointOpener | None = None,
     ) -> None:
+        self._endpoints = endpoints
         self._runners = runners
         self._engines = engines
         self._loop = loop
@@ -144,6 +148,8 @@ class Scheduler:
     def close(self) -> None:
         """End the idle threads, and what the runners hold; safe to call twice."""
         with ExitStack() as stack:  # all of them, whichever fails
+            if self._endpoints is not None:
+                stack.callback(self._endpoints.close)
             for runner in self._runners:
                 stack.callback(runner.close)
             ended, self._idle = self._idle, []

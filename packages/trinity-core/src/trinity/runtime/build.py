@@ -24,6 +24,7 @@ from trinity.runtime.assembly import (
     steps_of_tasks,
 )
 from trinity.runtime.boundary import boundary
+from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.pace import sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
 
@@ -109,8 +110,13 @@ class _Builder:
             make_engine(config, self._manager, module=shared)
             for _ in range(config.explorer.rollout_model.engine_num)
         ]
+        endpoints = make_endpoints(config)
         model = ModelWrapper(
-            parts.engines[0], chat_format, config.explorer.rollout_model, model=config.model
+            parts.engines[0],
+            chat_format,
+            config.explorer.rollout_model,
+            model=config.model,
+            endpoints=endpoints,
         )
         evaluation_sets = build_evaluation_sets(config)
         parts.has_evaluation = bool(evaluation_sets)
@@ -118,7 +124,9 @@ class _Builder:
             config,
             tasks=tasks,
             evaluation_sets=evaluation_sets,
-            scheduler=build_scheduler(config, engines=parts.engines, model=model),
+            scheduler=build_scheduler(
+                config, engines=parts.engines, model=model, endpoints=endpoints
+            ),
             pipeline=self._pipeline() if tasks is not None else None,
         )
         if tasks is not None:

@@ -18,7 +18,26 @@ __all__ = ["support_problems"]
 
 def support_problems(config: Config) -> list[Problem]:
     """Return a problem for each setting of a feature that is still to come."""
-    return [*_below(config, "", config), *_templates_of_tasks(config), *_missing_peft(config)]
+    return [
+        *_below(config, "", config),
+        *_templates_of_tasks(config),
+        *_missing_peft(config),
+        *_missing_server(config),
+    ]
+
+
+def _missing_server(config: Config) -> Iterator[Problem]:
+    """Yield the packages of the HTTP endpoint that are not installed."""
+    path = "explorer.rollout_model.enable_openai_api"
+    missing = [name for name in ("starlette", "uvicorn", "openai") if find_spec(name) is None]
+    if config.explorer.rollout_model.enable_openai_api and missing and config.mode != "train":
+        yield Problem(
+            path=config.source.written(path),
+            message=f"needs {', '.join(missing)}, which is not installed.",
+            remedy="Install it: pip install 'trinity-core[api]'.",
+            where=config.source.where(path),
+            severity="error",
+        )
 
 
 def _missing_peft(config: Config) -> Iterator[Problem]:

@@ -75,11 +75,25 @@ class InferenceModelConfig(StrictModel):
     chat_template: str | None = not_yet(None, "chat template (Jinja); default: model's")
     enable_thinking: bool | None = core(None, "thinking switch; default: model's")
     enable_history: bool = core(False, "record every call of a workflow as an experience")
-    enable_openai_api: bool = not_yet(False, "start an OpenAI-compatible server beside the engine")
-    enable_log_requests: bool = other(False, "log every request", used_by=_API)
-    base_port: int | None = other(None, "first port", used_by=_API)
+    enable_openai_api: bool = core(
+        False, "let workflows and agents ask by HTTP, as OpenAI's clients do (trinity-core[api])"
+    )
+    enable_log_requests: bool = core(
+        False, "log a line for each HTTP request", switch="enable_openai_api"
+    )
+    base_port: int | None = core(
+        None,
+        "port of the first engine's HTTP endpoint; default: a free one",
+        switch="enable_openai_api",
+        ge=1,
+        le=65535,
+    )
     api_key: str = other("EMPTY", "key that callers must show", used_by=_API)
-    enable_auto_tool_choice: bool = other(False, "let the model call tools", used_by=_API)
+    enable_auto_tool_choice: bool = core(
+        False,
+        "accepted: calls of tools are always read where a request offers tools",
+        switch="enable_openai_api",
+    )
     tool_call_parser: str | None = core(
         None,
         "the reply_parser that reads tool calls out of replies; default: as the tokenizer or its "

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.common.models.chat_format import ChatFormat, Message
+    from trinity.common.models.clients import RunEndpoints
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
 __all__ = ["Call", "RunRequests", "end_ids"]
@@ -28,9 +29,11 @@ class RunRequests:
         broken: the tokens of each conversation that a template broke, with its earlier chains.
         has_cut_prompts: whether a prompt was too long.
         is_over: whether nothing more may be asked.
+        endpoints: of the wrapper and its clones.
     """
 
     def __init__(self, key: RunKey) -> None:
+        self.endpoints: list[RunEndpoints] = []
         self.begin(key)
 
     def begin(self, key: RunKey) -> None:
@@ -39,6 +42,11 @@ class RunRequests:
         self.broken: list[tuple[Tensor, list[Experience]]] = []
         self.has_cut_prompts = self.is_over = False
         self._count = itertools.count(key.request)
+
+    def close_endpoints(self) -> None:
+        """Refuse what comes by the endpoints, and cancel what is being answered."""
+        for endpoints in self.endpoints:
+            endpoints.close()
 
     def next_key(self) -> RunKey:
         """Return the key of the next request."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.pretrained import load_pretrained
-from trinity.errors import ConfigError, ModelError
+from trinity.errors import ConfigError, ModelError, TemplateRefusesError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -178,11 +178,15 @@ class ChatFormat:
             )
         except (TemplateError, TypeError, KeyError, ValueError, AttributeError) as error:
             roles = ", ".join(str(message.get("role")) for message in messages)
-            raise ModelError(
+            raise TemplateRefusesError(
                 f"the chat template refuses the messages (roles: {roles or 'none'}): {error}. "
                 f"Each message needs role and content, in an order that the template knows."
             ) from error
         return str(text)
+
+    def reads(self, name: str) -> bool:
+        """Return whether the chat template speaks of a name."""
+        return re.search(rf"\b{re.escape(name)}\b", self.template_text) is not None
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the token ids of the text; a rendered one brings its special tokens along."""

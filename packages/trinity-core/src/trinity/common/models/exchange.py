@@ -9,13 +9,16 @@ What a client sends back later is compared with what was served, never with the 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.common.models.call import Call, end_ids
 from trinity.common.models.history import Conversation, History, Prompt, Turn, make_prompt
 from trinity.common.models.messages import canonical_messages
+from trinity.common.models.recorder import Recorded
 from trinity.common.models.settings import Sampling
+from trinity.common.ports.reply import ParsedReply, ToolCall
 from trinity.errors import PromptTooLongError
 
 if TYPE_CHECKING:
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.models.settings import ModelSettings
-    from trinity.common.ports import Completion, ParsedReply, ReplyParser
+    from trinity.common.ports import Completion, ReplyParser
 
-__all__ = ["Asked", "Exchanges", "Reply"]
+__all__ = ["Asked", "Calls", "Exchanges", "Reply"]
+
+Calls = Literal["read", "text", "forced"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +81,7 @@ class Exchanges:
         settings: of the model.
         parser: reads replies.
         send: asks the engine with a prompt, its turn and the sampling.
-        record: keeps an experience of the run, with the call that it is of.
+        record: keeps replies of the run.
     """
 
     def __init__(
@@ -87,7 +92,7 @@ class Exchanges:
         settings: ModelSettings,
         parser: ReplyParser,
         send: Callable[[Prompt, Turn, Sampling], Call],
-        record: Callable[[Call, Experience], None],
+        record: Callable[[Sequence[Recorded]], None],
     ) -> None:
         self._chat_format = chat_format
         self._history = history
@@ -154,37 +159,57 @@ class Exchanges:
         return self._send(asked.prompt, asked.turn, Sampling.of(sampling))
 
     def replies(
-        self, call: Call, completions: Sequence[Completion], *, reads_calls: bool = True
+        self,
+        call: Call,
+        completions: Sequence[Completion],
+        *,
+        calls: Calls = "read",
+        max_calls: int | None = None,
     ) -> list[Reply]:
         """Return the replies as they are served; nothing is recorded yet.
 
         Args:
             call: from :meth:`send`.
             completions: that its future gave.
-            reads_calls: False: tool calls stay text, as they do where the request has no tools.
+            calls: of tools: ``read`` out of the replies; left as ``text``, as they are where the
+                request has no tools; or each reply is one, as a JSON object (``forced``).
+            max_calls: further ones of a reply are left out.
         """
+        said = [
+            _at_most(max_calls, self._parsed(call, completion, calls=calls))
+            for completion in completions
+        ]
         return [
-            self._reply(call, completion, index=index, reads_calls=reads_calls)
-            for index, completion in enumerate(completions)
+            self._reply(call, completion, parsed, index=index)
+            for index, (completion, parsed) in enumerate(zip(completions, said, strict=True))
         ]
 
     def keep(self, reply: Reply) -> None:
         """Note that a reply was served: it is trained, and a later request may go on with it."""
+        self.offer(reply)
+        self.train(reply)
+
+    def offer(self, reply: Reply) -> None:
+        """Let a later request go on with a reply, whether or not it was heard."""
         if reply.conversation is not None:
             self._history.add(reply.conversation)
-        self._record(reply.call, reply.experience)
 
-    def _reply(self, call: Call, completion: Completion, *, index: int, reads_calls: bool) -> Reply:
-        assert call.turn is not None, "a chat has messages"
-        plain = self._chat_format.decode(_said_ids(completion))
-        parsed = self._parsed(call, completion, plain, tools=call.turn.tools if reads_calls else ())
+    def train(self, reply: Reply) -> None:
+        """Record a reply that was heard."""
+        key, conversation = reply.call.request.key, reply.conversation
+        self._record([Recorded(key=key, experience=reply.experience, conversation=conversation)])
+
+    def _reply(
+        self, call: Call, completion: Completion, parsed: ParsedReply, *, index: int
+    ) -> Reply:
         name = f"{call.request.key.request}-{index}"
         experience = call.experience(
             completion, text=self._chat_format.decode(completion.token_ids)
         )
-        experience.messages = [dict(message) for message in call.turn.messages]
-        experience.tools = [dict(tool) for tool in call.turn.tools] or None
-        experience.info |= _notes(call.prompt, parsed, name)
+        if call.turn is not None:
+            experience.messages = [*map(dict, call.turn.messages), parsed.message()]
+            experience.tools = [*map(dict, call.turn.tools)] or None
+        experience.info |= _notes(call, completion, parsed) | {"request": name}
         experience.metrics |= _measured(call.prompt)
         conversation = call.conversation(
             completion, message=parsed.message(), chat_format=self._chat_format, name=name
@@ -198,13 +223,17 @@ class Exchanges:
             name=name,
         )
 
-    def _parsed(
-        self, call: Call, completion: Completion, plain: str, *, tools: Sequence[Message]
-    ) -> ParsedReply:
+    def _parsed(self, call: Call, completion: Completion, *, calls: Calls) -> ParsedReply:
+        plain = self._chat_format.decode(_said_ids(completion))
         raw = self._chat_format.decode(_said_ids(completion), skip_special_tokens=False)
         stop = completion.stop_reason
         if stop:
             plain, raw = plain.partition(stop)[0], raw.partition(stop)[0]
+        if call.turn is None:
+            return ParsedReply(content=plain)
+        if calls == "forced":
+            return _forced(plain)
+        tools = call.turn.tools if calls == "read" else ()
         parsed = self._parser.parse(raw, prompt=call.prompt.text, tools=tools)
         is_whole = parsed.content == raw
         content = plain if is_whole else self._chat_format.without_special_tokens(parsed.content)
@@ -215,15 +244,34 @@ def _said_ids(completion: Completion) -> tuple[int, ...]:
     return completion.token_ids[: len(completion.token_ids) - len(end_ids(completion))]
 
 
-def _notes(prompt: Prompt, parsed: ParsedReply, name: str) -> dict[str, Any]:
-    notes: dict[str, Any] = {"request": name}
-    if prompt.continues is not None:
-        notes["continues"] = prompt.continues.name
-    if prompt.broken is not None:
-        notes["chain_broken"] = prompt.broken
-    if parsed.is_malformed:
-        notes["malformed_tool_call"] = True
-    return notes
+def _at_most(max_calls: int | None, parsed: ParsedReply) -> ParsedReply:
+    if max_calls is None or len(parsed.tool_calls) <= max_calls:
+        return parsed
+    return replace(parsed, tool_calls=parsed.tool_calls[:max_calls])
+
+
+def _forced(text: str) -> ParsedReply:
+    """Return the call that the text is; one that was cut stays content."""
+    try:
+        call = json.loads(text)
+        found = ToolCall(name=call["name"], arguments=call["arguments"])
+    except (ValueError, TypeError, KeyError):
+        return ParsedReply(content=text, is_malformed=True)
+    return ParsedReply(content="", tool_calls=(found,))
+
+
+def _notes(call: Call, completion: Completion, parsed: ParsedReply) -> dict[str, Any]:
+    """Return what is noted of a reply, without what is not so."""
+    prompt = call.prompt
+    notes: dict[str, Any] = {
+        "finish_reason": completion.finish_reason,
+        "continues": prompt.continues.name if prompt.continues is not None else None,
+        "chain_broken": prompt.broken,
+        "version_spans": [list(span) for span in completion.version_spans] or None,
+        "constrained": call.request.structure is not None or None,
+        "malformed_tool_call": parsed.is_malformed or None,
+    }
+    return {name: value for name, value in notes.items() if value is not None}
 
 
 def _measured(prompt: Prompt) -> dict[str, float]:

@@ -9,28 +9,31 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.common.models.call import Call, RunRequests
+from trinity.common.models.clients import ClientsOfRun, RunEndpoints
 from trinity.common.models.exchange import Exchanges
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
+from trinity.common.models.recorder import Recorded, Recorder
 from trinity.common.models.reply_choice import reply_parser
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.models.transcript import transcript
 from trinity.common.ports import Completion, RolloutEngine, RunKey
-from trinity.errors import ConfigError, ModelError, NotSupportedYetError
+from trinity.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat, Message
+    from trinity.common.ports import EndpointOpener
     from trinity.common.workflows.task import Task
 
 __all__ = ["ModelWrapper"]
 
 
-class ModelWrapper:
+class ModelWrapper(ClientsOfRun):
     """Asks an engine on behalf of one run and keeps what was said.
 
     Args:
@@ -41,9 +44,10 @@ class ModelWrapper:
         key: which run this is.
         enable_history: record every call for :meth:`extract_experience_from_history`; None: as
             ``config`` says.
+        endpoints: opens endpoints of this process; None: :meth:`endpoint` is refused.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a run's model is made of
         self,
         engine: RolloutEngine,
         chat_format: ChatFormat,
@@ -52,6 +56,7 @@ class ModelWrapper:
         model: object = None,
         key: RunKey | None = None,
         enable_history: bool | None = None,
+        endpoints: EndpointOpener | None = None,
     ) -> None:
         self._engine = engine
         self._chat_format = chat_format
@@ -61,7 +66,9 @@ class ModelWrapper:
         self._base = self._settings = settings
         self._run = RunRequests(key or RunKey())
         self._history = History()
-        self._calls: list[tuple[RunKey, Experience]] = []
+        self._recorder = Recorder()
+        self._endpoints = RunEndpoints(endpoints)
+        self._run.endpoints.append(self._endpoints)
 
     @property
     def model_path(self) -> str:
@@ -84,6 +91,16 @@ class ModelWrapper:
         return self._settings.enable_history
 
     @property
+    def settings(self) -> ModelSettings:
+        """Return how the model is asked where a call does not say it."""
+        return self._settings
+
+    @property
+    def chat_format(self) -> ChatFormat:
+        """Return the tokenizer with its chat template."""
+        return self._chat_format
+
+    @property
     def exchanges(self) -> Exchanges:
         """Return what an API asks this run's engine with: messages in, messages out.
 
@@ -96,7 +113,7 @@ class ModelWrapper:
             settings=self._settings,
             parser=reply_parser(self._chat_format, self._settings),
             send=self._ask,
-            record=self._record,
+            record=self._recorder.add,
         )
 
     def chat(self, messages: Sequence[Message], **options: Any) -> list[Experience]:
@@ -184,36 +201,31 @@ class ModelWrapper:
         found = (chains for tokens, chains in self._run.broken if tokens is experience.tokens)
         return next(found, [])
 
-    def extract_experience_from_history(self, clear_history: bool = True) -> list[Experience]:  # noqa: FBT001, FBT002 -- published
-        """Return an experience for each reply so far, in their order.
+    def extract_experience_from_history(
+        self,
+        clear_history: bool = True,  # noqa: FBT001, FBT002 -- published
+        merge: Literal["exchanges", "chains"] = "exchanges",
+    ) -> list[Experience]:
+        """Return an experience for each reply so far, in the order of their requests.
+
+        Args:
+            clear_history: forget them.
+            merge: ``chains``: one for each unbroken chain of replies instead, in which what the
+                model did not say is masked.
 
         Raises:
             ConfigError: calls are not recorded.
         """
-        if not self.enable_history:
+        if not (self.enable_history or self._endpoints.is_used):
             raise ConfigError(
                 "the calls of this model are not recorded. "
                 "Set explorer.rollout_model.enable_history: true."
             )
-        calls = sorted(self._calls, key=lambda call: call[0])  # those that were asked at once, too
+        are_chains = merge == "chains"
+        found = self._recorder.chains() if are_chains else self._recorder.exchanges()
         if clear_history:
-            self._calls.clear()
-        return [experience for _, experience in calls]
-
-    def get_openai_client(self) -> NoReturn:
-        """Refuse: there is no server yet.
-
-        Raises:
-            NotSupportedYetError: always.
-        """
-        raise NotSupportedYetError(
-            "an OpenAI client needs explorer.rollout_model.enable_openai_api, which is not "
-            "supported yet. Use model.chat or model.chat_async."
-        )
-
-    def get_openai_async_client(self) -> NoReturn:
-        """Refuse: see :meth:`get_openai_client`."""
-        self.get_openai_client()
+            self._recorder.clear()
+        return found
 
     def for_run(
         self, key: RunKey, *, engine: RolloutEngine | None = None, task: Task | None = None
@@ -225,7 +237,13 @@ class ModelWrapper:
             engine: another copy of the model; None: the same.
             task: as for :meth:`begin_run`.
         """
-        wrapper = ModelWrapper(engine or self._engine, self._chat_format, self._base, key=key)
+        wrapper = ModelWrapper(
+            engine or self._engine,
+            self._chat_format,
+            self._base,
+            key=key,
+            endpoints=self._endpoints.opener,
+        )
         wrapper.begin_run(key, task=task)
         return wrapper
 
@@ -236,20 +254,27 @@ class ModelWrapper:
             key: of the run.
             task: how its ``rollout_args`` say is generated where a call does not say it.
         """
+        self.close_endpoints()
         self._run.begin(key)
         self._settings = self._base if task is None else self._base.for_task(task)
         self._history.clear()
-        self._calls.clear()
+        self._recorder.clear()
 
     def end_run(self) -> None:
         """Let nothing more be asked: the run was left behind, and whoever still asks is to end."""
         self._run.is_over = True
+        self.close_endpoints()
+
+    def close_endpoints(self) -> None:
+        """End the endpoints of the run and of its clones; the next one is another's."""
+        self._run.close_endpoints()
 
     def clone_with_isolated_history(self) -> ModelWrapper:
         """Return a wrapper of the same run that records apart."""
         clone = self.for_run(self._run.key)
         clone._settings = self._settings
         clone._run = self._run  # the requests of both are counted together
+        self._run.endpoints.append(clone._endpoints)
         return clone
 
     def _ask_chat(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Call:
@@ -301,7 +326,7 @@ class ModelWrapper:
         try:
             answers = [call.future.result(limit) for call in calls]
         except TimeoutError as error:
-            raise self._no_answer() from error
+            raise self.no_answer() from error
         finally:
             _give_up(calls)
         return self._received(calls, answers)
@@ -311,12 +336,13 @@ class ModelWrapper:
         try:
             done = await asyncio.wait_for(answers, self._settings.request_timeout_s)
         except TimeoutError as error:
-            raise self._no_answer() from error
+            raise self.no_answer() from error
         finally:
             _give_up(calls)
         return self._received(calls, done)
 
-    def _no_answer(self) -> ModelError:
+    def no_answer(self) -> ModelError:
+        """Return the error of an engine that takes too long."""
         return ModelError(
             f"the rollout engine gave no answer in {self._settings.request_timeout_s:.0f} s. "
             f"Is it overloaded? Lower model.max_response_tokens, or send fewer requests at once."
@@ -327,22 +353,19 @@ class ModelWrapper:
     ) -> list[Experience]:
         pairs = zip(calls, answers, strict=True)
         replies = [(call, completion) for call, answer in pairs for completion in answer]
-        experiences = [self._experience(call, completion) for call, completion in replies]
+        recorded = [self._recorded(call, completion) for call, completion in replies]
         if self.enable_history:
-            for (call, _), experience in zip(replies, experiences, strict=True):
-                self._record(call, experience)
-        return experiences
+            self._recorder.add(recorded)
+        return [reply.experience for reply in recorded]
 
-    def _record(self, call: Call, experience: Experience) -> None:
-        self._calls.append((call.request.key, experience))
-
-    def _experience(self, call: Call, completion: Completion) -> Experience:
+    def _recorded(self, call: Call, completion: Completion) -> Recorded:
         text = self._chat_format.decode(completion.token_ids)
         message = {"role": "assistant", "content": text}
         conversation = call.conversation(completion, message=message, chat_format=self._chat_format)
         if conversation is not None:
             self._history.add(conversation)
-        return call.experience(completion, text=text)
+        experience = call.experience(completion, text=text)
+        return Recorded(key=call.request.key, experience=experience, conversation=conversation)
 
 
 def _give_up(calls: Sequence[Call]) -> None:

@@ -34,6 +34,7 @@ class ModelSettings:
     enable_thinking: bool | None = None  # None: as the chat template has it
     enable_prompt_truncation: bool = True
     enable_history: bool = False
+    enable_openai_api: bool = False
     keep_reasoning: bool = False
     tool_call_parser: str | None = None  # None: as the tokenizer or its chat template says
     reasoning_parser: str | None = None  # None: likewise

@@ -8,6 +8,7 @@ What a part must have is one protocol; each thing that it may have is a protocol
 by a word of ``ComponentSpec.provides``, whose docstring says what happens without it.
 """
 
+from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
 from trinity.common.ports.engine import Busy, RolloutEngine
 from trinity.common.ports.monitor import Flushes, Monitor
 from trinity.common.ports.priority import PriorityFn
@@ -43,6 +44,8 @@ __all__ = [
     "Completion",
     "Counted",
     "DropsOlder",
+    "Endpoint",
+    "EndpointOpener",
     "EvaluationSet",
     "ExperienceOperator",
     "ExperienceProcessor",
@@ -59,6 +62,7 @@ __all__ = [
     "RolloutEngine",
     "RowValues",
     "RunKey",
+    "RunSession",
     "SharesModule",
     "Stateful",
     "Storage",

@@ -10,6 +10,7 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.local import build_scheduler
 from trinity.explorer.packing import PackedOrders, PackedResults
+from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.ray.handle import find_room
 from trinity.runtime.ray.remote_engine import RemoteEngine
 
@@ -35,13 +36,17 @@ class RunnerRoom:
         self._session = ""
         self._turn = threading.Lock()
         self._engine = RemoteEngine(find_room(namespace, engine))
+        endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))
         model = ModelWrapper(
             self._engine,
             ChatFormat.from_config(config.model),
             config.explorer.rollout_model,
             model=config.model,
+            endpoints=endpoints,
         )
-        self._scheduler = build_scheduler(config, engines=[self._engine], model=model)
+        self._scheduler = build_scheduler(
+            config, engines=[self._engine], model=model, endpoints=endpoints
+        )
 
     def run(self, session: str, packed: PackedOrders) -> PackedResults:
         """Return how each order ended, in their order.

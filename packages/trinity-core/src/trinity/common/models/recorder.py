@@ -1,0 +1,105 @@
+"""The recorded calls of one run, as experiences."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trinity.common.experience import Experience
+    from trinity.common.models.history import Conversation
+    from trinity.common.ports import RunKey
+
+__all__ = ["Recorded", "Recorder"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Recorded:
+    """One reply."""
+
+    key: RunKey  # of the request
+    experience: Experience
+    conversation: Conversation | None = None  # None: it cannot go on
+
+
+class Recorder:
+    """Keeps replies in the order of their requests; thread-safe."""
+
+    def __init__(self) -> None:
+        self._replies: list[Recorded] = []
+        self._lock = threading.Lock()
+
+    def add(self, replies: Iterable[Recorded]) -> None:
+        """Record replies."""
+        with self._lock:
+            self._replies += replies
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._replies.clear()
+
+    def exchanges(self) -> list[Experience]:
+        """Return one experience for each reply."""
+        return [reply.experience for reply in self._in_order()]
+
+    def chains(self) -> list[Experience]:
+        """Return one experience for each unbroken chain of replies.
+
+        Where a reply was continued in two ways, the second chain holds it masked: it is trained on
+        once.
+        """
+        replies = self._in_order()
+        inner = {id(before) for reply in replies for before in _before(reply.conversation)}
+        chains: list[Experience] = []
+        taken: set[int] = set()
+        for reply in replies:
+            conversation = reply.conversation
+            if conversation is None:
+                chains.append(reply.experience)
+            elif id(conversation) not in inner:
+                chains.append(_chain(reply, taken))
+                taken |= {id(one) for one in (conversation, *_before(conversation))}
+        return chains
+
+    def _in_order(self) -> list[Recorded]:
+        with self._lock:  # those that were asked at once, too
+            return sorted(self._replies, key=lambda reply: reply.key)
+
+
+def _before(conversation: Conversation | None) -> list[Conversation]:
+    """Return the conversations that this one holds the replies of, the latest first."""
+    found: list[Conversation] = []
+    earlier = conversation.before if conversation is not None else None
+    while earlier is not None:
+        found.append(earlier)
+        earlier = earlier.before
+    return found
+
+
+def _chain(reply: Recorded, taken: set[int]) -> Experience:
+    """Return the chain that ends with the reply; what is taken is masked."""
+    last = reply.conversation
+    assert last is not None, "the caller has looked"
+    earlier = _before(last)
+    if not earlier:
+        return reply.experience
+    start = earlier[-1].prompt_length
+    mask = list(last.action_mask)
+    for conversation in earlier:
+        if id(conversation) in taken:
+            masked = len(conversation.token_ids) - start
+            mask[:masked] = [False] * masked
+            break
+    return replace(
+        reply.experience,
+        tokens=[*last.token_ids],  # type: ignore[arg-type]  # becomes a tensor
+        prompt_length=start,
+        logprobs=[*last.logprobs],  # type: ignore[arg-type]
+        action_mask=mask,  # type: ignore[arg-type]
+        prompt_text=earlier[-1].prompt_text,
+        info=reply.experience.info | {"model_version": last.weight_version},
+    )

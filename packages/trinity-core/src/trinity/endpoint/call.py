@@ -1,0 +1,61 @@
+"""One call of the model as all routes understand it, and what it was answered with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.common.models.exchange import Reply
+    from trinity.common.ports import Structure
+
+__all__ = ["CanonicalCall", "Retry", "Served"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retry:
+    """What tells whether a call was made before."""
+
+    body: bytes  # a digest: calls of equal bodies may be one
+    count: int = 0  # how often the client has already tried
+    key: str = ""  # of idempotency; empty: none was sent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanonicalCall:
+    """What is asked."""
+
+    messages: tuple[Mapping[str, Any], ...] = ()  # Any: as chat templates take them
+    prompt: str | tuple[int, ...] | None = None  # plain text or its token ids, no messages
+    tools: tuple[Mapping[str, Any], ...] = ()
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # of models.settings.Sampling
+    structure: Structure | None = None
+    calls: Literal["read", "text", "forced"] = "read"  # of tools; forced: the reply is one
+    max_calls: int | None = None  # further ones are left out
+    agent: str = ""
+    retry: Retry
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Served:
+    """What a call is answered with."""
+
+    run: str  # batch/task/run
+    number: int  # of the call in its run, in order of arrival
+    created: int  # seconds since 1970
+    prompt_token_ids: tuple[int, ...]
+    replies: tuple[Reply, ...]  # one for each choice
+    is_delivered: bool = False  # whether a client hears it
+
+    @property
+    def version(self) -> int:
+        """Return the oldest version of the weights that a token was sampled with."""
+        return min(int(reply.completion.weight_version) for reply in self.replies)
+
+    @property
+    def num_sampled(self) -> int:
+        """Return how many tokens were sampled."""
+        return sum(len(reply.completion.token_ids) for reply in self.replies)

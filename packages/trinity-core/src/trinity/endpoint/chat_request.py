@@ -1,0 +1,194 @@
+"""The body of POST /v1/chat/completions, made into a call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.ports import Structure
+from trinity.endpoint.call import CanonicalCall, Retry
+from trinity.endpoint.fields import boolean, mapping, number, whole
+from trinity.endpoint.messages import canonical_messages
+from trinity.endpoint.refusal import bad_field
+from trinity.endpoint.tools import tool_choice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["ChatRequest", "chat_call", "read_chat", "sampling_of", "stop_of"]
+
+MAX_CHOICES = 128
+MAX_STOPS = 16
+#: accepted: samples hang on the run's key, so these change nothing
+WITHOUT_EFFECT = frozenset(
+    [
+        "seed",
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "prompt_cache_key",
+        "safety_identifier",
+        "stream_options",
+        "prompt_cache_retention",
+    ]
+)
+#: refused unless they are absent, or as an SDK sends them by default
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "logit_bias": ({},),
+    "functions": ([],),
+    "function_call": ("none",),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "min_p": (0, 0.0),
+    "top_logprobs": (0,),
+}
+READ = frozenset(
+    [
+        "messages",
+        "model",
+        "temperature",
+        "top_p",
+        "top_k",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "stop",
+        "ignore_eos",
+        "repetition_penalty",
+        "min_tokens",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "logprobs",
+        "stream",
+        "return_token_ids",
+        "chat_template_kwargs",
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatRequest:
+    """A call, and the form that its answer is to have."""
+
+    call: CanonicalCall
+    wants_logprobs: bool = False
+    wants_token_ids: bool = False
+    is_streamed: bool = False
+    wants_usage: bool = False  # as the last chunk of a stream
+
+
+def read_chat(
+    body: Mapping[str, Any], *, agent: str, retry: Retry, template_reads: Callable[[str], bool]
+) -> ChatRequest:
+    """Return what the body asks for.
+
+    Args:
+        body: as it came.
+        agent: who asks.
+        retry: what tells whether the call was made before.
+        template_reads: whether the chat template reads a name.
+
+    Raises:
+        Refusal: a field cannot be honoured.
+    """
+    refuse_unable(body)
+    stream_options = mapping(body, "stream_options") or {}
+    return ChatRequest(
+        call=chat_call(body, agent=agent, retry=retry, template_reads=template_reads),
+        wants_logprobs=boolean(body, "logprobs"),
+        wants_token_ids=boolean(body, "return_token_ids"),
+        is_streamed=boolean(body, "stream"),
+        wants_usage=boolean(stream_options, "include_usage"),
+    )
+
+
+def chat_call(
+    body: Mapping[str, Any], *, agent: str, retry: Retry, template_reads: Callable[[str], bool]
+) -> CanonicalCall:
+    """Return the call of a body; see :func:`read_chat`."""
+    choice = tool_choice(body)
+    return CanonicalCall(
+        messages=canonical_messages(body),
+        tools=choice.tools,
+        template_options=_template_options(body, template_reads),
+        sampling=sampling_of(body),
+        structure=choice.structure or _structure(body),
+        calls=choice.calls,
+        max_calls=None if boolean(body, "parallel_tool_calls", default=True) else 1,
+        agent=agent,
+        retry=retry,
+    )
+
+
+def sampling_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the body wants to be sampled, as ``Sampling`` names it."""
+    most = [whole(body, name, low=1) for name in ("max_completion_tokens", "max_tokens")]
+    found: dict[str, Any] = {
+        "n": whole(body, "n", low=1, high=MAX_CHOICES),
+        "temperature": number(body, "temperature", low=0),
+        "top_p": number(body, "top_p", low=0, high=1, above=True),
+        "top_k": whole(body, "top_k", low=-1),
+        "max_tokens": next((value for value in most if value is not None), None),
+        "min_tokens": whole(body, "min_tokens", low=0),
+        "repetition_penalty": number(body, "repetition_penalty", low=0, above=True),
+        "ignore_eos": boolean(body, "ignore_eos"),
+        "stop": stop_of(body, "stop"),
+    }
+    if found["top_k"] == 0:  # another spelling of no limit
+        found["top_k"] = -1
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def stop_of(body: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    """Return the texts that end a reply; None: there are none."""
+    value = body.get(name)
+    texts = [value] if isinstance(value, str) else value
+    if not texts:
+        return None
+    if not isinstance(texts, list) or not all(isinstance(one, str) and one for one in texts):
+        raise bad_field(name, "must be a text, or a list of texts that are not empty.")
+    if len(texts) > MAX_STOPS:
+        raise bad_field(name, f"has {len(texts)} texts; give at most {MAX_STOPS}.")
+    return tuple(texts)
+
+
+def refuse_unable(body: Mapping[str, Any]) -> None:
+    """Refuse what this endpoint has not, where it would change the reply."""
+    for name, harmless in REFUSED.items():
+        value = body.get(name)
+        if value is not None and value not in harmless:
+            raise bad_field(name, "is not supported by this endpoint; leave it out.")
+
+
+def _template_options(
+    body: Mapping[str, Any], template_reads: Callable[[str], bool]
+) -> dict[str, Any]:
+    known = READ | WITHOUT_EFFECT | REFUSED.keys()
+    options = {name: body[name] for name in body if name not in known and template_reads(name)}
+    return options | (mapping(body, "chat_template_kwargs") or {})
+
+
+def _structure(body: Mapping[str, Any]) -> Structure | None:
+    wanted = mapping(body, "response_format") or {}
+    kind = wanted.get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return Structure(kind="json_schema", text='{"type": "object"}')
+    if kind != "json_schema":
+        raise bad_field(
+            "response_format", "has an unknown type; give text, json_object or json_schema."
+        )
+    described = mapping(wanted, "json_schema", path="response_format.json_schema") or {}
+    schema = described.get("schema")
+    if not isinstance(schema, dict):
+        raise bad_field("response_format.json_schema.schema", "is missing; give a JSON schema.")
+    return Structure(kind="json_schema", text=json.dumps(schema))

@@ -1,0 +1,66 @@
+"""Opens the endpoints of the runs of this process; the first starts the server."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from trinity.endpoint.app import build_app
+from trinity.endpoint.server import Server
+from trinity.endpoint.service import Service
+from trinity.endpoint.session import Session
+
+if TYPE_CHECKING:
+    from trinity.common.models.model import ModelWrapper
+
+__all__ = ["EndpointRoom"]
+
+
+class EndpointRoom:
+    """The endpoint of one process.
+
+    Args:
+        host: the address to listen at.
+        port: 0: a free one.
+        logs_requests: whether each request is a line of the log.
+    """
+
+    def __init__(
+        self, *, host: str = "127.0.0.1", port: int = 0, logs_requests: bool = False
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._service = Service(logs_requests=logs_requests)
+        self._server: Server | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def num_open(self) -> int:
+        """Return how many requests are being answered."""
+        return self._service.num_open
+
+    def open(self, model: ModelWrapper) -> Session:
+        """Return a session for the run that the model belongs to.
+
+        Raises:
+            ConfigError: the port is taken.
+        """
+        with self._lock:
+            if self._server is None:
+                app = build_app(self._service)
+                self._server = Server(app, host=self._host, port=self._port)
+            server = self._server
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        return Session(
+            model,
+            keys=self._service.keys,
+            base_url=f"http://{host}:{server.port}/v1",
+            loop=server.loop,
+        )
+
+    def close(self) -> None:
+        """End the server; safe to call twice."""
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()

@@ -1,0 +1,105 @@
+"""An HTTP server in a thread of its own, with an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["Server"]
+
+_KEEPS_ALIVE_S = 75  # an agent thinks, or its tool works, between two calls
+_STARTS_WITHIN_S = 30.0
+_STOPS_WITHIN_S = 5.0
+
+
+class Server:
+    """STARTED -> CLOSED.
+
+    Args:
+        app: what answers.
+        host: the address to listen at.
+        port: 0: a free one.
+
+    Raises:
+        ConfigError: the address cannot be listened at.
+    """
+
+    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
+        self._socket = _bound(host, port)
+        self.host, self.port = self._socket.getsockname()[:2]
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="critical",  # what a request meets is told by its answer
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            interface="asgi3",
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEPS_ALIVE_S,
+            timeout_graceful_shutdown=0,
+        )
+        self._server = _Uvicorn(config)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="trinity-endpoint", daemon=True)
+        self._thread.start()
+        if not self._server.is_ready.wait(_STARTS_WITHIN_S):
+            raise ConfigError(f"the endpoint at {host}:{self.port} did not start. Try again.")
+
+    def close(self) -> None:
+        """Stop answering, and free the port; safe to call twice."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._server.stop)
+            self._thread.join(_STOPS_WITHIN_S)
+        self._socket.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_until_complete(self._server.serve(sockets=[self._socket]))
+        finally:
+            self._server.is_ready.set()
+            self.loop.close()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Ends at once when it is told to, and wakes for nothing else."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_ready = threading.Event()
+        self._is_stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = self.force_exit = True
+        self._is_stopped.set()
+
+    async def main_loop(self) -> None:
+        self.is_ready.set()
+        await self._is_stopped.wait()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(2048)
+        bound.settimeout(0)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"the endpoint cannot listen at {host}:{port}: {error.strerror}. Set "
+            f"explorer.rollout_model.base_port to a free port, or leave it out."
+        ) from error
+    return bound

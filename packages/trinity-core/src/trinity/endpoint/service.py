@@ -1,0 +1,118 @@
+"""What all requests of a server share: the keys, the models' names, how many are open."""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.endpoint.fields import text
+from trinity.endpoint.keys import KeyRing
+from trinity.endpoint.refusal import Refusal, bad_field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from trinity.endpoint.keys import Entry
+    from trinity.endpoint.session import Session
+
+__all__ = ["Service", "Target"]
+
+logger = logging.getLogger(__name__)
+
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+_AGENT_HEADER = "x-trinity-agent"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """Which model a request asks, and on whose behalf."""
+
+    session: Session
+    entry: Entry
+    agent: str
+    name: str  # of the model, as it was asked for
+    ignored: set[str]  # fields that no template reads; each is named once
+
+    def template_reads(self, name: str) -> bool:
+        """Return whether the chat template reads a field; one that it does not is told once."""
+        if self.session.model.chat_format.reads(name):
+            return True
+        if name not in self.ignored:
+            self.ignored.add(name)
+            logger.info(
+                "the endpoint ignores the field %r: the chat template does not read it", name
+            )
+        return False
+
+    def decode(self, token: int) -> str:
+        """Return the text of a token."""
+        return self.session.model.chat_format.decode([token], skip_special_tokens=False)
+
+
+class Service:
+    """The state of a server."""
+
+    def __init__(self, *, logs_requests: bool = False) -> None:
+        self.keys = KeyRing()
+        self.logs_requests = logs_requests
+        self.num_open = 0  # requests that are being answered
+        self._ignored: set[str] = set()
+
+    def entry(self, key: str) -> Entry:
+        """Return what a key stands for.
+
+        Raises:
+            Refusal: nothing, or its run is over.
+        """
+        return self.keys.find(key)
+
+    def names(self, entry: Entry) -> list[str]:
+        """Return the models that a key may ask, the run's own first."""
+        model = entry.session.model
+        return list(dict.fromkeys([model.model_path, model.model_name]))
+
+    def target(
+        self, body: Mapping[str, Any], *, entry: Entry, headers: Mapping[str, str]
+    ) -> Target:
+        """Return the model that a body names, with the label of who asks.
+
+        Raises:
+            Refusal: no model has the name.
+        """
+        asked = text(body, "model")
+        if asked is None:
+            raise bad_field("model", f"is missing; give {self.names(entry)[0]!r}.")
+        names = self.names(entry)
+        base, _, label = asked.rpartition(":")
+        if asked in names:
+            label = headers.get(_AGENT_HEADER, "")
+        elif base not in names:
+            raise Refusal(
+                404,
+                f"there is no model {asked[:80]!r}; known: {', '.join(names)}.",
+                code="model_not_found",
+                param="model",
+            )
+        if label and not _LABEL.match(label):
+            raise bad_field(
+                "model", f"has the label {label[:80]!r}; use up to 64 of A-Z a-z 0-9 _ . and -."
+            )
+        return Target(
+            session=entry.session,
+            entry=entry,
+            agent=label or entry.agent,
+            name=asked,
+            ignored=self._ignored,
+        )
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request as open."""
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1

@@ -1,0 +1,198 @@
+"""What stands behind the keys of one run attempt: asks the model, records what was served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.ports import Endpoint
+from trinity.endpoint.attempts import Attempt, Attempts
+from trinity.endpoint.call import Served
+from trinity.endpoint.keys import Entry
+from trinity.endpoint.refusal import Refusal, bad_request, engine_failed, run_over, too_slow
+from trinity.errors import ModelError, PromptTooLongError, TemplateRefusesError
+
+if TYPE_CHECKING:
+    from trinity.common.models.call import Call
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.ports import Completion
+    from trinity.endpoint.call import CanonicalCall
+    from trinity.endpoint.keys import KeyRing
+
+__all__ = ["Session"]
+
+logger = logging.getLogger(__name__)
+
+FORCED = ("temperature", "top_p", "top_k")  # the configuration's win where sampling is forced
+
+
+class Session:
+    """One run attempt: OPEN -> CLOSED.
+
+    Asking and delivering are for the loop of the server, all else for any thread.
+
+    Args:
+        model: of the run.
+        keys: of the server.
+        base_url: of the server.
+        loop: of the server.
+    """
+
+    def __init__(
+        self,
+        model: ModelWrapper,
+        *,
+        keys: KeyRing,
+        base_url: str,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.model = model
+        self.failure: ModelError | None = None
+        self._ring = keys
+        self._base_url = base_url
+        self._loop = loop
+        self._own_keys: list[str] = []
+        self._attempts = Attempts()
+        self._unheard: dict[str, tuple[Served, bool]] = {}  # by the names of their replies
+        self._num_served = 0
+        self._has_forced = self._is_closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def num_served(self) -> int:
+        """Return how many calls were answered."""
+        return self._num_served
+
+    def endpoint(
+        self, *, agent: str = "", record: bool = True, force_sampling: bool = False
+    ) -> Endpoint:
+        """Return an endpoint with a key of its own; see ``RunSession``."""
+        entry = Entry(session=self, agent=agent, record=record, force_sampling=force_sampling)
+        key = self._ring.new(entry)
+        with self._lock:
+            self._own_keys.append(key)
+            is_closed = self._is_closed
+        if is_closed:
+            self._ring.forget([key])
+        return Endpoint(base_url=self._base_url, key=key, model=self.model.model_name)
+
+    def close(self) -> None:
+        """Refuse what comes, and cancel what is being answered; safe to call twice."""
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+            keys = list(self._own_keys)
+        if was_closed:
+            return
+        self._ring.forget(keys)
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._attempts.cancel)
+
+    async def ask(self, call: CanonicalCall, *, entry: Entry) -> Served:
+        """Return the answer to a call; one that is repeated is sampled once.
+
+        Raises:
+            Refusal: why there is none.
+        """
+        if self._is_closed:
+            raise run_over()
+        attempt = self._attempts.find(call.retry)
+        if attempt is None:
+            answer = asyncio.create_task(self._answer(call, entry=entry))
+            attempt = Attempt(answer, call.retry.count)
+            self._attempts.add(call.retry, attempt)
+        try:
+            return await attempt.reply()
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise run_over() from None
+            raise
+
+    def deliver(self, served: Served, *, record: bool) -> None:
+        """Note that a client is about to hear an answer; what is heard is trained on."""
+        self._num_served += not served.is_delivered
+        self._train(served, is_wanted=record)
+
+    async def _answer(self, call: CanonicalCall, *, entry: Entry) -> Served:
+        asked = self._asked(call, entry=entry)
+        self._hear_what_continues(asked)
+        try:
+            completions = await self._completions(asked)
+        except ModelError as error:
+            self.failure = error
+            raise engine_failed(str(error)) from error
+        except TimeoutError as error:
+            self.failure = self.model.no_answer()
+            raise too_slow(str(self.failure)) from error
+        self.failure = None
+        exchanges, key = self.model.exchanges, asked.request.key
+        replies = exchanges.replies(asked, completions, calls=call.calls, max_calls=call.max_calls)
+        served = Served(
+            run=f"{key.batch}/{key.task}/{key.run}",
+            number=key.request,
+            created=int(time.time()),
+            prompt_token_ids=asked.prompt.token_ids,
+            replies=tuple(replies),
+        )
+        for place, reply in enumerate(replies):
+            reply.experience.info["agent"] = call.agent
+            reply.experience.eid.step = key.request
+            reply.experience.eid.suffix = f"choice-{place}" if place else ""
+            exchanges.offer(reply)
+            if reply.conversation is not None:
+                self._unheard[reply.name] = (served, entry.record)
+        return served
+
+    def _asked(self, call: CanonicalCall, *, entry: Entry) -> Call:
+        sampling = self._sampling(call, is_forced=entry.force_sampling)
+        exchanges = self.model.exchanges
+        try:
+            asked = exchanges.prompt(
+                call.messages,
+                tools=call.tools,
+                options=call.template_options,
+                temperature=sampling.get("temperature"),
+            )
+            return exchanges.send(asked, **sampling)
+        except PromptTooLongError as error:
+            raise Refusal(400, str(error), code="context_length_exceeded") from error
+        except TemplateRefusesError as error:
+            raise Refusal(400, str(error), code="template_refuses", param="messages") from error
+        except ModelError as error:
+            raise bad_request(str(error)) from error
+
+    def _sampling(self, call: CanonicalCall, *, is_forced: bool) -> dict[str, Any]:
+        sampling = dict(call.sampling)
+        limit, asked = self.model.settings.max_response_tokens, sampling.get("max_tokens")
+        if limit is not None and asked is not None:
+            sampling["max_tokens"] = min(limit, asked)
+        if call.structure is not None:
+            sampling["structure"] = call.structure
+        if is_forced:
+            given = {name: sampling.pop(name) for name in FORCED if sampling.get(name) is not None}
+            if given and not self._has_forced:
+                self._has_forced = True
+                logger.debug("an agent asked for %s; the configuration's values are used", given)
+        return sampling
+
+    async def _completions(self, asked: Call) -> list[Completion]:
+        limit_s = self.model.settings.request_timeout_s
+        return await asyncio.wait_for(asyncio.wrap_future(asked.future), limit_s)
+
+    def _hear_what_continues(self, asked: Call) -> None:
+        """Record the exchange that a call goes on with: its reply was heard after all."""
+        before = asked.prompt.continues
+        if before is not None and before.name in self._unheard:
+            served, is_wanted = self._unheard[before.name]
+            self._train(served, is_wanted=is_wanted)
+
+    def _train(self, served: Served, *, is_wanted: bool) -> None:
+        if served.is_delivered or self._is_closed:
+            return
+        served.is_delivered = True
+        for reply in served.replies:
+            self._unheard.pop(reply.name, None)
+            if is_wanted:
+                self.model.exchanges.train(reply)

@@ -1,0 +1,65 @@
+"""A chat by OpenAI's client: what it hears, and what is recorded of it."""
+
+import asyncio
+
+import openai
+import pytest
+from trinity.errors import ConfigError
+from trinity_testing.engines import ScriptedEngine
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def test_the_client_hears_the_engine_and_the_run_holds_its_ids(model_of):
+    engine = ScriptedEngine("good day")
+    model = model_of(engine)
+    client = model.get_openai_client()
+
+    reply = client.chat.completions.create(model=client.model_path, messages=HELLO)
+    [experience] = model.extract_experience_from_history()
+
+    [exchange] = engine.exchanges
+    assert isinstance(client, openai.OpenAI)
+    assert reply.choices[0].message.content == "good day"
+    assert reply.choices[0].finish_reason == "stop"
+    assert reply.id == "chatcmpl-3/7/0-0"
+    prompt, said = exchange.request.prompt_token_ids, exchange.completions[0].token_ids
+    assert experience.tokens.tolist() == [*prompt, *said]
+    assert experience.prompt_length == len(prompt)
+    assert experience.logprobs.tolist() == pytest.approx(exchange.completions[0].logprobs)
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (len(prompt), len(said))
+
+
+def test_a_chat_that_goes_on_is_prompted_with_the_recorded_ids(model_of):
+    engine = ScriptedEngine("good day", "fine")
+    model = model_of(engine)
+    client = model.get_openai_client()
+    first = client.chat.completions.create(model="scripted", messages=HELLO)
+
+    said = first.choices[0].message.model_dump(exclude_none=True)
+    messages = [*HELLO, said, {"role": "user", "content": "how are you?"}]
+    client.chat.completions.create(model="scripted", messages=messages)
+    one, two = model.extract_experience_from_history()
+
+    assert two.tokens.tolist()[: len(one.tokens)] == one.tokens.tolist()
+    assert two.info["continues"] == one.info["request"] == "0-0"
+    assert (one.eid.step, two.eid.step) == (0, 1)
+
+
+def test_an_async_client_asks_many_times_at_once(model_of):
+    model = model_of(ScriptedEngine("yes", repeat=True))
+
+    async def ask() -> list[str]:
+        client = model.get_openai_async_client()
+        asked = [client.chat.completions.create(model="scripted", messages=HELLO) for _ in "1234"]
+        return [one.choices[0].message.content for one in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask()) == ["yes"] * 4
+    assert len(model.extract_experience_from_history()) == 4
+
+
+def test_without_the_switch_the_error_names_it(model_of):
+    model = model_of("", enable_openai_api=False)
+
+    with pytest.raises(ConfigError, match=r"explorer\.rollout_model\.enable_openai_api: true"):
+        model.get_openai_client()

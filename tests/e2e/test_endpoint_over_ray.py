@@ -1,0 +1,50 @@
+"""A run over Ray whose workflow asks by HTTP: the server stands in the runner's process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trinity as trinity_package
+from trinity.common.config import load_config
+from trinity.common.workflows import WORKFLOWS, Workflow
+
+
+class AsksFromARunner(Workflow):
+    """Asks once by OpenAI's client, and once more on the same conversation."""
+
+    def run(self) -> list[Any]:
+        client = self.model.get_openai_client()
+        messages = [{"role": "user", "content": self.task.raw_task["question"]}]
+        for _ in range(2):
+            reply = client.chat.completions.create(model=client.model_path, messages=messages)
+            said = reply.choices[0].message
+            messages += [
+                {"role": "assistant", "content": said.content},
+                {"role": "user", "content": "more"},
+            ]
+        experiences = self.model.extract_experience_from_history()
+        for experience in experiences:
+            experience.reward = float(len(said.content) % 3)
+        return experiences
+
+
+@pytest.mark.ray
+def test_a_run_over_ray_trains_on_calls_by_http(
+    config_dict, taskset, write_yaml, a_process
+) -> None:
+    WORKFLOWS.register_module("asks_from_a_runner")(AsksFromARunner)
+    taskset["default_workflow_type"] = "asks_from_a_runner"
+    del taskset["default_reward_fn_type"]
+    config_dict["explorer"]["rollout_model"] = {"enable_openai_api": True}
+    config_dict["buffer"]["total_steps"] = 1
+    config_dict["data_processor"] = {"experience_pipeline": {"save_input": True}}
+
+    result = trinity_package.run(load_config(write_yaml(config_dict)), local=False)
+
+    lines = (result.directory / "buffer" / "explorer_output.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert result.exit_code == 0
+    assert len(rows) == 4 * 4 * 2  # tasks, runs, calls
+    assert {row["info"].get("continues") for row in rows} <= {None, "0-0"}
