@@ -64,4 +64,4 @@ def test_an_ability_that_no_class_shows_is_there_only_by_its_word() -> None:
 
     assert {"stop_strings", "structure", "busy_s", "shares_module"} <= kind.abilities_of(own)
     assert kind.abilities_in(OldEngine) == frozenset()
-    assert kind.abilities_in(own.load()) == {"busy_s", "shares_module"}
+    assert kind.abilities_in(own.load()) == {"busy_s", "scores", "shares_module"}

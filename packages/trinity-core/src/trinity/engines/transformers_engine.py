@@ -26,6 +26,7 @@ from trinity.engines.module_state import set_threads, twin_of
 from trinity.engines.own_tokenizer import OwnTokenizer
 from trinity.engines.reply import Reply
 from trinity.engines.request_checks import check_request
+from trinity.engines.scoring import Scoring, check_scored
 from trinity.engines.structure import Structures
 from trinity.engines.weights import copy_weights
 from trinity.errors import ModelError
@@ -110,6 +111,7 @@ class TransformersEngine:
         self._tokenizer = OwnTokenizer(model_path, trust_remote_code=trust_remote_code)
         self._structures = Structures(self._eos_V, tokenizer=self._tokenizer)
         self._endings = Endings(self._eos_V, tokenizer=self._tokenizer, structures=self._structures)
+        self._scoring = Scoring()
         self._worker = threading.Thread(target=self._work, name="rollout-engine", daemon=True)
         self._worker.start()
 
@@ -144,6 +146,21 @@ class TransformersEngine:
             self._structures.check(request.structure)
         future = Reply(on_cancel=self._gate.cancelled)
         self._gate.submit(Waiting(request=request, future=future))
+        return future
+
+    def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
+        """Queue a text whose tokens get log-probabilities once no request is being answered.
+
+        Returns:
+            gives one for each token but the first, or a :class:`ModelError`.
+
+        Raises:
+            ModelError: the text is too short or too long, or the engine is closed.
+        """
+        ids = tuple(token_ids)
+        check_scored(ids, max_model_len=self._max_model_len, vocab=self._forwards.vocab)
+        future = self._scoring.add(ids, temperature=temperature)
+        self._gate.post(self._score_waiting)
         return future
 
     def run_began(self, key: RunKey) -> None:
@@ -194,7 +211,14 @@ class TransformersEngine:
                     self._resolve(self._run_batch())
         finally:
             self._refuse_waiting()
+            self._scoring.fail(_closed())
             self._resolve([(waiting, _closed()) for waiting in self._open])
+
+    def _score_waiting(self) -> None:
+        if self._gate.is_closed:
+            self._scoring.fail(_closed())
+        else:
+            self._scoring.run(self._module)
 
     def _refuse_waiting(self) -> None:
         for waiting in self._gate.close():

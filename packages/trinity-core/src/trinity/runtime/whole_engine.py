@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from trinity.common.ports import (
@@ -41,7 +42,7 @@ def whole_engine(
         abilities: the words of what it can do beside the protocol ``RolloutEngine``.
         name: that it is registered by, for messages; "": that of its class.
     """
-    if abilities >= {"busy_s", *_NEEDED.values()} and takes_keys(type(engine)):
+    if abilities >= {"busy_s", "scores", *_NEEDED.values()} and takes_keys(type(engine)):
         return engine
     return WholeEngine(engine, abilities=abilities, name=name or type(engine).__name__)
 
@@ -69,6 +70,7 @@ class WholeEngine:
         self._name = name
         self._lacks = {field: word for field, word in _NEEDED.items() if word not in abilities}
         self._has_busy_s = "busy_s" in abilities
+        self._has_scores = "scores" in abilities
         self._takes_keys = takes_keys(type(engine))
 
     @property
@@ -90,12 +92,19 @@ class WholeEngine:
         """
         for field, word in self._lacks.items():
             if getattr(request, field):
-                raise ModelError(
-                    f"{field} is asked for, and the rollout engine {self._name} does not provide "
-                    f"{word!r}. Leave {field} out, or use an engine that does: trinity plugins "
-                    f"show rollout_engine/NAME says what each provides."
-                )
+                raise self._lacking(field, word)
         future: Future[list[Completion]] = self._engine.submit(request)
+        return future
+
+    def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
+        """Queue a text to score.
+
+        Raises:
+            ModelError: the engine cannot.
+        """
+        if not self._has_scores:
+            raise self._lacking("model.logprobs", "scores")
+        future: Future[list[float]] = self._engine.score(token_ids, temperature)
         return future
 
     def run_began(self, key: RunKey) -> None:
@@ -116,3 +125,10 @@ class WholeEngine:
     def close(self) -> None:
         """Free what the engine holds."""
         self._engine.close()
+
+    def _lacking(self, what: str, word: str) -> ModelError:
+        return ModelError(
+            f"{what} is asked for, and the rollout engine {self._name} does not provide {word!r}. "
+            f"Leave it out, or use an engine that does: trinity plugins show rollout_engine/NAME "
+            f"says what each provides."
+        )

@@ -251,6 +251,16 @@ def test_what_was_given_up_is_not_asked_again(rooms, remote, keyed_engine) -> No
     assert [request.key.run for request in rooms.built[1].requests] == [1]
 
 
+def test_scores_come_from_the_engine(rooms, remote, keyed_engine) -> None:
+    room = rooms.engine_room(keyed_engine(), keyed_engine())
+    engine = remote(room)
+    wanted = keyed_engine().score((5, 6, 7)).result(0)
+
+    assert engine.score((5, 6, 7), 0.5).result(10) == wanted
+    room.num_refused = 1  # it dies and comes back
+    assert engine.score((5, 6, 7), 0.5).result(10) == wanted
+
+
 def test_a_new_session_ends_the_one_before(rooms, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True)
     part = rooms.engine_room(stuck).part

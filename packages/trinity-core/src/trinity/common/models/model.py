@@ -17,6 +17,7 @@ from trinity.common.models.exchange import Exchanges
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
 from trinity.common.models.recorder import Recorded, Recorder
 from trinity.common.models.reply_choice import reply_parser
+from trinity.common.models.scored import Scored
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.models.transcript import transcript
 from trinity.common.ports import Completion, RolloutEngine, RunKey
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelWrapper"]
 
 
-class ModelWrapper(ClientsOfRun):
+class ModelWrapper(ClientsOfRun, Scored):
     """Asks an engine on behalf of one run and keeps what was said.
 
     Args:
@@ -340,13 +341,6 @@ class ModelWrapper(ClientsOfRun):
         finally:
             _give_up(calls)
         return self._received(calls, done)
-
-    def no_answer(self) -> ModelError:
-        """Return the error of an engine that takes too long."""
-        return ModelError(
-            f"the rollout engine gave no answer in {self._settings.request_timeout_s:.0f} s. "
-            f"Is it overloaded? Lower model.max_response_tokens, or send fewer requests at once."
-        )
 
     def _received(
         self, calls: Sequence[Call], answers: Sequence[Sequence[Completion]]

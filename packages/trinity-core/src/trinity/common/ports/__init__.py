@@ -9,7 +9,7 @@ by a word of ``ComponentSpec.provides``, whose docstring says what happens witho
 """
 
 from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
-from trinity.common.ports.engine import Busy, RolloutEngine
+from trinity.common.ports.engine import Busy, RolloutEngine, Scores
 from trinity.common.ports.monitor import Flushes, Monitor
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
@@ -63,6 +63,7 @@ __all__ = [
     "RowValues",
     "RunKey",
     "RunSession",
+    "Scores",
     "SharesModule",
     "Stateful",
     "Storage",

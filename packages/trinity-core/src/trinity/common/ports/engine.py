@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from trinity.common.ports.request import Completion, GenerationRequest, RunKey
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
-__all__ = ["Busy", "RolloutEngine"]
+__all__ = ["Busy", "RolloutEngine", "Scores"]
 
 
 class RolloutEngine(Protocol):
@@ -56,3 +57,14 @@ class Busy(Protocol):
     @property
     def busy_s(self) -> float:
         """Return how many seconds the engine has spent on generating."""
+
+
+class Scores(Protocol):
+    """Ability ``scores`` of an engine. Without it, ``model.logprobs`` is refused by name."""
+
+    def score(self, token_ids: Sequence[int], temperature: float) -> Future[list[float]]:
+        """Queue a text; the future gives a log-probability for each token but the first.
+
+        They are natural ones under the full softmax at the temperature, given the tokens before;
+        a text that cannot be scored is a ``ModelError``.
+        """

@@ -137,6 +137,15 @@ class EngineRoom:
             outcomes, own.outcomes = own.outcomes, []
         return Answers(outcomes, self.version(), self._busy_s() - own.busy_before_s)
 
+    def score(self, token_ids: Sequence[int], temperature: float) -> list[float]:
+        """Return the log-probability of each token but the first.
+
+        Raises:
+            ModelError: the engine cannot, or the text cannot be scored.
+        """
+        scores: list[float] = self._engine.score(token_ids, temperature).result()
+        return scores
+
     def version(self) -> WeightVersion:
         """Return the version of the weights that the next request is answered with."""
         version: WeightVersion = self._engine.version

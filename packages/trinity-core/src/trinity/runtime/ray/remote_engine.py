@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from concurrent.futures import InvalidStateError
+from concurrent.futures import InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from trinity.runtime.ray.returning import Callee, Patience, Returning
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from trinity.common.ports import (
@@ -52,6 +52,7 @@ _LINGER_S = 0.01  # longer than runs that start together take to ask
 _LINGER_OF_FIRST_S = 0.1  # other runs still judge what they got; below an engine's patience
 _POLL_S = 20.0
 _CLOSE_TIMEOUT_S = 5.0
+_NUM_SCORERS = 4  # texts on their way at a time: fewer than the calls that the room answers at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class RemoteEngine:
         self._busy_before_s = self._busy_s = 0.0  # in earlier sessions; in this one
         self._version: WeightVersion | None = None
         self._threads: list[threading.Thread] = []
+        self._scorers: ThreadPoolExecutor | None = None  # None: nothing was scored yet
 
     @property
     def version(self) -> WeightVersion:
@@ -122,6 +124,19 @@ class RemoteEngine:
             self._add((self._num_asked, request))
             self._start_threads()
         return future
+
+    def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
+        """Queue a text to score; the future gives a number for each token but the first.
+
+        Raises:
+            ModelError: this was closed.
+        """
+        with self._changed:
+            if self._is_closed:
+                raise closed()
+            if self._scorers is None:
+                self._scorers = ThreadPoolExecutor(_NUM_SCORERS, f"{self._room.name}-score")
+        return self._scorers.submit(self._score, tuple(token_ids), temperature)
 
     @property
     def num_open(self) -> int:
@@ -168,8 +183,19 @@ class RemoteEngine:
         if has_spoken:
             with suppress(RoomLostError):
                 self._room.call("open", "")  # whoever waits for answers there returns
+        if self._scorers is not None:
+            self._scorers.shutdown(wait=False, cancel_futures=True)
         for thread in self._threads:
             thread.join(_CLOSE_TIMEOUT_S)
+
+    def _score(self, token_ids: tuple[int, ...], temperature: float) -> list[float]:
+        try:
+            answer: list[float] = self._returning.first_answer(
+                "score", token_ids, temperature, is_wanted=lambda: not self._is_closed
+            )
+        except RoomLostError as error:
+            raise given_up(error) from error
+        return answer
 
     def _give_up(self, number: int) -> None:
         """Take back a request that has not left, else tell the engine that nobody wants it."""
