@@ -110,6 +110,31 @@ def test_a_step_wise_workflow_with_async_names_runs(kind):
     assert rewards == ([0.0, 1.0] if kind == "Step" else [7.0, 7.0])
 
 
+def test_a_step_wise_workflow_may_say_that_it_wants_no_openai_client():
+    from trinity.common.workflows.step_wise_workflow import RewardPropagationWorkflow
+
+    class Once(RewardPropagationWorkflow):
+        def __init__(self, model, task, auxiliary_models=None, use_openai_client=False):
+            super().__init__(
+                model=model,
+                task=task,
+                auxiliary_models=auxiliary_models,
+                use_openai_client=use_openai_client,
+            )
+
+        def step(self, step_num):
+            self.model.chat([{"role": "user", "content": "go"}])
+            return False
+
+        def reward(self, exps):
+            return 1.0
+
+    workflow = Once(model=scripted_model("a"), task=a_task())
+
+    assert workflow.client is None
+    assert [exp.reward for exp in workflow.run()] == [1.0]
+
+
 def test_an_answer_is_found_and_judged():
     from trinity.common.rewards.eval_utils import (
         compute_score_v0,

@@ -89,7 +89,7 @@ def rating(reply: str) -> float | None:
         parsed = json.loads(body)
     except ValueError:
         return None
-    value = parsed.get("rating") if isinstance(parsed, dict) else None
+    value: Any = parsed.get("rating") if isinstance(parsed, dict) else None
     return value / 10 if _is_number(value) and 1 <= value <= 10 else None
 
 

@@ -57,7 +57,7 @@ class MathDAPORewardFn(RewardFn):
         if self.enable_overlong_penalty:
             self._check_lengths()
 
-    def __call__(  # type: ignore[override] # the published order
+    def __call__(  # the published order
         self,
         response: str,
         response_token: Sized | None = None,

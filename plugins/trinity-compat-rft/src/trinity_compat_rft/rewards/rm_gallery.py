@@ -24,7 +24,7 @@ class RMGalleryFn(RewardFn):
     def __init__(self, reward_name: Literal["math_verify_reward"] = "math_verify_reward") -> None:
         self.reward_name = reward_name
 
-    def __call__(  # type: ignore[override] # the published order
+    def __call__(  # the published order
         self,
         response: str | Experience,
         messages: object = None,

@@ -51,13 +51,14 @@ class BaseStepWiseWorkflow(Workflow):
             methods = (getattr(cls, name) for name in ("step", "reward"))
             cls.is_async = any(map(inspect.iscoroutinefunction, methods))
 
-    def __init__(self, *older: Any, **given: Any) -> None:
-        """Take what every workflow takes.
+    def __init__(self, *older: Any, use_openai_client: bool = False, **given: Any) -> None:
+        """Take what every workflow takes; ``use_openai_client`` asks for the attribute ``client``.
 
         Raises:
             ConfigError: the model does not record its calls.
         """
         super().__init__(*older, **given)
+        self.client = self.model.get_openai_client() if use_openai_client else None
         if not getattr(self.model, "enable_history", True):
             raise ConfigError(f"{type(self).__name__} {NEEDS_HISTORY}")
 
