@@ -5,7 +5,11 @@
 The wheel is read, never installed: ``pip download --no-deps trinity-rft==0.6.0``. Each class file
 is copied into a scratch folder and loaded as ``--plugin-dir`` does, in a process of its own; what
 it defines is built and used once: a loss and an advantage on a small batch, a reward on a response,
-an operator on experiences, a workflow on a task with a scripted model.
+an operator on experiences, a selector on rows, a workflow on a task with a scripted model. A file
+that defines a contract itself (``class AdvantageFn(ABC)``) is no part, and is not counted.
+
+The packages that files ask for are the user's to install: ``openai``, ``gymnasium``. ``verl`` is
+not needed. ``example_names.txt`` lists what the examples and the documentation import.
 """
 
 from __future__ import annotations
@@ -31,6 +35,11 @@ FOLDERS = (
     "trinity/buffer/selector/",
 )
 BASES = ("Workflow", "RewardFn", "AdvantageFn", "GroupAdvantage", "PolicyLossFn", "Operator")
+CONTRACTS = {  # classes that Trinity has under the same name; a file that defines one is no part
+    *("AdvantageFn", "PolicyLossFn", "KLFn", "EntropyLossFn", "SampleStrategy", "BaseSelector"),
+    *("Workflow", "RewardFn", "ExperienceOperator", "StepWiseRewardWorkflow"),
+}
+EXAMPLE_NAMES = Path(__file__).with_name("example_names.txt")
 LIMIT_S = 120
 
 
@@ -64,11 +73,13 @@ def sources_of(wheel: Path) -> dict[str, str]:
 
 def print_names(sources: dict[str, str]) -> None:
     """Print how many of the imported names are here, and those that are not."""
-    names = sorted({name for text in sources.values() for name in imported_names(text)})
-    absent = {name: why for name in names if (why := what_fails(name))}
-    say(f"names that pluggable parts import: {len(names) - len(absent)} of {len(names)} here")
-    for name, why in absent.items():
-        say(f"  absent  {name}  ({why})")
+    of_parts = sorted({name for text in sources.values() for name in imported_names(text)})
+    of_examples = EXAMPLE_NAMES.read_text(encoding="utf-8").split()
+    for what, names in (("pluggable parts", of_parts), ("examples and documentation", of_examples)):
+        absent = {name: why for name in names if (why := what_fails(name))}
+        say(f"names that {what} import: {len(names) - len(absent)} of {len(names)} here")
+        for name, why in absent.items():
+            say(f"  absent  {name}  ({why})")
 
 
 def imported_names(text: str) -> list[str]:
@@ -89,8 +100,10 @@ def what_fails(name: str) -> str:
 
 
 def has_class(text: str) -> bool:
-    """Return whether a module defines a class of one of the pluggable kinds."""
+    """Return whether a module defines a class of one of the pluggable kinds, and no contract."""
     classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    if {cls.name for cls in classes} & CONTRACTS:
+        return False
     bases = [ast.unparse(base) for cls in classes for base in cls.bases]
     return any(base.endswith(BASES) or base == "SampleStrategy" for base in bases)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-from pathlib import PurePosixPath
-from typing import Any
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 import torch
 from trinity.algorithm import AdvantageFn, EntropyLossFn, KLFn, PolicyLossFn, SampleStrategy
@@ -21,6 +22,9 @@ from trinity.common.workflows import Workflow
 from trinity.extend import PluginManager, set_manager
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import scripted_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 B, R = 4, 3
 
@@ -145,9 +149,12 @@ def use_reward(cls: Any) -> None:
         "response": r"<think>so</think><answer>4</answer> \boxed{4}",
         "truth": "4",
         "prompt": "?",
+        "response_token": torch.arange(4),
     }
     if "ountDown" in cls.__name__:
         named["truth"] = '{"target": 4, "numbers": [4]}'
+    if cls.__name__ == "GSM8KRewardFn":  # of an agent that answers in a structure
+        named["response"] = {"result": named["response"]}
     wanted = inspect.signature(instance.__call__).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
     scores = instance(**{k: v for k, v in named.items() if takes_any or k in wanted})
@@ -177,14 +184,47 @@ def use_operator(cls: Any) -> None:
 
 def use_workflow(cls: Any) -> None:
     """Run a task."""
+    named = [value for name, value in ROWS.items() if name in cls.__name__]
+    row = {"question": "40 + 6?", "answer": "46", **(named[0] if named else {})}
     reward = REWARD_FUNCTIONS.get("math_boxed_reward")
-    row = {"question": "40 + 6?", "answer": "46", "tools": "[]", "raw_system": "", "messages": []}
+    if cls.__name__.endswith("RMWorkflow"):
+        reward = OfAReply
+    if "lfworld" in cls.__name__:
+        row["question"] = a_game()
     task = a_task(workflow=cls, reward_fn=reward, repeat_times=2, raw_task=row)
     workflow = task.to_workflow(scripted_model(r"\boxed{4} <answer>4</answer>", repeat=True))
     if workflow.repeatable:
         workflow.set_repeat_times(2, 0)
     experiences = asyncio.run(workflow.run_async()) if workflow.asynchronous else workflow.run()
     assert experiences, "no experience"
+
+
+class OfAReply(RewardFn):
+    """A reward that is called as a published reward model is."""
+
+    def __call__(self, experience: Any, messages: Any, ground_truth: Any) -> dict[str, float]:
+        """Return 1 for the truth."""
+        return {"accuracy": float(ground_truth in experience.response_text)}
+
+
+def a_game() -> str:
+    """Return the file of a small ALFWorld game."""
+    from trinity_envs_alfworld.generate_write import write_games
+
+    folder = Path(tempfile.mkdtemp())
+    write_games(folder, count=1, sizes=("tiny",))
+    return str(next(folder.rglob("game.tw-pddl")))
+
+
+ROWS: Mapping[str, dict[str, Any]] = {  # part of a class's name -> the columns that it reads
+    "ToolCall": {
+        "tools": '[{"name": "add"}]',
+        "raw_system": "",
+        "conversations": [{"from": "human", "value": "40 + 6"}],
+        "answer": '[{"name": "add", "arguments": {"a": 40, "b": 6}}]',
+    },
+    "FrozenLake": {"size": 3, "p": 0.9, "seed": 1},
+}
 
 
 def refuse_strategy(cls: Any) -> None:

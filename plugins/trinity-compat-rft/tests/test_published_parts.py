@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+import trinity
+from trinity.buffer.task_source import TaskSource
+from trinity.common.batch import ExperienceBatch
+from trinity.common.config import Config, DataSelectorConfig, FormatConfig, TasksetConfig
 from trinity.common.experience import EID, Experience
+from trinity.common.ports import RowValues
+from trinity.errors import NotSupportedYetError
+from trinity.extend import PluginManager
+from trinity_compat_rft.paths.selectors import DataSource
+from trinity_compat_rft.workflows.lake import random_map
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import scripted_model
+from trinity_testing.tiny import make_tiny_model
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/come-from-trinity-rft.md"
 
@@ -174,3 +189,181 @@ def test_names_of_fields_are_translated():
     assert verl.to_trinity("old_log_probs") == "old_logprob"
     assert verl.from_trinity("action_mask") == "response_mask"
     assert verl.to_trinity("advantages") == "advantages"
+
+
+def test_a_lake_of_the_published_helpers_is_the_one_that_the_workflow_walks_on():
+    from trinity.common.workflows.envs.frozen_lake.utils import (
+        generate_random_map,
+        get_goal_position,
+        is_valid,
+    )
+
+    rows, goal = generate_random_map(size=4, p=0.7, seed=3, max_steps=6)
+
+    assert rows == random_map(size=4, p=0.7, seed=3, max_steps=6)
+    assert rows[goal[0]][goal[1]] == "G"
+    assert get_goal_position(np.asarray(rows, dtype="c")) == goal
+    assert get_goal_position(np.asarray(["SF"], dtype="c")) is None
+    assert is_valid([["S", "G"], ["H", "H"]], 2, 4)
+    assert not is_valid([["S", "H"], ["H", "G"]], 2, 4)
+
+
+def test_mathematics_is_parsed_and_compared_where_it_can_be_ended():
+    from trinity.common.rewards.eval_utils import parse_with_timeout, verify_with_timeout
+
+    half, quarter = parse_with_timeout(r"$\frac{1}{2}$"), parse_with_timeout("$0.25$")
+
+    assert verify_with_timeout(half, parse_with_timeout("$0.5$"))
+    assert not verify_with_timeout(half, quarter)
+    with pytest.raises(TimeoutError, match="parse of math_verify"):
+        parse_with_timeout("$" + "9^" * 5 + "{9}" + "$", parsing_timeout=1e-6)
+
+
+def test_an_answer_is_scored_as_the_reward_of_dapo_does():
+    from trinity.common.rewards.naive_dapo_score import compute_score
+
+    assert compute_score("<think>2</think> Answer: 46", "46") == (1.0, "46")
+    assert compute_score(r"\boxed{\frac{1}{2}}", "0.25") == (0.0, r"\frac{1}{2}")
+
+
+def test_published_names_are_the_parts_that_a_configuration_names():
+    from trinity.algorithm.entropy_loss_fn import ENTROPY_LOSS_FN
+    from trinity.algorithm.entropy_loss_fn.entropy_loss_fn import DummyEntropyLossFn
+    from trinity.algorithm.kl_fn import KL_FN
+    from trinity.algorithm.kl_fn.kl_fn import K1Fn, KLFn
+    from trinity.buffer.operators import EXPERIENCE_OPERATORS
+    from trinity.buffer.operators.filters.reward_filter import RewardFilter, RewardSTDFilter
+    from trinity.buffer.operators.mappers.pass_rate_calculator import PassRateCalculator
+    from trinity.buffer.operators.mappers.reward_shaping_mapper import RewardShapingMapper
+
+    named = {
+        "pass_rate_calculator": PassRateCalculator,
+        "reward_filter": RewardFilter,
+        "reward_shaping_mapper": RewardShapingMapper,
+        "reward_std_filter": RewardSTDFilter,
+    }
+    assert {name: EXPERIENCE_OPERATORS.get(name) for name in named} == named
+    assert ENTROPY_LOSS_FN.get("none") is DummyEntropyLossFn
+    assert KL_FN.get("k1") is K1Fn
+    assert issubclass(K1Fn, KLFn)
+
+
+def test_a_selector_of_the_published_shape_chooses_the_tasks_and_hears_how_they_went(tmp_path):
+    from trinity.buffer.selector import SELECTORS, BaseSelector
+
+    @SELECTORS.register_module("the_largest")
+    class TheLargest(BaseSelector):
+        def __init__(self, data_source, config):
+            super().__init__(data_source, config)
+            (key,) = config.feature_keys
+            self.values = torch.tensor(data_source.dataset[key])
+            self.sign = config.kwargs.get("sign", 1)
+
+        def get_indices(self, batch_size, return_extra_info=False):
+            return torch.topk(self.sign * self.values, batch_size).indices
+
+        def feedback(self, indices, values):
+            self.values[indices] = torch.tensor(values)
+
+        def state_dict(self):
+            return {"values": self.values.tolist()}
+
+        def load_state_dict(self, state_dict):
+            self.values = torch.tensor(state_dict["values"])
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"prompt": "{n}", "rate": {n / 10}}}\n' for n in range(3)))
+    config = Config()
+    chosen = DataSelectorConfig(selector_type="the_largest", feature_keys=["rate"])
+    chosen.kwargs = {"sign": -1}
+    config.buffer.explorer_input.tasksets = [TasksetConfig(path=str(path), data_selector=chosen)]
+    tasks = TaskSource(config)
+
+    first = [task.raw_task["prompt"] for task in tasks.read(2)]
+    tasks.feedback({"0": RowValues(indices=[0], values=[0.9])})
+
+    assert first == ["0", "1"]  # the smallest rates: the sign is turned
+    assert [task.raw_task["prompt"] for task in tasks.read(1)] == ["1"]
+    assert TheLargest(DataSource(1, {"a": [0.5]}), DataSelectorConfig(feature_keys=["a"]))
+
+
+def test_an_estimator_of_pass_rates_is_asked_as_published():
+    from trinity.buffer.selector.difficulty_estimator import InterpolationBetaPREstimator
+
+    estimator = InterpolationBetaPREstimator(np.array([[0.0, 1.0]] * 2), m=4, lamb=0.0, rho=0.0)
+    estimator.update([1], [0.75])
+
+    # Beta(1, 1) and four tries, three of them passed: Beta(4, 2)
+    assert estimator.predict_pr().tolist() == pytest.approx([0.5, 4 / 6])
+    assert estimator.predict_pr(indices=[1]).tolist() == pytest.approx([4 / 6])
+    assert estimator.equivalent_count().tolist() == [2.0, 6.0]
+    drawn = [
+        estimator.predict_pr(np.random.default_rng(3), do_sample=True).tolist() for _ in range(2)
+    ]
+    assert drawn[0] == drawn[1]
+
+
+def test_a_run_is_started_from_python_as_the_tuner_does(tmp_path, monkeypatch):
+    from trinity.cli.launcher import run_stage
+
+    monkeypatch.setattr(trinity, "run", functools.partial(trinity.run, local=True))  # without Ray
+    (tmp_path / "rows.jsonl").write_text('{"question": "40 + 6?", "answer": "46"}\n' * 2)
+    config = Config(checkpoint_root_dir=str(tmp_path), mode="explore")
+    config.model.model_path = str(make_tiny_model(tmp_path / "tiny"))
+    config.model.max_model_len, config.model.max_response_tokens = 128, 4
+    config.buffer.batch_size, config.buffer.total_steps = 1, 1
+    config.buffer.explorer_input.taskset = TasksetConfig(
+        path=str(tmp_path / "rows.jsonl"),
+        format=FormatConfig(prompt_key="question", response_key="answer"),
+    )
+    config.buffer.explorer_input.default_workflow_type = "math_workflow"
+
+    status = run_stage(config=config.check_and_update())
+
+    assert (status.stage, status.success) == ("explore", True)
+    assert status.total_time_sec > 0
+
+
+def test_what_starts_ray_on_many_machines_says_how_to_do_it_by_hand():
+    from trinity.utils.dlc_utils import setup_ray_cluster, stop_ray_cluster
+
+    with pytest.raises(NotSupportedYetError, match="ray start --head"):
+        setup_ray_cluster("agentscope")
+    with pytest.raises(NotSupportedYetError, match="ray stop"):
+        stop_ray_cluster("agentscope")
+
+
+ADVANTAGE = """
+from verl import DataProto
+from trinity.algorithm.advantage_fn import AdvantageFn
+
+class Mine(AdvantageFn):
+    def __call__(self, exps: DataProto, **kwargs):
+        return exps, {}
+"""
+
+
+def a_plugin_folder(folder: Path) -> type:
+    """Return what a file of the folder finds as DataProto."""
+    (folder / "mine.py").write_text(ADVANTAGE)
+    manager = PluginManager.discover(plugin_dirs=[folder])
+    record = next(record for record in manager.records if record.name == "mine")
+    assert record.is_usable, record.message
+    return importlib.import_module(record.module).DataProto
+
+
+def test_a_file_that_names_verls_batch_gets_ours_and_nobody_else_thinks_verl_is_there(tmp_path):
+    assert a_plugin_folder(tmp_path) is ExperienceBatch
+    assert "verl" not in sys.modules
+    assert importlib.util.find_spec("verl") is None
+
+
+def test_a_file_that_names_verls_batch_gets_that_of_an_installed_verl(tmp_path, monkeypatch):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "verl.py").write_text("class DataProto: pass")
+    (tmp_path / "parts").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "verl", raising=False)
+
+    assert a_plugin_folder(tmp_path / "parts").__module__ == "verl"
+    monkeypatch.delitem(sys.modules, "verl")

@@ -362,3 +362,11 @@ def test_a_doctor_who_stops_in_time_needs_no_judge() -> None:
 def test_a_mode_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train_mode is 'R'\. Use one of: Ra\+Rs, Ra, Rs"):
         WORKFLOWS.get("learn2ask_workflow").check_arguments({"train_mode": "R"})
+
+
+def test_an_answer_that_nobody_can_judge_costs_its_own_run_alone() -> None:
+    answers = ["\\boxed{9^{9^{9^9}}}", RIGHT]
+    _, experiences = run("math_boxed_workflow", *answers, repeat_times=2)
+
+    assert rewards(experiences) == [None, 1.0]
+    assert "cannot be said" in experiences[0].info["not_judged"]

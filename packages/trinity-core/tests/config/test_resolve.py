@@ -98,6 +98,14 @@ def test_a_part_that_replaces_the_algorithms_keeps_its_own_arguments(a_run, cpu)
         (["model.max_model_len=100", "model.max_response_tokens=30"], 100, 70, 30),
         (["model.max_model_len=100", "model.max_prompt_tokens=30"], 100, 30, 70),
         (["model.max_prompt_tokens=30", "model.max_response_tokens=50"], 80, 30, 50),
+        (
+            [
+                "model.max_model_len=100",
+                "model.max_response_tokens=100",
+                "explorer.rollout_model.max_prompt_tokens=40",
+            ],
+            *(100, 1, 99),
+        ),
         ([], 512, 256, 256),  # the machine knows the model
     ],
 )

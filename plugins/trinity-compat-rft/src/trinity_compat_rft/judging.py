@@ -5,14 +5,18 @@ from __future__ import annotations
 import ast
 import json
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["comparison", "first_model", "listed_scores", "rating"]
+    from trinity.common.experience import Experience
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.workflows import Task
+
+__all__ = ["WithJudge", "comparison", "gold_reward", "listed_scores", "rating"]
 
 _SYSTEM = (
     "You judge fairly. You read one question and {num} candidate solutions, compare how well they "
@@ -33,18 +37,39 @@ End your reply with the list of the scores, in this form:
 """
 
 
-def first_model(models: Sequence[Any] | None, *, workflow: object, role: str) -> Any:
-    """Return the first auxiliary model (Any: a ``ModelWrapper``).
+class WithJudge:
+    """Goes before a workflow: ``self.judge`` is ``explorer.auxiliary_models[0]``."""
 
-    Raises:
-        ConfigError: there is none.
-    """
-    if not models:
-        raise ConfigError(
-            f"{type(workflow).__name__} needs auxiliary models: its {role} is "
-            f"explorer.auxiliary_models[0], and the list is empty. Name a model there."
-        )
-    return models[0]
+    conformance_args: ClassVar[dict[str, Any]] = {"num_auxiliary_models": 1}
+
+    def __init__(
+        self, *, task: Task, model: ModelWrapper, auxiliary_models: list[Any] | None = None
+    ) -> None:
+        """Take what a workflow takes.
+
+        Raises:
+            ConfigError: there is no auxiliary model.
+        """
+        if not auxiliary_models:
+            raise ConfigError(
+                f"{type(self).__name__} needs auxiliary models: its judge is "
+                f"explorer.auxiliary_models[0], and the list is empty. Name a model there."
+            )
+        self.judge: ModelWrapper = auxiliary_models[0]
+        workflow: Any = super()  # the class that this one goes before
+        workflow.__init__(task=task, model=model, auxiliary_models=auxiliary_models)
+
+    def verdict(self, instructions: str, case: str, **options: Any) -> str:
+        """Return what the judge says of a case (Any: how it is asked, as ``chat`` takes it)."""
+        asked = [{"role": "system", "content": instructions}, {"role": "user", "content": case}]
+        return self.judge.chat(asked, n=1, **options)[0].response_text or ""
+
+
+def gold_reward(response: Experience, scores: Mapping[str, float]) -> float:
+    """Return the sum of a reward function's scores; both are metrics of the response."""
+    gold = sum(scores.values(), 0.0)
+    response.metrics = {**(response.metrics or {}), **scores, "gold_reward": gold}
+    return gold
 
 
 def comparison(question: object, solutions: Sequence[str]) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trinity.extend import hookimpl
 
 from trinity_compat_rft.parts import REWARD_FNS, WORKFLOWS
-from trinity_compat_rft.paths.table import PUBLISHED_MODULES, PUBLISHED_NAMES
+from trinity_compat_rft.paths.table import FOREIGN_MODULES, PUBLISHED_MODULES, PUBLISHED_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ TRINITY_PLUGIN_API = 1
 @hookimpl
 def trinity_published_modules() -> Mapping[str, str]:
     """Return the modules that are found under Trinity-RFT's import paths."""
-    return PUBLISHED_MODULES | PUBLISHED_NAMES
+    return PUBLISHED_MODULES | PUBLISHED_NAMES | FOREIGN_MODULES
 
 
 @hookimpl

@@ -23,6 +23,8 @@ __all__ = [
     "NoEntropyLossFn",
 ]
 
+__path__: list[str] = []  # a plugin may serve published modules below this one
+
 ENTROPY_LOSS_FN = Registry("entropy_loss_fn", kind="entropy_loss_fn")
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KL_FN", "K2KLFn", "KLFn", "NoKLFn"]
 
+__path__: list[str] = []  # a plugin may serve published modules below this one
+
 KL_FN = Registry("kl_fn", kind="kl_fn")
 
 

@@ -121,7 +121,7 @@ class TaskSource:
             numbers.append(self._mix(epoch)[place])
         self._position += count
         rows = {
-            number: iter(self._selectors[number].get_indices(numbers.count(number)))
+            number: iter(map(int, self._selectors[number].get_indices(numbers.count(number))))
             for number in sorted(set(numbers))
         }
         return [self.tasksets[number].task(next(rows[number])) for number in numbers]

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError
 from trinity.extend import known
-from trinity.extend.alias_loader import AliasLoader
+from trinity.extend.alias_loader import AliasLoader, note_foreign
+from trinity.extend.held import current_owner
 from trinity.extend.manager import get_manager
 from trinity.extend.published import PublishedModule, published_modules
 
@@ -44,7 +45,11 @@ def published_class(kind: str, class_name: str) -> type:
 
 
 class PublishedPathFinder:
-    """Finds what plugins serve below ``trinity``."""
+    """Finds what plugins serve below ``trinity``; beside it, for the files of plugin folders alone.
+
+    A foreign name is answered where nothing else has it, and forgotten once the file is imported:
+    nobody else takes that package for installed.
+    """
 
     def __init__(self) -> None:
         self._is_asking = False
@@ -57,8 +62,13 @@ class PublishedPathFinder:
         Raises:
             PluginError: an ImportError; the path's plugin is not installed, or two serve it.
         """
-        if not fullname.startswith("trinity.") or self._is_asking:
+        if self._is_asking:
             return None
+        if fullname.startswith("trinity."):
+            return self._own_spec(fullname)
+        return self._foreign_spec(fullname)
+
+    def _own_spec(self, fullname: str) -> ModuleSpec | None:
         modules, served = self._served()
         loader: _WholeLoader | _ServedLoader | None = None
         if fullname in modules:
@@ -78,6 +88,15 @@ class PublishedPathFinder:
         ):
             return ModuleSpec(fullname, None, is_package=True)
         return None
+
+    def _foreign_spec(self, fullname: str) -> ModuleSpec | None:
+        if not (current_owner() or "").startswith("plugin-dir "):
+            return None
+        served = self._served()[0].get(fullname)
+        if served is None:
+            return None
+        note_foreign(fullname)
+        return ModuleSpec(fullname, _WholeLoader(served))  # type: ignore[arg-type]  # as above
 
     def _served(self) -> tuple[dict[str, PublishedModule], dict[str, list[Component]]]:
         """Return the whole modules that plugins serve, and the components, each by path."""

@@ -110,7 +110,9 @@ class TrinityHooks(Protocol):
         """Return whole modules of published import paths: path -> name of the module found there.
 
         Such as ``{"trinity.utils.log": "my_package.log"}``. Nothing is imported until the path is.
-        It is the real module, under one more name. A path that the core has stays the core's.
+        It is the real module, under one more name. A path that the core has stays the core's. A
+        name outside ``trinity`` is found by the files of a plugin folder alone, and only where
+        nothing else has it.
         """
 
     @hookspec

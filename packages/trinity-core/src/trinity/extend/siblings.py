@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING
 
-from trinity.extend.alias_loader import AliasLoader
+from trinity.extend.alias_loader import AliasLoader, forget_foreign
 from trinity.extend.held import current_owner
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def own_siblings() -> Iterator[None]:
 
 
 def _forget_all() -> None:
+    forget_foreign()
     for finder in _finders():
         finder.forget()
 

@@ -6,9 +6,11 @@ import ast
 import operator
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.rewards.boxed import MathBoxedRewardFn, boxed_answer
+from trinity.common.workflows.env_pool import shared_pool
+from trinity.errors import EnvError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,9 +20,11 @@ __all__ = [
     "evaluate_equation",
     "extract_solution",
     "find_boxed_answer",
+    "parse_with_timeout",
     "simple_answer_parser",
     "validate_equation",
     "validate_think_pattern",
+    "verify_with_timeout",
 ]
 
 MAX_CHARACTERS = 200  # of an equation
@@ -31,12 +35,42 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Div: operator.truediv,
 }
 
+MATHEMATICS = "trinity_compat_rft.paths.mathematics:Mathematics"
 _ANSWER = re.compile(r"<answer>(.*?)</answer>")
 
 
 def find_boxed_answer(raw_answer: str) -> str | None:
     r"""Return what the last ``\boxed{...}`` holds; None: there is none."""
     return boxed_answer(raw_answer)
+
+
+def parse_with_timeout(pred: str, parsing_timeout: float = 5, **kwargs: Any) -> list[Any]:
+    """Return what Math-Verify finds in a text (Any: expressions and texts).
+
+    Args:
+        pred: the text.
+        parsing_timeout: seconds; the work is done in a process of its own, which ends with them.
+        kwargs: of ``math_verify.parse``.
+
+    Raises:
+        TimeoutError: it takes longer.
+    """
+    found: list[Any] = _computed("parse", parsing_timeout, pred, kwargs)
+    return found
+
+
+def verify_with_timeout(gold: Any, target: Any, timeout_seconds: float = 5, **kwargs: Any) -> bool:
+    """Return whether two parsed answers mean the same; see :func:`parse_with_timeout`."""
+    return bool(_computed("verify", timeout_seconds, gold, target, kwargs))
+
+
+def _computed(method: str, timeout_s: float, *arguments: Any) -> Any:
+    timeouts = {"parse": float(timeout_s), "verify": float(timeout_s)}
+    try:
+        with shared_pool(MATHEMATICS, timeouts=timeouts).lease() as worker:
+            return worker.call(method, *arguments)
+    except EnvError as error:
+        raise TimeoutError(f"{method} of math_verify: {error}") from error
 
 
 def simple_answer_parser(response: str) -> str:

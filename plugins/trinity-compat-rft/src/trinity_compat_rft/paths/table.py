@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["PUBLISHED_MODULES", "PUBLISHED_NAMES"]
+__all__ = ["FOREIGN_MODULES", "PUBLISHED_MODULES", "PUBLISHED_NAMES"]
 
 _HERE = "trinity_compat_rft.paths"
 _LOSSES = (
@@ -23,27 +23,43 @@ _LOSSES = (
 #: published path -> the module that is found there, one of ours or one of the core's
 PUBLISHED_MODULES = {
     "trinity.algorithm.advantage_fn.advantage_fn": f"{_HERE}.advantages",
+    "trinity.algorithm.entropy_loss_fn.entropy_loss_fn": f"{_HERE}.entropy_losses",
     "trinity.algorithm.key_mapper": f"{_HERE}.key_mapper",
+    "trinity.algorithm.kl_fn.kl_fn": f"{_HERE}.kl_fns",
     **{f"trinity.algorithm.policy_loss_fn.{name}": f"{_HERE}.policy_losses" for name in _LOSSES},
     "trinity.algorithm.sample_strategy.sample_strategy": "trinity.algorithm.sample_strategy",
     "trinity.algorithm.sample_strategy.utils": f"{_HERE}.samples",
     "trinity.algorithm.utils": f"{_HERE}.algorithm_utils",
     "trinity.buffer.operators.experience_operator": "trinity.common.operators",
-    "trinity.buffer.selector": "trinity.buffer.selectors",
+    "trinity.buffer.operators.filters.reward_filter": f"{_HERE}.reward_filters",
+    "trinity.buffer.operators.mappers.pass_rate_calculator": "trinity.buffer.pass_rates",
+    "trinity.buffer.operators.mappers.reward_shaping_mapper": "trinity.buffer.reward_shaping",
+    "trinity.buffer.reader.file_reader": f"{_HERE}.file_reader",
+    "trinity.buffer.selector": f"{_HERE}.selectors",
+    "trinity.buffer.selector.difficulty_estimator": f"{_HERE}.pass_rate_estimators",
+    "trinity.buffer.selector.selector": f"{_HERE}.selectors",
+    "trinity.cli.launcher": f"{_HERE}.launcher",
     "trinity.common.constants": f"{_HERE}.constants",
     "trinity.common.rewards.accuracy_reward": "trinity.common.rewards.accuracy",
     "trinity.common.rewards.countdown_reward": "trinity.common.rewards.countdown",
     "trinity.common.rewards.eval_utils": f"{_HERE}.answer_checks",
     "trinity.common.rewards.format_reward": "trinity.common.rewards.format",
     "trinity.common.rewards.math_reward": f"{_HERE}.math_rewards",
+    "trinity.common.rewards.naive_dapo_score": f"{_HERE}.naive_dapo",
     "trinity.common.rewards.qwen25_eval": f"{_HERE}.strict_answers",
     "trinity.common.rewards.reward_fn": "trinity.common.rewards.base",
+    "trinity.common.workflows.envs.frozen_lake.utils": f"{_HERE}.lakes",
     "trinity.utils.annotations": f"{_HERE}.annotations",
+    "trinity.utils.dlc_utils": f"{_HERE}.clusters",
+    "trinity.utils.eval_utils": f"{_HERE}.answer_checks",
     "trinity.utils.log": f"{_HERE}.log",
     "trinity.utils.metrics": f"{_HERE}.metrics",
     "trinity.utils.registry": "trinity.extend.registry",
     "trinity.utils.timer": f"{_HERE}.timer",
 }
+
+#: package outside trinity -> what the files of plugin folders find under it, if it is absent
+FOREIGN_MODULES = {"verl": f"{_HERE}.data_proto"}
 
 #: module of the core -> the module that has the published names that it lacks
 PUBLISHED_NAMES = {

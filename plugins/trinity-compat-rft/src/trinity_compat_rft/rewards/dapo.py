@@ -14,7 +14,7 @@ from trinity_compat_rft.answers import is_right, true_answer
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-__all__ = ["MathDAPORewardFn"]
+__all__ = ["MathDAPORewardFn", "stated_answer"]
 
 _ANSWER_LINE = re.compile(r"^\s*Answer\s*:\s*(.+?)\s*$", re.MULTILINE)
 
@@ -78,7 +78,7 @@ class MathDAPORewardFn(RewardFn):
         Raises:
             ConfigError: the penalty is asked for, and the workflow does not give the tokens.
         """
-        answer = _answer(response)
+        answer = stated_answer(response)
         right = truth is not None and is_right(answer, truth=true_answer(str(truth)))
         if info is not None:
             info |= {"ground_truth": truth, "extracted_answer": answer}
@@ -114,7 +114,8 @@ class MathDAPORewardFn(RewardFn):
         return limit, window, factor
 
 
-def _answer(response: str) -> str:
+def stated_answer(response: str) -> str:
+    """Return what a response gives as its answer, after the thinking."""
     said = response.rpartition("</think>")[2]
     boxed = boxed_answer(said)
     if boxed is not None:

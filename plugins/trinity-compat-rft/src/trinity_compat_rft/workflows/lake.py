@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
-__all__ = ["MOVES", "Lake", "random_map"]
+__all__ = ["MOVES", "Lake", "has_way", "random_map"]
 
 MOVES = ("left", "down", "right", "up")  # in the order in which neighbours are slipped to
 _STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
@@ -98,7 +98,7 @@ def random_map(*, size: int, p: float, seed: int, max_steps: int) -> list[str]:
         start, goal = _two_places(rng, size)
         board[start[0]][start[1]] = "S"
         board[goal[0]][goal[1]] = "G"
-        if _has_way(board, start, max_steps=max_steps):
+        if has_way(board, start, max_steps=max_steps):
             return ["".join(line) for line in board]
     raise BadTaskError(
         f"{MAX_ATTEMPTS} maps of size {size} with p {p} had no way of {max_steps} steps to the "
@@ -117,7 +117,7 @@ def _two_places(rng: Generator, size: int) -> tuple[tuple[int, int], tuple[int, 
             return (a, b), (c, d)
 
 
-def _has_way(board: list[list[str]], start: tuple[int, int], *, max_steps: int) -> bool:
+def has_way(board: list[list[str]], start: tuple[int, int], *, max_steps: int) -> bool:
     """Return whether a walk in depth reaches the goal.
 
     A tile counts with the steps of the first walk that comes there, which need not be the

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows import SimpleWorkflow
 from trinity.errors import ConfigError
 
-from trinity_compat_rft.judging import first_model
+from trinity_compat_rft.judging import WithJudge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.experience import Experience
-    from trinity.common.models.model import ModelWrapper
     from trinity.common.workflows import Task
 
 __all__ = ["Learn2AskWorkflow", "fused"]
@@ -37,7 +36,7 @@ Reply with both: <content_score>0.0</content_score><format_score>0.0</format_sco
 _TAG = re.compile(r"<(content_score|format_score)>\s*([01](?:\.\d+)?)\s*</\1>")
 
 
-class Learn2AskWorkflow(SimpleWorkflow):
+class Learn2AskWorkflow(WithJudge, SimpleWorkflow):
     """Rewards when the doctor goes on or stops, and what is asked, which a judge rates.
 
     The judge is ``explorer.auxiliary_models[0]``. The prompt's column holds the talk (messages, or
@@ -49,13 +48,6 @@ class Learn2AskWorkflow(SimpleWorkflow):
     """
 
     needs_reward_fn = False
-    conformance_args: ClassVar[dict[str, Any]] = {"num_auxiliary_models": 1}
-
-    def __init__(
-        self, *, task: Task, model: ModelWrapper, auxiliary_models: list[Any] | None = None
-    ) -> None:
-        self.judge = first_model(auxiliary_models, workflow=self, role="judge")
-        super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
@@ -107,11 +99,7 @@ class Learn2AskWorkflow(SimpleWorkflow):
         names = {"user": "patient", "assistant": "doctor"}
         turns = [*self.talk, {"role": "assistant", "content": reply}]
         told = [f"{names[t['role']]}: {t['content']}" for t in turns if t["role"] in names]
-        asked = [
-            {"role": "system", "content": JUDGE_PROMPT.format(wanted=self.info_truth)},
-            {"role": "user", "content": "\n".join(told)},
-        ]
-        verdict = self.judge.chat(asked, n=1)[0].response_text or ""
+        verdict = self.verdict(JUDGE_PROMPT.format(wanted=self.info_truth), "\n".join(told))
         return {name: float(value) for name, value in _TAG.findall(verdict)}
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from trinity.common.rewards.calling import scores_of
 from trinity.common.workflows import SimpleWorkflow
-
-from trinity_compat_rft.scoring import give_reward
+from trinity.common.workflows.task import Task  # noqa: TC002 -- published here too
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
-    from trinity.common.workflows import Task
 
 __all__ = ["AsyncMathBoxedWorkflow", "MathBoxedWorkflow"]
 
@@ -41,6 +38,8 @@ class MathBoxedWorkflow(SimpleWorkflow):
         self.use_base = bool(task.workflow_args.get("use_base", False))
         self.with_think = bool(task.workflow_args.get("with_think", False))
         self.format_score_coef = float(task.workflow_args.get("format_score_coef", 0.1))
+        thinking = {"with_think": self.with_think, "format_score_coef": self.format_score_coef}
+        self.reward_call_args = {**thinking, **self.reward_call_args}
         if self.system_prompt is None:
             self.system_prompt = SYSTEM_PROMPT_WITH_THINK if self.with_think else SYSTEM_PROMPT
 
@@ -62,19 +61,7 @@ class MathBoxedWorkflow(SimpleWorkflow):
 
     def score(self, responses: list[Experience]) -> list[Experience]:
         """Return the responses with rewards, and masked where they were cut."""
-        thinking = {"with_think": self.with_think, "format_score_coef": self.format_score_coef}
-        options = {**thinking, **self.reward_call_args}
-        for place, response in enumerate(responses):
-            offered = {
-                "response": response.response_text or "",
-                "truth": self.truth,
-                "prompt": self.task_desc,
-                "task": self.task,
-                "response_token": response.tokens[response.prompt_length :],
-                "info": response.info,
-            }
-            scores = scores_of(self.reward_fn, offered=offered, options=options)
-            give_reward(response, scores, run=self.run_id_base + place)
+        for response in super().score(responses):
             if response.truncate_status == "response_truncated":
                 response.action_mask = torch.zeros(response.response_length, dtype=torch.bool)
         return responses

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.rewards.calling import scores_of
+from trinity.common.rewards.calling import call_shape, scores_of
 from trinity.common.workflows import SimpleWorkflow
-
-from trinity_compat_rft.scoring import give_reward, names_any, scores_of_experience
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -24,32 +22,18 @@ class MathRMWorkflow(SimpleWorkflow):
 
     needs_reward_fn = True
 
-    def run(self) -> list[Experience]:
-        """Return one experience for each answer."""
-        messages = self.format_messages()
-        return self.judged(self.model.chat(messages, **self.rollout_args), messages)
-
-    def judged(
-        self, responses: list[Experience], messages: list[dict[str, str]]
-    ) -> list[Experience]:
-        """Return the responses with the scores of the reward model."""
-        for place, response in enumerate(responses):
-            scores = self._scores(response, messages)
-            give_reward(response, scores, run=self.run_id_base + place)
-        return responses
-
-    def _scores(self, response: Experience, messages: list[dict[str, str]]) -> dict[str, float]:
-        reward_fn, options = self.reward_fn, self.reward_call_args
-        if names_any(reward_fn, {"messages", "ground_truth"}):
-            truth = self.truth
-            return scores_of_experience(reward_fn, response, messages, truth=truth, options=options)
+    def reward_scores(self, response: Experience) -> dict[str, float]:
+        """Return what the reward model says of a response."""
+        shape = call_shape(type(self.reward_fn))
+        if shape is None or not shape.named & {"messages", "ground_truth"}:
+            return super().reward_scores(response)
+        first = (*shape.by_position, *shape.required, "response")[0]
         offered = {
-            "response": response.response_text or "",
-            "truth": self.truth,
-            "prompt": self.task_desc,
-            "task": self.task,
+            "messages": response.messages or self.format_messages(),
+            "ground_truth": self.truth,
+            first: response,
         }
-        return scores_of(reward_fn, offered=offered, options=options)
+        return scores_of(self.reward_fn, offered=offered, options=self.reward_call_args)
 
 
 class AsyncMathRMWorkflow(MathRMWorkflow):
@@ -57,5 +41,4 @@ class AsyncMathRMWorkflow(MathRMWorkflow):
 
     async def run_async(self) -> list[Experience]:
         """Return one experience for each answer."""
-        messages = self.format_messages()
-        return self.judged(await self.model.chat_async(messages, **self.rollout_args), messages)
+        return self.score(await self.model.chat_async(self.format_messages(), **self.rollout_args))

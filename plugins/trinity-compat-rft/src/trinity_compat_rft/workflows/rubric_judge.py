@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from trinity.common.workflows import SimpleWorkflow
 
-from trinity_compat_rft.judging import first_model, rating
+from trinity_compat_rft.judging import WithJudge, rating
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
-    from trinity.common.models.model import ModelWrapper
     from trinity.common.workflows import Task
 
 __all__ = ["RubricJudgeWorkflow"]
@@ -29,7 +28,7 @@ a whole number from 1 to 10:
 }```"""
 
 
-class RubricJudgeWorkflow(SimpleWorkflow):
+class RubricJudgeWorkflow(WithJudge, SimpleWorkflow):
     """The reward is a tenth of the judge's mark; 0 where the judge gives none.
 
     The judge is ``explorer.auxiliary_models[0]``. The column ``rubric`` holds a list of
@@ -37,13 +36,6 @@ class RubricJudgeWorkflow(SimpleWorkflow):
     """
 
     needs_reward_fn = False
-    conformance_args: ClassVar[dict[str, Any]] = {"num_auxiliary_models": 1}
-
-    def __init__(
-        self, *, task: Task, model: ModelWrapper, auxiliary_models: list[Any] | None = None
-    ) -> None:
-        self.judge = first_model(auxiliary_models, workflow=self, role="judge")
-        super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
 
     def reset(self, task: Task) -> None:
         """Take the question and the rubric of another task; no reward function is asked."""
@@ -65,12 +57,7 @@ class RubricJudgeWorkflow(SimpleWorkflow):
         return responses
 
     def _mark(self, answer: str) -> float | None:
-        asked = [
-            {"role": "system", "content": JUDGE_PROMPT},
-            {"role": "user", "content": self._case(answer)},
-        ]
-        verdict = self.judge.chat(asked, n=1, temperature=0.0)
-        return rating(verdict[0].response_text or "")
+        return rating(self.verdict(JUDGE_PROMPT, self._case(answer), temperature=0.0))
 
     def _case(self, answer: str) -> str:
         rubrics = "\n".join(

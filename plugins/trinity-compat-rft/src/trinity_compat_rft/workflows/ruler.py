@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-from trinity.common.rewards.calling import scores_of
 from trinity.common.workflows import MathWorkflow
 
-from trinity_compat_rft.judging import comparison, first_model, listed_scores
+from trinity_compat_rft.judging import WithJudge, comparison, gold_reward, listed_scores
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
-    from trinity.common.models.model import ModelWrapper
-    from trinity.common.workflows import Task
 
 __all__ = ["AsyncMathRULERWorkflow", "MathRULERWorkflow"]
 
 
-class MathRULERWorkflow(MathWorkflow):
+class MathRULERWorkflow(WithJudge, MathWorkflow):
     """The reward is the judge's score, from 0 to 1; all are 0 where the judge gives no list.
 
     The judge is ``explorer.auxiliary_models[0]``. The reward function (``math_reward`` unless
     named) is not learned from: its scores and their sum, ``gold_reward``, are metrics.
     """
-
-    conformance_args: ClassVar[dict[str, Any]] = {"num_auxiliary_models": 1}
-
-    def __init__(
-        self, *, task: Task, model: ModelWrapper, auxiliary_models: list[Any] | None = None
-    ) -> None:
-        self.judge = first_model(auxiliary_models, workflow=self, role="judge")
-        super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
 
     def run(self) -> list[Experience]:
         """Return one experience for each answer."""
@@ -41,16 +30,7 @@ class MathRULERWorkflow(MathWorkflow):
     def measured(self, responses: list[Experience]) -> list[Experience]:
         """Return the responses with what the reward function says, as metrics."""
         for place, response in enumerate(responses):
-            offered = {
-                "response": response.response_text or "",
-                "truth": self.truth,
-                "prompt": self.task_desc,
-                "task": self.task,
-            }
-            options = self.reward_call_args
-            scores = scores_of(self.reward_fn, offered=offered, options=options)
-            gold = {"gold_reward": sum(scores.values(), 0.0)}
-            response.metrics = {**(response.metrics or {}), **scores, **gold}
+            gold_reward(response, self.reward_scores(response))
             response.eid.run = self.run_id_base + place
         return responses
 

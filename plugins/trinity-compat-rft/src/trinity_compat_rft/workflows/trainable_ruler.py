@@ -12,10 +12,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from trinity.common.rewards.calling import scores_of
 from trinity.common.workflows import MathWorkflow
 
-from trinity_compat_rft.judging import comparison, listed_scores
+from trinity_compat_rft.judging import comparison, gold_reward, listed_scores
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -55,19 +54,9 @@ class MathTrainableRULERWorkflow(MathWorkflow):
         return answers + verdicts
 
     def _gold(self, answer: Experience, place: int) -> float:
-        offered = {
-            "response": answer.response_text or "",
-            "truth": self.truth,
-            "prompt": self.task_desc,
-            "task": self.task,
-        }
-        options = self.reward_call_args
-        scores = scores_of(self.reward_fn, offered=offered, options=options)
-        gold = sum(scores.values(), 0.0)
-        answer.metrics = {**(answer.metrics or {}), **scores, "gold_reward": gold}
         answer.eid.task = str(self.task.task_id)
         answer.eid.run = self.run_id_base + place
-        return gold
+        return gold_reward(answer, self.reward_scores(answer))
 
     def _reward_verdicts(
         self,

@@ -17,6 +17,7 @@ _LENGTH, _PROMPT, _RESPONSE = (
     "model.max_prompt_tokens",
     "model.max_response_tokens",
 )
+_ENGINE_PROMPT = "explorer.rollout_model.max_prompt_tokens"
 _TAKEN_OVER = (
     "model_path",
     "trust_remote_code",
@@ -71,8 +72,24 @@ def _resolve_lengths(work: Resolution) -> None:
         work.fill(_RESPONSE, max(1, length // 2), origin="half of model.max_model_len")
         work.fill(_PROMPT, max(1, length - length // 2), origin="half of model.max_model_len")
         return
+    if not has_prompt and work.asked(_ENGINE_PROMPT):
+        _leave_room(work, length)
     rest = "the rest of model.max_model_len"
     if not has_prompt:
         work.fill(_PROMPT, max(1, length - work.value(_RESPONSE)), origin=rest)
     if not has_response:
         work.fill(_RESPONSE, max(1, length - work.value(_PROMPT)), origin=rest)
+
+
+def _leave_room(work: Resolution, length: int) -> None:
+    """Shorten responses that fill the context, where only the engine's prompts have a limit.
+
+    The engine ends each reply where prompt and reply fill the context.
+    """
+    response = work.value(_RESPONSE)
+    if response >= length > 1:
+        work.fill(_RESPONSE, length - 1, origin="model.max_model_len, less a prompt of a token")
+        work.note(
+            f"model.max_response_tokens: asked {response}, and prompt and response share "
+            f"max_model_len {length}, so a response ends where both fill it"
+        )

@@ -88,7 +88,7 @@ class BaseSimpleWorkflow(Workflow):
         for place, response in enumerate(responses):
             response.eid = replace(response.eid, run=self.run_id_base + place)
             try:
-                scores = self._scores_of(response)
+                scores = self.reward_scores(response)
             except JudgementCutError as error:
                 response.info[NOT_JUDGED] = str(error)
                 continue
@@ -96,7 +96,8 @@ class BaseSimpleWorkflow(Workflow):
             response.reward = sum(scores.values(), 0.0)
         return responses
 
-    def _scores_of(self, response: Experience) -> dict[str, float]:
+    def reward_scores(self, response: Experience) -> dict[str, float]:
+        """Return what the reward function says of a response."""
         offered = {
             "response": response.response_text or "",
             "truth": self.truth,

@@ -1,0 +1,12 @@
+"""``trinity.algorithm.entropy_loss_fn.entropy_loss_fn``: the core's, under the published names."""
+
+from trinity.algorithm.entropy_loss_fn import (
+    DefaultEntropyLossFn,
+    EntropyLossFn,
+    MixEntropyLossFn,
+    NoEntropyLossFn,
+)
+
+__all__ = ["DefaultEntropyLossFn", "DummyEntropyLossFn", "EntropyLossFn", "MixEntropyLossFn"]
+
+DummyEntropyLossFn = NoEntropyLossFn
