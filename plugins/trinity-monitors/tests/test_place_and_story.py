@@ -69,6 +69,29 @@ def test_steps_that_are_made_again_are_known_also_to_the_next_process(tmp_path) 
     assert not again.has(3, ["a", "b"])
 
 
+def test_what_is_measured_afterwards_at_earlier_steps_is_not_known(tmp_path) -> None:
+    path = tmp_path / "wandb-explorer.jsonl"
+    place = Place(path)
+    place.begin("abc")
+    place.note(4, ["rollout/reward/mean", "time/explore"])
+
+    bench = Place(path)
+
+    for step in (0, 2, 4):
+        assert not bench.has(step, ["bench/rows/reward/mean"])
+        bench.note(step, ["bench/rows/reward/mean"])
+    assert bench.has(2, ["rollout/reward/mean", "time/explore"])
+    assert Place(path).has(2, ["bench/rows/reward/mean"])
+
+
+def test_a_line_of_an_older_file_counts_for_all_names(tmp_path) -> None:
+    path = tmp_path / "wandb-trainer.jsonl"
+    path.write_text('{"run_id": "abc"}\n{"step": 2, "names": "0011223344556677"}\n')
+
+    assert Place(path).has(1, ["a"])
+    assert not Place(path).has(2, ["a"])
+
+
 def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path) -> None:
     path = tmp_path / "wandb-trainer.jsonl"
     place = Place(path)

@@ -73,8 +73,25 @@ def test_a_run_that_goes_on_keeps_its_id_and_writes_no_step_twice(tmp_path) -> N
     (run_id, name, rows), (same_id, _, more) = logged(tmp_path, num_starts=2)
     assert run_id == same_id
     assert name.endswith("_trainer")
-    assert rows == [{"_step": step, "actor/loss": step / 4} for step in (1, 2, 3)]
-    assert more == [{"_step": 4, "actor/loss": 1.0, "actor/extra": 1.0}]
+    assert rows == [{"_step": s, "step": s, "actor/loss": s / 4} for s in (1, 2, 3)]
+    assert more == [{"_step": 4, "step": 4, "actor/loss": 1.0, "actor/extra": 1.0}]
+
+
+def test_checkpoints_that_are_evaluated_afterwards_keep_their_steps(tmp_path) -> None:
+    first = WandbMonitor(directory=tmp_path, role="explorer", mode="offline")
+    for step in (1, 2):
+        first.log({"rollout/reward": step / 4}, step=step)
+    for step in (0, 1, 2):
+        first.log({"bench/rows/reward": step / 8}, step=step)
+    first.close()
+
+    ((_, _, rows),) = logged(tmp_path, num_starts=1)
+    assert [(row["step"], row["rollout/reward"]) for row in rows[:2]] == [(1, 0.25), (2, 0.5)]
+    assert [(row["step"], row["bench/rows/reward"]) for row in rows[2:]] == [
+        (0, 0.0),
+        (1, 0.125),
+        (2, 0.25),
+    ]
 
 
 def test_two_roles_have_runs_of_their_own_in_one_process(tmp_path) -> None:
@@ -86,4 +103,5 @@ def test_two_roles_have_runs_of_their_own_in_one_process(tmp_path) -> None:
 
     starts = logged(tmp_path, num_starts=2)
     assert len({run_id for run_id, _, _ in starts}) == 2
-    assert sorted(max(rows[0]) for _, _, rows in starts) == ["a/x", "b/x"]
+    names = [name for _, _, rows in starts for name in rows[0] if "/" in name]
+    assert sorted(names) == ["a/x", "b/x"]

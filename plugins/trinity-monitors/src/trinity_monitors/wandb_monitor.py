@@ -20,7 +20,8 @@ class WandbMonitor:
     """A run of Weights & Biases for each role, called ``<name>_<role>``, in one group.
 
     A run that goes on writes to the same one: its id stands in ``wandb-<role>.jsonl`` beside
-    ``metrics.jsonl``. Steps that are made again are not written again.
+    ``metrics.jsonl``. Steps that are made again are not written again. Charts are drawn over the
+    metric ``step``: rows of the service only go forward, and ``mode: bench`` goes back to step 0.
 
     Args:
         directory: of the run's metrics.
@@ -68,6 +69,8 @@ class WandbMonitor:
             save_code=False,
             settings=wandb.Settings(**settings),
         )
+        self._run.define_metric("*", step_metric="step")
+        self._row = (-1, self._run.step - 1)  # the last step, and its row of the service
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         """Write one record; a step is complete when the next one begins."""
@@ -75,7 +78,9 @@ class WandbMonitor:
             return
         if self._open and self._open[-1][0] != step:
             self._complete()
-        self._run.log(dict(metrics), step=step)
+        if step != self._row[0]:
+            self._row = (step, max(step, self._row[1] + 1))
+        self._run.log({**metrics, "step": step}, step=self._row[1])
         self._open.append((step, list(metrics)))
 
     def close(self) -> None:
