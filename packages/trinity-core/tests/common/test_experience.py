@@ -69,6 +69,26 @@ def test_two_experiences_never_share_a_mask(mask) -> None:
     assert copy.action_mask.all()
 
 
+def test_other_tokens_need_their_own_mask_and_the_error_says_how() -> None:
+    first = an_experience()  # a response of two tokens
+    longer = torch.cat([first.tokens, torch.tensor([7])])
+
+    with pytest.raises(ValueError, match="with other tokens: .* action_mask=None") as raised:
+        replace(first, tokens=longer)
+
+    assert "action_mask has 2 entries, but the response has 3 tokens" in str(raised.value)
+    assert replace(first, tokens=longer, action_mask=None, logprobs=None).action_mask.all()
+
+
+def test_a_status_that_is_set_afterwards_is_a_label_and_leaves_the_mask() -> None:
+    turns = an_experience(action_mask=[True, False])
+
+    turns.truncate_status = "prompt_truncated"  # what was said before the cut may be trained on
+    turns.__post_init__()
+
+    assert turns.action_mask.tolist() == [True, False]
+
+
 def test_an_experience_survives_its_dictionary() -> None:
     before = an_experience(
         reward=0.25, logprobs=[-0.5, -1.0], action_mask=[True, False], info={"model_version": 3}

@@ -105,7 +105,8 @@ class Experience:
         action_mask: ``[R]`` bool, True where the model itself chose the token; nothing else is
             trained. Not given: all True, or all False where ``truncate_status`` says that the
             prompt was cut; None for a DPO pair. It belongs to this experience alone: edit it in
-            place, or set another.
+            place, or set another. With other tokens give their mask, or None for one made anew:
+            ``dataclasses.replace(experience, tokens=..., action_mask=None)``.
         reward: the reward of this piece; None if there is none (SFT data).
         token_level_reward: ``[R]`` float32, overrides ``reward`` where rewards are per token.
         advantages: ``[R]`` float32, written by an advantage function.
@@ -113,6 +114,9 @@ class Experience:
         temperature: the sampling temperature that ``logprobs`` belong to.
         chosen: ``[C]`` int64 response ids of the preferred answer (DPO).
         rejected: ``[J]`` int64 response ids of the other answer (DPO).
+        truncate_status: ``prompt_truncated``, ``response_truncated``, or None: nothing was cut. It
+            chooses the mask only where none is given at construction; set afterwards it is a label,
+            for replies before the cut may be trained on (``action_mask.zero_()`` masks all).
         info: free data of the workflow and the runtime (``model_version``, ``use_count``, ...).
         metrics: numbers that are logged, averaged over the step.
         custom_fields: which entries of ``info`` a loss may ask for by name.
@@ -132,9 +136,7 @@ class Experience:
     advantages: Tensor | None = None
     returns: Tensor | None = None
     temperature: float = 1.0
-    truncate_status: str | None = (
-        None  # None: not cut; else "prompt_truncated", "response_truncated"
-    )
+    truncate_status: str | None = None
     info: dict[str, Any] = field(default_factory=dict)  # Any: the workflow's own data
     metrics: dict[str, float] = field(default_factory=dict)
     prompt_text: str | None = None
@@ -266,7 +268,7 @@ class Experience:
                 f"prompt_length is {self.prompt_length}, but there are {total} tokens; "
                 f"it must lie between 1 and the number of tokens"
             )
-        names = ("logprobs", "action_mask", "token_level_reward", "advantages", "returns")
+        names = ("action_mask", "logprobs", "token_level_reward", "advantages", "returns")
         for name in names:
             value = getattr(self, name)
             if value is not None and value.dim() != 1:
@@ -278,7 +280,7 @@ class Experience:
                 raise ValueError(
                     f"{name} has {len(value)} entries, but the response has "
                     f"{self.response_length} tokens ({total} tokens less a prompt of "
-                    f"{self.prompt_length})"
+                    f"{self.prompt_length}){_REPLACED if name == 'action_mask' else ''}"
                 )
 
 
@@ -299,6 +301,10 @@ def group_by(
     return groups
 
 
+_REPLACED = (
+    ". Where an experience is made again with other tokens: give their mask, or action_mask=None "
+    "where the model itself chose all of the response"
+)
 _NAMES = tuple(field.name for field in fields(Experience))
 
 
