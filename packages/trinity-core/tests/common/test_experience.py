@@ -73,7 +73,7 @@ def test_other_tokens_need_their_own_mask_and_the_error_says_how() -> None:
     first = an_experience()  # a response of two tokens
     longer = torch.cat([first.tokens, torch.tensor([7])])
 
-    with pytest.raises(ValueError, match="with other tokens: .* action_mask=None") as raised:
+    with pytest.raises(ValueError, match=r"with other tokens: .* action_mask=None") as raised:
         replace(first, tokens=longer)
 
     assert "action_mask has 2 entries, but the response has 3 tokens" in str(raised.value)

@@ -8,17 +8,27 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import pytest
 from trinity.common.rewards import AccuracyReward, equivalence
+from trinity.common.rewards import judge as judge_module
 from trinity.common.rewards.equivalence import is_equivalent
-from trinity.common.rewards.judge import CUT, Judge
+from trinity.common.rewards.judge import CUT, WAITED, Judge
 from trinity.common.workflows import env_pool
 from trinity.errors import JudgementCutError
 
 TOWER = "$9^{9^{9^9}}$"
 COSTLY = [TOWER, "$" + "{" * 900 + "$", r"$\binom{1000000}{500000}$"]
+
+
+@pytest.fixture(scope="module")
+def judge():
+    """Yield a judge in this process: it takes a CPU second or two to make."""
+    made = Judge()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("text", COSTLY)
@@ -32,22 +42,51 @@ def cpu_s_of_children():
     return times.children_user + times.children_system
 
 
-def test_a_judge_goes_on_after_one_that_was_cut_and_uses_no_more_than_its_time() -> None:
-    judge = Judge()
+def test_a_judge_goes_on_after_one_that_was_cut_and_uses_no_more_than_its_time(judge) -> None:
     before = cpu_s_of_children()
     verdicts = [judge.compare(text, "5") for text in (TOWER, "$5$", "$10^{10^8}$", "$6$")]
-    judge.close()
+    judge.close()  # what its fork used is counted once that ended
 
     assert verdicts == [CUT, True, CUT, False]
     assert cpu_s_of_children() - before < 2 * 0.5 + 1.0
 
 
-def test_a_judgement_that_fills_memory_is_cut_and_not_the_machine() -> None:
-    judge = Judge()
-    verdict = judge.compare("$2^{2^{40}}$", "$3^{2^{39}}$")
-    judge.close()
+def test_a_wait_is_no_verdict_of_the_judge_and_ends_the_one_who_waits(judge, monkeypatch) -> None:
+    monkeypatch.setattr(judge_module, "MAX_WAIT_S", 0.0)
+    monkeypatch.setattr(judge_module, "_answer_for_ever", lambda *_: time.sleep(60))
+    judge.close()  # the next fork never answers
 
-    assert verdict == CUT
+    assert judge.compare("$x$", "$y$") == WAITED
+    assert judge._fork is None
+
+
+def test_a_wait_is_worded_as_one_and_asked_again_the_next_time(monkeypatch) -> None:
+    verdicts = iter([WAITED, True])
+    monkeypatch.setattr(
+        env_pool, "shared_pool", lambda *_, **__: SimpleNamespace(lease=lambda: a_lease(verdicts))
+    )
+
+    with pytest.raises(JudgementCutError, match=r"60 s of waiting.* asked again") as raised:
+        is_equivalent("$u+1$", "$1+u$")
+
+    assert "CPU seconds" not in str(raised.value)
+    assert is_equivalent("$u+1$", "$1+u$")
+
+
+@contextmanager
+def a_lease(verdicts):
+    """Yield what answers as a judge does, with the next verdict."""
+    yield SimpleNamespace(call=lambda *_: next(verdicts))
+
+
+def test_as_many_judge_at_once_as_there_are_cores() -> None:
+    num_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+
+    assert equivalence._places._initial_value == min(equivalence.MAX_JUDGES, num_cores)
+
+
+def test_a_judgement_that_fills_memory_is_cut_and_not_the_machine(judge) -> None:
+    assert judge.compare("$2^{2^{40}}$", "$3^{2^{39}}$") == CUT
 
 
 def test_only_what_looks_costly_waits_for_what_looks_costly() -> None:

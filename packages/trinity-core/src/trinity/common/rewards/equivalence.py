@@ -2,7 +2,7 @@
 
     equal texts, plain numbers, simple fractions   here
     what looks costly (powers of powers, ...)      a process of its own (``judge``), one at a time
-    the rest                                       a few such processes
+    the rest                                       as many such processes as there are cores
 
 All threads share the processes, which end with this one. What takes more than half a CPU second is
 cut there; only what looks costly too waits for what looks costly.
@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from fractions import Fraction
 from functools import lru_cache
 
-from trinity.common.rewards.judge import CUT, MAX_CPU_S, MAX_WAIT_S
+from trinity.common.rewards.judge import CUT, MAX_CPU_S, MAX_WAIT_S, WAITED
 from trinity.errors import JudgementCutError
 
 __all__ = ["is_equivalent"]
 
 MAX_CHARACTERS = 2000  # the answer stands at the end
-MAX_JUDGES = 4
+MAX_JUDGES = 16  # of 120 MB each; they are started when so many are asked at once
 JUDGE = "trinity.common.rewards.judge:Judge"
 CLOSE = Fraction(1, 1000)  # numbers that are nearer may be roundings of each other
 _SHOWN = 80
@@ -38,14 +39,15 @@ _COSTLY = re.compile(  # it decides who waits for whom, and bounds nothing
 )
 
 _costly_place = threading.BoundedSemaphore(1)
-_places = threading.BoundedSemaphore(max(1, min(MAX_JUDGES, os.cpu_count() or 1) - 1))
+_num_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+_places = threading.BoundedSemaphore(min(MAX_JUDGES, _num_cores))
 
 
 def is_equivalent(response: str, truth: str) -> bool:
     """Return whether the last mathematical expression of the response equals the truth.
 
     Raises:
-        JudgementCutError: nobody can say in bounded time.
+        JudgementCutError: nobody can say in bounded time; or the machine was too busy to be asked.
 
     >>> is_equivalent("1/2", "0.5")
     True
@@ -95,6 +97,13 @@ def _verdict(response: str, truth: str) -> bool | str | None:
     place = _costly_place if _COSTLY.search(response) or _COSTLY.search(truth) else _places
     with place, shared_pool(JUDGE, arguments={}, timeouts=timeouts).lease() as judge:
         verdict: bool | str | None = judge.call("compare", response, truth)
+    if verdict == WAITED:  # raised, for what is returned is remembered
+        raise JudgementCutError(
+            f"whether {_shown(response)} equals {_shown(truth)} was not said in {MAX_WAIT_S:g} s "
+            f"of waiting: the machine gave the judge too little time. The run has no reward and is "
+            f"left out; the same answer is asked again the next time. Give the run more cores, or "
+            f"start less beside it."
+        )
     return verdict
 
 

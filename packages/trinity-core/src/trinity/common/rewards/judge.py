@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CUT", "MAX_CPU_S", "Judge"]
+__all__ = ["CUT", "MAX_CPU_S", "MAX_WAIT_S", "WAITED", "Judge"]
 
 CUT = "cut"  # the judgement took too much
+WAITED = "waited"  # it had no time on this machine, which says nothing of it
 MAX_CPU_S = 0.5
 MAX_MEMORY = 1 << 30  # bytes, beside what the process has when it begins
 MAX_WAIT_S = 60.0  # on a machine that is busy with others
@@ -54,22 +55,22 @@ class Judge:
         self._fork: _Fork | None = None
 
     def compare(self, response: str, truth: str) -> bool | str | None:
-        """Return whether both mean the same; None: one holds no expression; ``CUT``: too costly."""
+        """Return whether both mean the same; None: one holds none; or ``CUT``, ``WAITED``."""
         if self._fork is None:
             self._fork = _Fork()
         verdict: Any = self._fork.ask(response, truth)
-        if verdict == CUT:
-            self._fork.end()
-            self._fork = None
+        if verdict in (CUT, WAITED):
+            self.close()
         if isinstance(verdict, BaseException):
             raise verdict
         told: bool | str | None = verdict
         return told
 
     def close(self) -> None:
-        """End the fork."""
-        if self._fork is not None:
-            self._fork.end()
+        """End the fork; the next question makes another."""
+        fork, self._fork = self._fork, None
+        if fork is not None:
+            fork.end()
 
 
 class _Fork:
@@ -92,7 +93,9 @@ class _Fork:
             os.write(self._ask, len(body).to_bytes(4, "little") + body)
             head = self._read(4)
             return pickle.loads(self._read(int.from_bytes(head, "little")))
-        except (EOFError, BrokenPipeError, TimeoutError):
+        except TimeoutError:
+            return WAITED
+        except (EOFError, BrokenPipeError):
             return CUT
 
     def end(self) -> None:
