@@ -57,6 +57,20 @@ def test_a_check_of_built_in_parts_imports_nothing_heavy_and_takes_two_seconds(a
     assert min(results)[0] < BUDGET_S
 
 
+def test_rows_of_a_table_are_looked_at_without_datasets_and_torch(
+    a_run, some_tasks, tmp_path
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("question,answer\n1+1=,2\n")
+    path = a_run()
+    path.write_text(path.read_text().replace(str(some_tasks), str(rows)))
+
+    text, _ = python(CHECK.format(path=str(path)))
+
+    assert text.splitlines()[-2] == "code 0", text
+    assert not {"torch", "datasets"} & set(text.splitlines()[-1].split())
+
+
 def test_a_run_says_what_it_reads_before_it_imports_what_takes_time() -> None:
     text, _ = python(FIRST_WORDS)
 

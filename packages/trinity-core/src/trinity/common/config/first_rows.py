@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,11 @@ from trinity.common.config.model_files import is_hub_id
 from trinity.common.row_files import files_of_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
 __all__ = ["FirstRow", "first_rows"]
 
 NUM_ROWS = 20
-_BY_DATASETS = {".json": "json", ".parquet": "parquet", ".csv": "csv"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,9 @@ class FirstRow:
 def first_rows(path: str | None, *, split: str, subset_name: str | None) -> list[FirstRow]:
     """Return up to 20 rows of a split; none where they cannot be had without a network.
 
-    Files of JSON lines are read here, others by the library ``datasets`` in its streaming mode,
-    which makes no copy of them. What cannot be read is left to the checks of paths and the run.
+    Files of JSON lines are read here, one of CSV or parquet by pyarrow, others by the library
+    ``datasets``, which takes seconds to import, in its streaming mode, which makes no copy of them.
+    What cannot be read is left to the checks of paths and the run.
     """
     if not path:
         return []
@@ -49,9 +50,11 @@ def first_rows(path: str | None, *, split: str, subset_name: str | None) -> list
 def _of_file(path: Path) -> list[FirstRow]:
     if path.suffix == ".jsonl":
         return _of_json_lines([path])
-    if path.suffix not in _BY_DATASETS:
+    if path.suffix in {".csv", ".parquet"}:
+        return _of_table(path)
+    if path.suffix != ".json":
         return []
-    given = {"path": _BY_DATASETS[path.suffix], "data_files": str(path), "split": "train"}
+    given = {"path": "json", "data_files": str(path), "split": "train"}
     return _by_datasets(given, source=str(path))
 
 
@@ -85,6 +88,31 @@ def _row(line: str) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
+def _of_table(path: Path) -> list[FirstRow]:
+    import pyarrow  # type: ignore[import-untyped]
+
+    try:
+        with closing(_batches(path)) as batches:
+            batch = next(batches, None)
+    except (OSError, pyarrow.ArrowException):
+        return []
+    return _numbered(batch.slice(0, NUM_ROWS).to_pylist() if batch else [], source=str(path))
+
+
+def _batches(path: Path) -> Generator[Any, None, None]:  # Any: pyarrow's record batches
+    """Yield a file's rows in pieces, the first of which holds at least as many as are wanted."""
+    if path.suffix == ".parquet":
+        from pyarrow.parquet import ParquetFile  # type: ignore[import-untyped]
+
+        with ParquetFile(path) as file:
+            yield from file.iter_batches(NUM_ROWS)
+        return
+    from pyarrow.csv import ParseOptions, open_csv  # type: ignore[import-untyped]
+
+    with open_csv(path, parse_options=ParseOptions(newlines_in_values=True)) as reader:
+        yield from reader
+
+
 def _by_datasets(given: dict[str, Any], *, source: str) -> list[FirstRow]:
     import datasets  # type: ignore[import-untyped]
 
@@ -93,6 +121,10 @@ def _by_datasets(given: dict[str, Any], *, source: str) -> list[FirstRow]:
         rows = list(datasets.load_dataset(**given, streaming=True).take(NUM_ROWS))
     except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError):
         return []
+    return _numbered(rows, source=source)
+
+
+def _numbered(rows: list[dict[str, Any]], *, source: str) -> list[FirstRow]:
     return [
         FirstRow(values=row, origin=f"{source}, row {number}")
         for number, row in enumerate(rows, start=1)
