@@ -82,17 +82,17 @@ def main() -> int:
     options.add_argument("--cases", type=int, default=500)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--rows", type=int, default=8, help="of the task set: each is a step")
-    options.add_argument("--only", type=int, help="one case, by its number; shows what was said")
+    options.add_argument("--only", help="cases by number, 3,17; shows what was said")
     options.add_argument("--json", type=Path, help="a file for the cases")
     chosen = options.parse_args()
     import_what_is_needed()
-    numbers = range(chosen.cases) if chosen.only is None else [chosen.only]
+    numbers = map(int, chosen.only.split(",")) if chosen.only else range(chosen.cases)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         references = References(Path(folder), num_rows=chosen.rows)
         cases = [_case(n, Path(folder), references, seed=chosen.seed) for n in numbers]
     if chosen.json:
         chosen.json.write_text(json.dumps([asdict(case) for case in cases]))
-    _print_table(cases, is_long=chosen.only is not None)
+    _print_table(cases, is_long=bool(chosen.only))
     return 1 if any(case.outcome in BAD for case in cases) else 0
 
 

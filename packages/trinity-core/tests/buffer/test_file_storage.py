@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -308,3 +309,28 @@ def test_supervised_rows_without_a_model_are_refused(tmp_path):
 
     with pytest.raises(DataError, match=r"Set model\.model_path"):
         storage.read(1, timeout_s=1)
+
+
+@pytest.fixture
+def forbidden(tmp_path, monkeypatch):
+    """Return a file of rows that may not be opened, whoever runs the tests."""
+    path = rows_file(tmp_path, an_experience(reward=1.0).to_dict())
+    opened = Path.open
+
+    def refused(self, *args, **kwargs):
+        if self == path:
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refused)
+    return path
+
+
+def test_a_file_that_may_not_be_read_is_named(forbidden):
+    with pytest.raises(DataError, match=r"rows\.jsonl cannot be read: Permission denied"):
+        a_file(forbidden).read(1, timeout_s=1)
+
+
+def test_a_file_that_may_not_be_written_is_named(forbidden):
+    with pytest.raises(DataError, match=r"cannot be written to .*rows\.jsonl: Permission denied"):
+        a_file(forbidden).write([an_experience(reward=0.5)])

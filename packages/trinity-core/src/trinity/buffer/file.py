@@ -78,8 +78,8 @@ class FileStorage:
     def _append_step(self, experiences: Sequence[Experience]) -> None:
         lines = "".join(json.dumps(e.to_dict()) + "\n" for e in experiences).encode()
         path = Path(self._path)
-        size = self._whole_steps(path)
         try:
+            size = self._whole_steps(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
                 self._size = _append(file, lines, after=size)

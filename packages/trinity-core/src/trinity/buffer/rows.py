@@ -7,7 +7,7 @@ imported, which takes seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -165,13 +165,25 @@ def _from_json_lines(files: list[Path], *, source: str) -> Rows:
     rows: list[Row] = []
     origins: list[Origin] = []
     for file in files:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    origin = Origin(source=str(file), number=number)
-                    rows.append(_row(line, origin=origin))
-                    origins.append(origin)
+        for number, line in _lines(file):
+            origin = Origin(source=str(file), number=number)
+            rows.append(_row(line, origin=origin))
+            origins.append(origin)
     return Rows(table=rows, source=source, origins=tuple(origins))
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that hold something, with their numbers from 1."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            yield from (
+                (number, line) for number, line in enumerate(lines, start=1) if line.strip()
+            )
+    except (OSError, UnicodeDecodeError) as e:
+        reason = getattr(e, "strerror", None) or e
+        raise DataError(
+            f"{file} cannot be read: {reason}. Correct it or its permissions, or name another file."
+        ) from e
 
 
 def _row(line: str, *, origin: Origin) -> Row:

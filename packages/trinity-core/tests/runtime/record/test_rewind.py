@@ -113,3 +113,20 @@ def test_a_full_disk_leaves_no_half_line_in_the_history(rundir) -> None:
 
     history.trained(2, ["2/0/0/0"])
     assert read_history(rundir.path) == [["1/0/0/0"], ["2/0/0/0"]]
+
+
+def test_a_file_that_may_not_be_read_is_named_before_the_run_goes_on(
+    files, tmp_path, monkeypatch
+) -> None:
+    stored = tmp_path / "stored.jsonl"
+    stored.write_text("{}\n")
+    marks = files.marks()
+
+    def refused(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(type(stored), "open", refused)
+    with pytest.raises(
+        CheckpointError, match=r"stored\.jsonl .*cannot be read \(Permission denied"
+    ):
+        files.check(marks, say=print)

@@ -53,7 +53,10 @@ class Growth:
             return f"it has {found} bytes, and had {size}"
         if digest:
             self.cut(-1)  # whatever was read before may have changed
-            self._read(size)
+            try:
+                self._read(size)
+            except OSError as error:
+                return f"it cannot be read ({error.strerror or error})"
             if self._hash.hexdigest() != digest:
                 return f"its first {size} bytes are not those that were written"
         return ""
