@@ -17,13 +17,21 @@ class MemorySync:
 
     Nothing is copied here: an engine that was built on the trainer's own module only takes over
     the version number.
+
+    Each engine takes all of the weights or none. There is no way back for those that took them when
+    another refuses: the error ends the run, nobody samples in between, and a resumed run gives
+    every engine the weights of its checkpoint.
     """
 
     def __init__(self, engines: Sequence[RolloutEngine]) -> None:
         self._engines = list(engines)
 
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
-        """Bring the weights of ``snapshot()`` to all engines and return their version."""
+        """Bring the weights of ``snapshot()`` to all engines and return their version.
+
+        Raises:
+            ModelError: an engine refuses them; the engines may differ now and must not go on.
+        """
         weights = snapshot()
         for engine in self._engines:
             engine.load_weights(weights)
