@@ -159,7 +159,7 @@ class Experience:
     @property
     def response_length(self) -> int:
         """Return ``R``, the number of tokens after the prompt."""
-        return len(self.tokens) - self.prompt_length
+        return self.tokens.shape[0] - self.prompt_length
 
     @property
     def is_preference_pair(self) -> bool:
@@ -241,8 +241,8 @@ class Experience:
             "teacher_logprobs": torch.float32,
         }
         for name, dtype in kinds.items():
-            value: Sequence[float] | Tensor | None = getattr(self, name)
-            if value is not None:
+            value: Any = getattr(self, name)  # Any: of a user's own code
+            if value is not None and not _is_of(value, dtype):
                 setattr(self, name, torch.as_tensor(value, dtype=dtype, device="cpu"))
 
     def _own_mask(self) -> None:
@@ -256,7 +256,7 @@ class Experience:
             self.action_mask = torch.full((self.response_length,), is_own, dtype=torch.bool)
 
     def _check_lengths(self) -> None:
-        total = len(self.tokens)
+        total = self.tokens.shape[0]
         if self.is_preference_pair:
             if not 0 < self.prompt_length <= total:
                 raise ValueError(
@@ -269,19 +269,21 @@ class Experience:
                 f"it must lie between 1 and the number of tokens"
             )
         names = ("action_mask", "logprobs", "token_level_reward", "advantages", "returns")
+        wanted = (self.response_length,)
         for name in names:
             value = getattr(self, name)
-            if value is not None and value.dim() != 1:
+            if value is None or value.shape == wanted:
+                continue
+            if value.dim() != 1:
                 raise ValueError(
                     f"{name} has the shape {list(value.shape)}; it must have one entry for each "
                     f"of the {self.response_length} tokens of the response"
                 )
-            if value is not None and len(value) != self.response_length:
-                raise ValueError(
-                    f"{name} has {len(value)} entries, but the response has "
-                    f"{self.response_length} tokens ({total} tokens less a prompt of "
-                    f"{self.prompt_length}){_REPLACED if name == 'action_mask' else ''}"
-                )
+            raise ValueError(
+                f"{name} has {len(value)} entries, but the response has "
+                f"{self.response_length} tokens ({total} tokens less a prompt of "
+                f"{self.prompt_length}){_REPLACED if name == 'action_mask' else ''}"
+            )
 
 
 def group_by(
@@ -308,6 +310,11 @@ _REPLACED = (
 _NAMES = tuple(field.name for field in fields(Experience))
 
 
+def _is_of(value: Any, dtype: torch.dtype) -> bool:  # Any: of a user's own code
+    """Return whether it is a tensor of this type already; to ask costs a tenth of converting it."""
+    return getattr(value, "dtype", None) is dtype and value.is_cpu
+
+
 def _token_ids(value: Sequence[int] | Tensor, *, name: str) -> Tensor:
     """Return the ids as one row of int64.
 
@@ -317,7 +324,9 @@ def _token_ids(value: Sequence[int] | Tensor, *, name: str) -> Tensor:
     """
     import torch
 
-    ids = torch.as_tensor(value, device="cpu")
+    if not isinstance(value, torch.Tensor) or not _is_of(value, torch.int64):
+        value = torch.as_tensor(value, device="cpu")
+    ids = value
     if ids.dtype != torch.int64:
         is_whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
         if not is_whole and ids.numel():  # a list of nothing is of floats

@@ -112,7 +112,7 @@ def _check(experience: Experience, *, place: int, is_eval: bool) -> None:
 
 def _wrong_tokens(experience: Experience, *, is_eval: bool) -> str:
     """Return in words what is wrong with the tokens; an empty string if nothing."""
-    num, is_cut = len(experience.tokens), experience.truncate_status == "prompt_truncated"
+    num, is_cut = experience.tokens.shape[0], experience.truncate_status == "prompt_truncated"
     may_be_empty = is_eval or is_cut or experience.is_preference_pair
     if experience.prompt_length == num and not may_be_empty:
         return (
@@ -138,7 +138,7 @@ def _wrong_numbers(experience: Experience) -> str:
                 f"{name} is {shown}. Return finite numbers, or raise trinity.errors.EnvError if "
                 "the run cannot be judged."
             )
-    if experience.logprobs is not None and len(experience.logprobs):
+    if experience.logprobs is not None and experience.logprobs.shape[0]:
         highest = max(experience.logprobs.tolist())
         if highest > ROUNDING:
             return (
@@ -160,7 +160,8 @@ def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
 def _is_finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         # Torch gives up the interpreter for such a check; a list of numbers does not.
-        return all(map(math.isfinite, value.flatten().tolist()))
+        flat = value if value.dim() == 1 else value.flatten()
+        return all(map(math.isfinite, flat.tolist()))
     return math.isfinite(value)
 
 
