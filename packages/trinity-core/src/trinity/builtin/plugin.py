@@ -14,12 +14,13 @@ TRINITY_PLUGIN_API = 1
 
 @hookimpl
 def trinity_workflows() -> Mapping[str, str | ComponentSpec]:
-    """Return workflows of one turn."""
+    """Return workflows of one turn, and of agents of any kind."""
     return {
         "simple_workflow": "trinity.common.workflows.simple:SimpleWorkflow",
         "async_simple_workflow": "trinity.common.workflows.simple:AsyncSimpleWorkflow",
         "math_workflow": "trinity.common.workflows.math:MathWorkflow",
         "async_math_workflow": "trinity.common.workflows.math:AsyncMathWorkflow",
+        "agent_workflow": "trinity.common.workflows.agent:AgentWorkflow",
     }
 
 

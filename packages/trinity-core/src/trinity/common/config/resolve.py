@@ -8,6 +8,7 @@ from trinity.common.config.parts import NamedParts
 from trinity.common.config.resolution import Resolution
 from trinity.common.config.resolve_algorithm import resolve_algorithm
 from trinity.common.config.resolve_buffer import resolve_buffer
+from trinity.common.config.resolve_endpoint import resolve_endpoint
 from trinity.common.config.resolve_machine import resolve_machine
 from trinity.common.config.resolve_model import resolve_model
 from trinity.common.config.resolve_run import resolve_run
@@ -35,6 +36,7 @@ def resolve(config: Config, machine: Machine, *, manager: PluginManager | None =
     resolve_model(work)
     resolve_algorithm(work)
     resolve_buffer(work)
+    resolve_endpoint(work)
     note_unused(work)
     return work.finished()
 

@@ -38,11 +38,6 @@ class RunEndpoints:
         return self._session.failure if self._session is not None else None
 
     @property
-    def is_used(self) -> bool:
-        """Return whether the run has an endpoint."""
-        return self._session is not None
-
-    @property
     def num_served(self) -> int:
         """Return how many calls were answered."""
         return self._session.num_served if self._session is not None else 0

@@ -217,7 +217,7 @@ class ModelWrapper(ClientsOfRun, Scored):
         Raises:
             ConfigError: calls are not recorded.
         """
-        if not (self.enable_history or self._endpoints.is_used):
+        if not (self.enable_history or self._settings.enable_openai_api):
             raise ConfigError(
                 "the calls of this model are not recorded. "
                 "Set explorer.rollout_model.enable_history: true."

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trinity.common.workflows.agent import AgentWorkflow
     from trinity.common.workflows.math import AsyncMathWorkflow, MathWorkflow
     from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
     from trinity.common.workflows.simple import AsyncSimpleWorkflow, SimpleWorkflow
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WORKFLOWS",
+    "AgentWorkflow",
     "AsyncMathWorkflow",
     "AsyncSimpleWorkflow",
     "MathWorkflow",
@@ -35,6 +37,7 @@ __all__ = [
 
 _MODULES = {
     "WORKFLOWS": "workflow",
+    "AgentWorkflow": "agent",
     "AsyncMathWorkflow": "math",
     "AsyncSimpleWorkflow": "simple",
     "MathWorkflow": "math",

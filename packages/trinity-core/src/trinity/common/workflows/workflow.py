@@ -53,6 +53,7 @@ class Workflow(ABC):
             samples. Any other workflow is called once a run and sees ``repeat_times`` 1.
         needs_reward_fn: a task must name a reward function; the workflow has none of its own.
         needs_history: ``explorer.rollout_model.enable_history`` must be on.
+        needs_endpoint: ``explorer.rollout_model.enable_openai_api`` is on unless it was set.
         is_async: the explorer awaits ``run_async``; follows from which of the two is defined.
 
     Attributes:
@@ -68,6 +69,7 @@ class Workflow(ABC):
     can_repeat: ClassVar[bool] = False
     needs_reward_fn: ClassVar[bool] = False
     needs_history: ClassVar[bool] = False
+    needs_endpoint: ClassVar[bool] = False
     is_async: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -1,0 +1,164 @@
+"""An agent that is a command: a process group of its own, which ends with the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from trinity.errors import ConfigError, EnvError, WorkflowError
+
+if TYPE_CHECKING:
+    from trinity.common.workflows.workflow import Workflow
+
+__all__ = ["AgentCommand"]
+
+_TAIL_BYTES = 2000  # of what it printed, shown where it fails
+# Lets the kernel end the group when the other end of a pipe is closed, as a kill of this process
+# closes it; then becomes the command.
+_LEASH = """
+import fcntl, os, signal, sys
+fd = int(sys.argv[1])
+signal.signal(signal.SIGIO, signal.SIG_DFL)
+fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
+fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+_ENDS_WITHIN_S = 5.0
+
+
+class AgentCommand:
+    """Runs the command and reads its result.
+
+    Args:
+        command: its words.
+
+    Raises:
+        ConfigError: it is no list of words, or the program is not there.
+    """
+
+    def __init__(self, command: Any) -> None:  # Any: a user's setting
+        is_list = isinstance(command, (list, tuple)) and command
+        if not is_list or not all(isinstance(word, (str, int, float)) for word in command):
+            raise ConfigError(
+                f"workflow_args.command is {command!r:.80}. Give a list of words, such as "
+                f"[python, my_agent.py]."
+            )
+        self._words = [str(word) for word in command]
+        if self._words[0] in {"python", "python3"}:
+            self._words[0] = sys.executable  # the one that this runs in
+        if shutil.which(self._words[0]) is None:
+            raise ConfigError(
+                f"workflow_args.command: there is no program {self._words[0]!r}. Install it, or "
+                f"give its path."
+            )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def run(self, workflow: Workflow) -> Any:  # Any: what JSON holds
+        """Return what the command wrote to its result file; None: nothing.
+
+        Raises:
+            EnvError: it could not be started, or was ended.
+            WorkflowError: it failed, or its result is no JSON.
+        """
+        with tempfile.TemporaryDirectory(prefix="trinity-agent-") as folder:
+            task, result = Path(folder, "task.json"), Path(folder, "result.json")
+            task.write_text(json.dumps(workflow.task.raw_task, default=str), encoding="utf-8")
+            endpoint = workflow.model.endpoint()
+            env = {
+                **os.environ,  # noqa: TID251 -- a command inherits the environment
+                **endpoint.env,
+                "TRINITY_MODEL": endpoint.model,
+                "TRINITY_TASK_FILE": str(task),
+                "TRINITY_RESULT_FILE": str(result),
+            }
+            with Path(folder, "output").open("w+b") as output:
+                code = self._run(env, output)
+                if code:
+                    raise self._failed(code, output)
+            return _result(result)
+
+    def close(self) -> None:
+        """End the command and all that it started; from any thread."""
+        with self._lock:
+            self._is_closed, process = True, self._process
+        if process is not None:
+            _end_group(process)
+
+    def _run(self, env: dict[str, str], output: BinaryIO) -> int:
+        leash, held = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-ISc", _LEASH, str(leash), *self._words],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[leash],
+            )
+        except OSError as error:
+            os.close(held)
+            raise EnvError(f"the agent {self._words[0]!r} cannot be started: {error}") from error
+        finally:
+            os.close(leash)
+        try:
+            return self._waited(process)
+        finally:
+            _end_group(process)
+            os.close(held)
+
+    def _waited(self, process: subprocess.Popen[bytes]) -> int:
+        with self._lock:
+            self._process, is_closed = process, self._is_closed
+        try:
+            if is_closed:
+                raise EnvError("its time was up before the agent began")
+            return process.wait()
+        finally:
+            with self._lock:
+                self._process = None
+
+    def _failed(self, code: int, output: BinaryIO) -> WorkflowError | EnvError:
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - _TAIL_BYTES))
+        told = output.read().decode(errors="replace").strip() or "nothing"
+        if self._is_closed:
+            return EnvError("the agent was ended with its run")
+        return WorkflowError(
+            f"the agent {' '.join(self._words)!r:.200} ended with code {code}. It printed: {told}"
+        )
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_ENDS_WITHIN_S)
+
+
+def _result(file: Path) -> Any:
+    """Return what the file holds.
+
+    Raises:
+        WorkflowError: it is no JSON.
+    """
+    if not file.exists():
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise WorkflowError(
+            f"what the agent wrote to TRINITY_RESULT_FILE cannot be read: {error}. Write a number "
+            f"or an object of JSON."
+        ) from error
