@@ -49,9 +49,10 @@ def import_what_is_needed() -> None:
 
     for module in NEEDED:
         importlib.import_module(module)
-    for found in pkgutil.walk_packages(trinity.__path__, "trinity."):
+    for found in pkgutil.walk_packages(trinity.__path__, "trinity.", onerror=lambda _: None):
         if not found.name.startswith(NOT_NEEDED) and "__main__" not in found.name:
-            importlib.import_module(found.name)
+            with contextlib.suppress(ImportError):  # of an extra that is not installed
+                importlib.import_module(found.name)
     get_manager().digest()
     set_manager(None)
 
