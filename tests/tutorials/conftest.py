@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,8 @@ class Tasks:
         taken, self._tasks = self._tasks[:count], self._tasks[count:]
         return taken
 
+    def feedback(self, outcomes: Mapping[str, Any]) -> None: ...
+
 
 class Arrived:
     """Keeps what the explorer hands on."""
@@ -67,6 +69,9 @@ class Arrived:
 
     def process(self, exps: list[Experience]) -> dict[str, float]:
         self.experiences += exps
+        return {}
+
+    def feedback(self) -> dict[str, Any]:
         return {}
 
     def close(self) -> None: ...

@@ -29,6 +29,9 @@ class Tasks:
         places = range(self.position - count, self.position)
         return [a_task(str(place), workflow=Numbered) for place in places]
 
+    def feedback(self, outcomes):
+        assert outcomes == {}
+
     def state_dict(self):
         return {"position": self.position}
 
@@ -42,6 +45,9 @@ class Pipeline:
 
     def process(self, experiences):
         self.batches.append((self.sink.batch_id, [e.reward for e in experiences]))
+        return {}
+
+    def feedback(self):
         return {}
 
     def close(self):
