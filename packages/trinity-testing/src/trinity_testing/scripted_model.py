@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
+from trinity.endpoint.room import EndpointRoom
 
 from trinity_testing.engines import ScriptedEngine, script_tokenizer
 
@@ -43,5 +44,12 @@ def model_over(engine: RolloutEngine) -> ModelWrapper:
         max_model_len=MAX_MODEL_LEN,
         max_response_tokens=MAX_RESPONSE_TOKENS,
         enable_history=True,
+        enable_openai_api=True,
     )
-    return ModelWrapper(engine, script_chat_format(), settings)
+    return ModelWrapper(engine, script_chat_format(), settings, endpoints=_endpoints())
+
+
+@cache
+def _endpoints() -> EndpointRoom:
+    """Return what opens endpoints; the server starts with the first, and ends with the process."""
+    return EndpointRoom()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from starlette.routing import Mount, Route, Router
 
+from trinity.endpoint.anthropic import anthropic_error, read_message
+from trinity.endpoint.anthropic_reply import message_reply, message_stream
 from trinity.endpoint.chat_reply import chat_reply
 from trinity.endpoint.chat_request import read_chat
+from trinity.endpoint.chat_stream import chat_stream
+from trinity.endpoint.completions import completion_reply, completion_stream, read_completion
+from trinity.endpoint.dialect import Dialect, dumped
 from trinity.endpoint.http import ClientGoneError, Http
 from trinity.endpoint.refusal import Refusal
+from trinity.endpoint.responses import read_response
+from trinity.endpoint.responses_reply import response_reply, response_stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,14 +31,15 @@ __all__ = ["build_app"]
 
 logger = logging.getLogger(__name__)
 
-Answer = "Callable[[Http], Awaitable[None]]"
-
 
 def build_app(service: Service) -> Router:
     """Return the application that a server runs."""
     routes = _Routes(service)
     open_to_runs = [
-        Route("/v1/chat/completions", _Handler("POST", routes.chat_completions)),
+        *(
+            Route(path, _Handler("POST", partial(routes.ask, dialect=one), error=one.error))
+            for path, one in _DIALECTS.items()
+        ),
         Route("/v1/models", _Handler("GET", routes.models)),
         Route("/load", _Handler("GET", routes.load)),
     ]
@@ -46,12 +54,35 @@ def build_app(service: Service) -> Router:
     )
 
 
-class _Handler:
-    """Runs one route; whatever goes wrong is answered in OpenAI's shape."""
+_DIALECTS = {
+    "/v1/chat/completions": Dialect(
+        read=read_chat, write=chat_reply, stream=chat_stream, error=Refusal.body
+    ),
+    "/v1/completions": Dialect(
+        read=read_completion, write=completion_reply, stream=completion_stream, error=Refusal.body
+    ),
+    "/v1/responses": Dialect(
+        read=read_response, write=response_reply, stream=response_stream, error=Refusal.body
+    ),
+    "/v1/messages": Dialect(
+        read=read_message, write=message_reply, stream=message_stream, error=anthropic_error
+    ),
+}
 
-    def __init__(self, method: str, answer: Callable[[Http], Awaitable[None]]) -> None:
+
+class _Handler:
+    """Runs one route; whatever goes wrong is answered in the shape that its clients know."""
+
+    def __init__(
+        self,
+        method: str,
+        answer: Callable[[Http], Awaitable[None]],
+        *,
+        error: Callable[[Refusal], bytes] = Refusal.body,
+    ) -> None:
         self._method = method
         self._answer = answer
+        self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,33 +95,45 @@ class _Handler:
         except ClientGoneError:
             return
         except Refusal as refusal:
-            await http.answer(refusal.status, refusal.body(), headers=refusal.headers)
+            await self._refuse(http, refusal)
         except Exception:
             logger.exception("the endpoint failed")
-            if http.has_begun:
-                raise
             fault = Refusal(500, "the endpoint failed; its log says why.", code="internal_error")
-            await http.answer(fault.status, fault.body())
+            await self._refuse(http, fault)
+
+    async def _refuse(self, http: Http, refusal: Refusal) -> None:
+        body = self._error(refusal)
+        if http.has_begun:  # a stream that was kept waiting
+            await http.go_on(b"event: error\ndata: " + body + b"\n\n", is_last=True)
+        else:
+            await http.answer(refusal.status, body, headers=refusal.headers)
 
 
 class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def chat_completions(self, http: Http) -> None:
-        entry = self._service.entry(http.key)
+    async def ask(self, http: Http, dialect: Dialect) -> None:
+        """Answer a call in the form that it came in."""
+        service, entry = self._service, self._service.entry(http.key)
         body, retry = await http.json()
-        target = self._service.target(body, entry=entry, headers=http.headers)
-        request = read_chat(
-            body, agent=target.agent, retry=retry, template_reads=target.template_reads
-        )
-        with self._service.counted():
+        target = service.target(body, entry=entry, headers=http.headers)
+        reads = target.template_reads
+        request = dialect.read(body, agent=target.agent, retry=retry, template_reads=reads)
+        service.note(target, body)
+        with service.counted():
             async with http.while_connected():
-                served = await target.session.ask(request.call, entry=target.entry)
-            answer = chat_reply(served, request, model=target.name, decode=target.decode)
-            raw = _dumped(answer)
-            target.session.deliver(served, record=target.entry.record)
-            await http.answer(200, raw)
+                answer = target.session.ask(request.call, entry=target.entry)
+                served = await (http.wait_for(answer) if request.is_streamed else answer)
+            name, decode = target.name, target.decode
+            if request.is_streamed:
+                events = list(dialect.stream(served, request, model=name, decode=decode))
+                target.session.deliver(served, record=target.entry.record)
+                await http.stream(events)
+            else:
+                raw = dumped(dialect.write(served, request, model=name, decode=decode))
+                target.session.deliver(served, record=target.entry.record)
+                await http.answer(200, raw)
 
     async def models(self, http: Http) -> None:
         entry = self._service.entry(http.key)
@@ -98,14 +141,14 @@ class _Routes:
             {"id": name, "object": "model", "created": 0, "owned_by": "trinity"}
             for name in self._service.names(entry)
         ]
-        await http.answer(200, _dumped({"object": "list", "data": models}))
+        await http.answer(200, dumped({"object": "list", "data": models}))
 
     async def health(self, http: Http) -> None:
         await http.answer(200, b"{}")
 
     async def load(self, http: Http) -> None:
         self._service.entry(http.key)
-        await http.answer(200, _dumped({"server_load": self._service.num_open}))
+        await http.answer(200, dumped({"server_load": self._service.num_open}))
 
     async def unknown(self, http: Http) -> None:
         raise Refusal(
@@ -123,7 +166,3 @@ def _wrong_method(scope: Scope, method: str) -> Refusal:
         code="method_not_allowed",
         headers={"allow": method},
     )
-
-
-def _dumped(body: Any) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()

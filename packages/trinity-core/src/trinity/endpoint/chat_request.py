@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Structure
@@ -83,6 +83,7 @@ class ChatRequest:
     wants_token_ids: bool = False
     is_streamed: bool = False
     wants_usage: bool = False  # as the last chunk of a stream
+    body: Mapping[str, Any] = field(default_factory=dict)  # as it came
 
 
 def read_chat(

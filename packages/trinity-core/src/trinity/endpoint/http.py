@@ -6,20 +6,23 @@ import asyncio
 import hashlib
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.endpoint.call import Retry
 from trinity.endpoint.refusal import Refusal, bad_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
 __all__ = ["ClientGoneError", "Http"]
 
 MAX_BODY_BYTES = 64 * 2**20
+COMMENT_EVERY_S = 10.0
+EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _BEARER = "bearer "
+Answer = TypeVar("Answer")
 
 
 class ClientGoneError(Exception):
@@ -153,6 +156,24 @@ class Http:
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
         ]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+    async def stream(self, parts: Iterable[bytes]) -> None:
+        """Send the parts as events, the last of which ends the answer."""
+        if not self.has_begun:
+            await self.begin(200, headers=EVENTS)
+        await self.go_on(b"".join(parts), is_last=True)
+
+    async def wait_for(self, answer: Awaitable[Answer]) -> Answer:
+        """Return the answer; while there is none, comments keep the connection alive."""
+        task = asyncio.ensure_future(answer)
+        try:
+            while not (await asyncio.wait([task], timeout=COMMENT_EVERY_S))[0]:
+                if not self.has_begun:
+                    await self.begin(200, headers=EVENTS)
+                await self.go_on(b": the model is at work\n\n")
+            return task.result()
+        finally:
+            task.cancel()
 
     async def go_on(self, part: bytes, *, is_last: bool = False) -> None:
         """Send a part of the body."""

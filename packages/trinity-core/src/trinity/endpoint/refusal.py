@@ -47,7 +47,7 @@ class Refusal(Exception):  # noqa: N818 -- not a fault of ours
         return kinds.get(self.status, "invalid_request_error")
 
     def body(self) -> bytes:
-        """Return the body of the answer."""
+        """Return the body of the answer, as OpenAI shapes it."""
         error = {
             "message": str(self),
             "type": self.kind,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from trinity.endpoint.app import build_app
-from trinity.endpoint.server import Server
+from trinity.common.models.clients import INSTALL
 from trinity.endpoint.service import Service
 from trinity.endpoint.session import Session
+from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
+    from trinity.endpoint.server import Server
 
 __all__ = ["EndpointRoom"]
 
@@ -43,12 +44,11 @@ class EndpointRoom:
         """Return a session for the run that the model belongs to.
 
         Raises:
-            ConfigError: the port is taken.
+            ConfigError: the port is taken, or a package is missing.
         """
         with self._lock:
             if self._server is None:
-                app = build_app(self._service)
-                self._server = Server(app, host=self._host, port=self._port)
+                self._server = self._started()
             server = self._server
         host = f"[{server.host}]" if ":" in server.host else server.host
         return Session(
@@ -57,6 +57,14 @@ class EndpointRoom:
             base_url=f"http://{host}:{server.port}/v1",
             loop=server.loop,
         )
+
+    def _started(self) -> Server:
+        try:
+            from trinity.endpoint.app import build_app
+            from trinity.endpoint.server import Server
+        except ImportError as error:
+            raise ConfigError(f"the endpoint needs the package {error.name}. {INSTALL}") from error
+        return Server(build_app(self._service), host=self._host, port=self._port)
 
     def close(self) -> None:
         """End the server; safe to call twice."""

@@ -108,6 +108,12 @@ class Service:
             ignored=self._ignored,
         )
 
+    def note(self, target: Target, body: Mapping[str, Any]) -> None:
+        """Write a line about a request, where that is wanted."""
+        if self.logs_requests:
+            size = len(body.get("messages") or ())
+            logger.info("%s asks %s, %d messages", target.agent or "an agent", target.name, size)
+
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Count a request as open."""

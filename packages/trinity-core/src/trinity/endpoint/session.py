@@ -149,6 +149,8 @@ class Session:
         sampling = self._sampling(call, is_forced=entry.force_sampling)
         exchanges = self.model.exchanges
         try:
+            if call.prompt is not None:
+                return exchanges.send_text(call.prompt, **sampling)
             asked = exchanges.prompt(
                 call.messages,
                 tools=call.tools,

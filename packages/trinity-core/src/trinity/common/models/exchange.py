@@ -91,7 +91,7 @@ class Exchanges:
         history: History,
         settings: ModelSettings,
         parser: ReplyParser,
-        send: Callable[[Prompt, Turn, Sampling], Call],
+        send: Callable[[Prompt, Turn | None, Sampling], Call],
         record: Callable[[Sequence[Recorded]], None],
     ) -> None:
         self._chat_format = chat_format
@@ -150,13 +150,28 @@ class Exchanges:
             PromptTooLongError: it leaves no room for a reply. A chat is never cut.
             ModelError: an option is unknown, or the run is over.
         """
-        length, limit = len(asked.prompt.token_ids), self._settings.prompt_limit
-        if length > limit:
-            raise PromptTooLongError(
-                f"the chat has {length} tokens, and a prompt may have {limit}. Shorten it, or "
-                f"raise model.max_prompt_tokens and model.max_model_len."
-            )
+        self._check_room(asked.prompt)
         return self._send(asked.prompt, asked.turn, Sampling.of(sampling))
+
+    def send_text(self, text: str | Sequence[int], **sampling: Any) -> Call:
+        """Ask the engine to go on with a plain text, or with the token ids of one.
+
+        Args:
+            text: that is gone on with.
+            **sampling: as for :meth:`send`.
+
+        Raises:
+            PromptTooLongError: it leaves no room for a reply.
+            ModelError: an option is unknown, or the run is over.
+        """
+        if isinstance(text, str):
+            ids = tuple(self._chat_format.encode(text, add_special_tokens=True))
+            prompt = Prompt(token_ids=ids, text=text)
+        else:
+            shown = self._chat_format.decode(text, skip_special_tokens=False)
+            prompt = Prompt(token_ids=tuple(text), text=shown)
+        self._check_room(prompt)
+        return self._send(prompt, None, Sampling.of(sampling))
 
     def replies(
         self,
@@ -198,6 +213,14 @@ class Exchanges:
         """Record a reply that was heard."""
         key, conversation = reply.call.request.key, reply.conversation
         self._record([Recorded(key=key, experience=reply.experience, conversation=conversation)])
+
+    def _check_room(self, prompt: Prompt) -> None:
+        length, limit = len(prompt.token_ids), self._settings.prompt_limit
+        if length > limit:
+            raise PromptTooLongError(
+                f"the chat has {length} tokens, and a prompt may have {limit}. Shorten it, or "
+                f"raise model.max_prompt_tokens and model.max_model_len."
+            )
 
     def _reply(
         self, call: Call, completion: Completion, parsed: ParsedReply, *, index: int

@@ -49,6 +49,9 @@ class AgentWorkflow(BaseSimpleWorkflow):
 
     needs_reward_fn: ClassVar[bool] = False
     needs_endpoint: ClassVar[bool] = True
+    conformance_args: ClassVar[dict[str, Any]] = {
+        "workflow_args": {"agent": f"{__name__}:ask_once"}
+    }
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
@@ -66,6 +69,8 @@ class AgentWorkflow(BaseSimpleWorkflow):
         self.task = task
         self.raw_task = task.raw_task
         self.reward_fn_args = task.reward_fn_args
+        self.format_args = task.format_args
+        self.system_prompt = self.reply_prefix = None  # the agent's own words
         self.agent = _part(task.workflow_args)
         if task.reward_fn is not None:
             self.truth, self.task_desc = task.truth, task.task_desc
@@ -131,7 +136,7 @@ class AgentWorkflow(BaseSimpleWorkflow):
                 "reward function as default_reward_fn_type of the taskset."
             )
         try:
-            scores = self._scores_of(last)
+            scores = self.reward_scores(last)
         except JudgementCutError as error:
             return replace(result, not_judged=str(error))
         metrics = {**result.metrics, **scores}
@@ -145,6 +150,13 @@ class AgentWorkflow(BaseSimpleWorkflow):
         experience.reward = result.by_agent.get(agent, result.reward)
         if len(result.by_agent) > 1:  # the runs of a task are compared agent by agent
             experience.eid.task = f"{self.task.task_id}-{agent}"
+
+
+def ask_once(task: dict[str, Any], client: Any) -> float:
+    """Ask with the row's first value, and return how long the reply is: the smallest agent."""
+    messages = [{"role": "user", "content": str(next(iter(task.values()), "hello"))}]
+    reply = client.chat.completions.create(model=client.model_path, messages=messages)
+    return float(len(reply.choices[0].message.content))
 
 
 def _part(arguments: Mapping[str, Any]) -> AgentFunction | AgentCommand:

@@ -40,7 +40,12 @@ class AgentFunction:
         """Return what the function returns; one that awaits gets a loop of its own."""
         if inspect.iscoroutinefunction(self._function) or "async_client" in self._names:
             return asyncio.run(self._awaited(workflow))
-        return self._function(**self._arguments(workflow))
+        arguments = self._arguments(workflow)
+        try:
+            return self._function(**arguments)
+        finally:
+            if "client" in arguments:
+                arguments["client"].close()
 
     def close(self) -> None:
         """Cancel a function that awaits; from any thread."""

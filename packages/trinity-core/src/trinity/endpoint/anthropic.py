@@ -1,0 +1,105 @@
+"""POST /v1/messages: Anthropic's form, its part of texts and tools."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from trinity.endpoint.chat_request import ChatRequest, read_chat
+from trinity.endpoint.fields import items, known_word, mapping
+from trinity.endpoint.messages import joined_text
+from trinity.endpoint.refusal import bad_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from trinity.endpoint.call import Retry
+    from trinity.endpoint.refusal import Refusal
+
+__all__ = ["anthropic_error", "read_message"]
+
+Json = dict[str, Any]  # Any: what JSON holds
+
+_SAME = ["model", "max_tokens", "temperature", "top_p", "top_k", "stream", "metadata"]
+_SAME += ["chat_template_kwargs"]
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_KINDS = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large"}
+
+
+def read_message(
+    body: Mapping[str, Any], *, agent: str, retry: Retry, template_reads: Callable[[str], bool]
+) -> ChatRequest:
+    """Return what the body asks for, by way of the chat that says the same.
+
+    Raises:
+        Refusal: a field cannot be honoured.
+    """
+    chat: Json = {name: body[name] for name in _SAME if body.get(name) is not None}
+    if "max_tokens" not in chat:
+        raise bad_field("max_tokens", "is missing; give the most tokens of the reply.")
+    system = joined_text(body.get("system"), path="system")
+    chat["messages"] = [{"role": "system", "content": system}] if system else []
+    for place, message in enumerate(items(body, "messages")):
+        chat["messages"] += _messages(message, path=f"messages[{place}]")
+    chat["tools"] = [_tool(one, place=n) for n, one in enumerate(items(body, "tools"))]
+    choice = mapping(body, "tool_choice") or {}
+    chat["tool_choice"] = _choice(choice)
+    chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
+    chat["stop"] = body.get("stop_sequences")
+    request = read_chat(chat, agent=agent, retry=retry, template_reads=template_reads)
+    return ChatRequest(call=request.call, is_streamed=request.is_streamed, body=body)
+
+
+def anthropic_error(refusal: Refusal) -> bytes:
+    """Return a refusal in Anthropic's shape."""
+    kind = "api_error" if refusal.status >= 500 else _KINDS.get(refusal.status, refusal.kind)
+    error = {"type": kind, "message": str(refusal)}
+    return json.dumps({"type": "error", "error": error}).encode()
+
+
+def _messages(message: Json, *, path: str) -> list[Json]:
+    """Return the messages that one is: results of tools are messages of their own."""
+    role = known_word(message.get("role"), f"{path}.role", ("user", "assistant"))
+    content = message.get("content")
+    if not isinstance(content, list):
+        return [{"role": role, "content": content}]
+    made: list[Json] = []
+    texts: list[str] = []
+    reply: Json = {}
+    for place, block in enumerate(content):
+        where = f"{path}.content[{place}]"
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_use":
+            reply.setdefault("tool_calls", []).append(_call(block))
+        elif kind == "tool_result":
+            said = joined_text(block.get("content"), path=f"{where}.content")
+            call_id = block.get("tool_use_id")
+            made.append({"role": "tool", "tool_call_id": call_id, "content": said})
+        elif kind == "thinking":
+            reply["reasoning_content"] = block.get("thinking")
+        elif kind != "redacted_thinking":
+            texts.append(joined_text([block], path=where))
+    if role == "assistant" or texts:
+        made.append({"role": role, "content": "\n".join(texts), **reply})
+    return made
+
+
+def _call(block: Json) -> Json:
+    function = {"name": block.get("name"), "arguments": block.get("input")}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def _tool(tool: Json, *, place: int) -> Json:
+    if tool.get("type", "custom") != "custom":
+        raise bad_field(f"tools[{place}].type", "is a tool of the server; this one has none.")
+    function: Json = {name: tool[name] for name in ("name", "description") if name in tool}
+    function["parameters"] = tool.get("input_schema") or {"type": "object"}
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: Json) -> Any:  # Any: as chat completions take it
+    if not choice:
+        return None
+    if choice.get("type") == "tool":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    return _CHOICES[known_word(choice.get("type"), "tool_choice.type", tuple(_CHOICES))]
