@@ -194,6 +194,8 @@ def spelled(talk: Talk, messages: list[Any], parsed: ParsedReply, following: Any
         return Spelling(word, "", full[place:], None)
     is_straight = full.startswith(prompt)
     text = full[len(prompt) : chosen.start()] if is_straight else word
+    if (parsed.reasoning or "") not in text:  # the model thought all the same
+        text, is_straight = f"<think>\n{parsed.reasoning}\n</think>\n\n{text}", False
     return Spelling(text, chosen[0], full[chosen.end() :], full if is_straight else None)
 
 

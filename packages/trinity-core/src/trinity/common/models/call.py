@@ -95,6 +95,7 @@ class Call:
             self.turn,
             completion,
             message=message,
+            reply_text=chat_format.decode(completion.token_ids, skip_special_tokens=False),
             end_text=chat_format.decode(end, skip_special_tokens=False) if end else "",
             temperature=self.request.temperature,
             name=name,

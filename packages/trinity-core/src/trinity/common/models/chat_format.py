@@ -23,6 +23,7 @@ __all__ = ["ChatFormat", "Message", "reply_prefix"]
 Message = Mapping[str, Any]  # Any: role and content are text, tool calls are nested
 
 _SHORT_ID = 9
+_NUM_SHARED = 16  # messages: longer chats are rendered anew each time
 _NUM_KEPT = 256  # texts and their tokens: the runs of a group begin with the same prompt
 
 
@@ -132,6 +133,8 @@ class ChatFormat:
             add_generation_prompt,
             {**(options or {}), **thinking},
         ]
+        if len(messages) > _NUM_SHARED:  # no other run has said the same
+            return self._render(asked)
         try:
             return self._rendered(json.dumps(asked))
         except (TypeError, ValueError):  # messages may hold what JSON does not

@@ -11,14 +11,14 @@ them is encoded:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trinity.common.models.chat_format import reply_prefix
 from trinity.common.models.rest import Break, rest_after
-from trinity.common.models.turn import Turn, message_key
+from trinity.common.models.turn import Turn, message_key, message_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.ports import Completion
@@ -39,7 +39,9 @@ class Conversation:
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     action_mask: tuple[bool, ...]
+    reply_text: str  # as it was sampled, with its end token
     end_text: str  # of the token that ended the reply; empty: it was cut
+    keys: tuple[Hashable, ...]  # of its messages
     temperature: float
     weight_version: int  # the oldest of its replies
     before: Conversation | None = None  # what it holds the replies of, too
@@ -63,9 +65,7 @@ class Prompt:
     text: str
     continues: Conversation | None = None  # None: rendered whole
     broken: Break | None = None  # None: every recorded reply in it stands there by its ids
-
-
-_NOTHING_SAID = message_key({"role": "assistant", "content": ""})
+    keys: tuple[Hashable, ...] | None = None  # of the turn's messages; None: nobody looked
 
 
 class _Node:
@@ -90,12 +90,11 @@ class History:
     def add(self, conversation: Conversation) -> None:
         """Record a conversation."""
         node = self._root
-        for message in conversation.turn.messages:
-            key = message_key(message)
-            node = node.following.setdefault(key, _Node())
+        for key in conversation.keys:
+            following = node.following.get(key)
+            node = following or node.following.setdefault(key, _Node())
         node.conversations.append(conversation)
-        if key != _NOTHING_SAID:
-            self._served.add(key)
+        self._served.add(conversation.keys[-1])
 
     def clear(self) -> None:
         """Forget all."""
@@ -109,11 +108,8 @@ class History:
             turn: the messages, and the template's options.
             has_any_options: take one that was rendered with other options, too.
         """
-        for node in reversed(self._path(turn)):
-            for conversation in reversed(node.conversations):
-                if has_any_options or conversation.turn.has_options_of(turn):
-                    return conversation
-        return None
+        path = self._path(message_keys(turn))
+        return _last(path, None if has_any_options else turn)
 
     def chains(self, turn: Turn) -> list[Conversation]:
         """Return the unbroken chains of the conversation, in their order; together all replies.
@@ -129,42 +125,56 @@ class History:
             found = self.longest(asked, has_any_options=True)
         return chains
 
-    def why_not(self, turn: Turn, found: Conversation | None) -> Break | None:
-        """Return why recorded replies among the messages are not in what was found, if there are.
+    def search(self, turn: Turn, keys: Sequence[Hashable]) -> Found:
+        """Return the longest conversation that can go on, and why a longer one cannot.
 
         Args:
             turn: the messages, and the template's options.
-            found: what :meth:`longest` gave.
+            keys: of the messages.
         """
-        place = len(found.turn.messages) if found is not None else 0
-        longer = self.longest(turn, has_any_options=True)
-        if longer is not None and len(longer.turn.messages) > place:
-            return "other_options" if longer.turn.has_tools_of(turn) else "other_tools"
-        later = (message_key(m) for m in turn.messages[place:] if m.get("role") == "assistant")
-        if any(key in self._served for key in later) or self._has_another_reply(turn, place):
-            return "edited"
-        return None
+        path = self._path(keys)
+        found = _last(path, turn)
+        place = len(found.keys) if found is not None else 0
+        longer = _last(path[place:], None)
+        if longer is not None:
+            has_tools = longer.turn.has_tools_of(turn)
+            return Found(found, "other_options" if has_tools else "other_tools")
+        if any(key in self._served for key in keys[place:]):
+            return Found(found, "edited")
+        has_other = place < len(path) < len(keys) and self._has_another_reply(path[-1])
+        is_reply = has_other and turn.messages[len(path)].get("role") == "assistant"
+        return Found(found, "edited" if is_reply else None)
 
-    def _has_another_reply(self, turn: Turn, place: int) -> bool:
-        """Return whether a reply was recorded where the messages from ``place`` on hold another."""
-        path = self._path(turn)
-        if not place < len(path) < len(turn.messages):
-            return False
-        other = turn.messages[len(path)]
-        replies = (key for key in path[-1].following if key in self._served)
-        return other.get("role") == "assistant" and any(replies)
+    def _has_another_reply(self, node: _Node) -> bool:
+        return any(key in self._served for key in list(node.following))
 
-    def _path(self, turn: Turn) -> list[_Node]:
+    def _path(self, keys: Sequence[Hashable]) -> list[_Node]:
         """Return the nodes of the messages, from the first on, as far as they are known."""
         path: list[_Node] = []
         following = self._root.following
-        for message in turn.messages:
-            node = following.get(message_key(message))
+        for key in keys:
+            node = following.get(key)
             if node is None:
                 break
             path.append(node)
             following = node.following
         return path
+
+
+class Found(NamedTuple):
+    """The recorded conversation that goes on, and why not every recorded reply does."""
+
+    conversation: Conversation | None
+    broken: Break | None
+
+
+def _last(path: Sequence[_Node], turn: Turn | None) -> Conversation | None:
+    """Return the last conversation of a path that has the turn's options; None: of any options."""
+    for node in reversed(path):
+        for conversation in reversed(node.conversations):
+            if turn is None or conversation.turn.has_options_of(turn):
+                return conversation
+    return None
 
 
 def make_prompt(
@@ -184,9 +194,8 @@ def make_prompt(
         temperature: that the reply is to be sampled at; None: whatever the recorded one's is.
         keeps_reasoning: go on where the rendering lacks the reasoning of the reply, too.
     """
-    text = turn.render(chat_format)
-    found = history.longest(turn)
-    broken = history.why_not(turn, found)
+    text, keys = turn.render(chat_format), message_keys(turn)
+    found, broken = history.search(turn, keys)
     if found is not None:
         rest = rest_after(
             found, turn, text=text, chat_format=chat_format, keeps_reasoning=keeps_reasoning
@@ -195,9 +204,9 @@ def make_prompt(
             if temperature is not None and found.temperature != temperature:
                 broken = broken or "temperature"
             ids = (*found.token_ids, *chat_format.encode(rest.text))
-            return Prompt(token_ids=ids, text=text, continues=found, broken=broken)
+            return Prompt(token_ids=ids, text=text, continues=found, broken=broken, keys=keys)
         broken = broken or rest.broken
-    return Prompt(token_ids=tuple(chat_format.encode(text)), text=text, broken=broken)
+    return Prompt(token_ids=tuple(chat_format.encode(text)), text=text, broken=broken, keys=keys)
 
 
 def recorded(  # noqa: PLR0913 -- what a conversation is made of
@@ -206,6 +215,7 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
     completion: Completion,
     *,
     message: Message,
+    reply_text: str,
     end_text: str,
     temperature: float,
     name: str = "",
@@ -217,6 +227,7 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         turn: that the prompt is of.
         completion: the engine's answer.
         message: the answer as it was served, as a message of the assistant.
+        reply_text: the answer as it was sampled, with its end token.
         end_text: of the token that ended it; empty: it was cut.
         temperature: that it was sampled at.
         name: of the exchange.
@@ -234,6 +245,7 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
     prefix = reply_prefix(turn.messages)
     said = turn.messages[:-1] if prefix else turn.messages
     served = {**message, "content": prefix + message["content"]}
+    keys = message_keys(turn) if prompt.keys is None else prompt.keys
     return Conversation(
         turn=turn.with_messages([*said, served]),
         prompt_text=prompt.text.removesuffix(prefix),
@@ -241,7 +253,9 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         token_ids=(*prompt.token_ids, *completion.token_ids),
         logprobs=logprobs,
         action_mask=mask,
+        reply_text=prefix + reply_text,
         end_text=end_text,
+        keys=(*keys[: len(said)], message_key(served)),
         temperature=temperature,
         weight_version=version,
         before=before,

@@ -81,6 +81,9 @@ def rest_after(
         return Rest(broken="edited")  # the reply itself is to go on, but it may have ended
     if conversation.ends_by_stop_string:
         return Rest(broken="stop_string")
+    literal = conversation.prompt_text + conversation.reply_text
+    if conversation.end_text and text.startswith(literal):  # spelled as it was sampled
+        return Rest(text=text[len(literal) :])
     start = _same(conversation, text=text, chat_format=chat_format)
     seeker = _Seeker(turn, place, chat_format, add_generation_prompt=add_generation_prompt)
     rest = seeker.rest(text, end_text=conversation.end_text)
@@ -152,9 +155,16 @@ class _Seeker:
             has_calls = bool(self.turn.messages[self.place].get("tool_calls"))
             return Rest(broken="no_end") if has_calls else Rest(text=after)
         head, found, tail = after.partition(end_text)
-        if not found or (head.strip() and not self._is_closing(head + found, mark, changes)):
+        is_sure = not head.strip() or self._holds_what_follows(tail, text)
+        if not found or not (is_sure or self._is_closing(head + found, mark, changes)):
             return Rest(broken="no_end")
         return Rest(text=tail)
+
+    def _holds_what_follows(self, tail: str, text: str) -> bool:
+        """Return whether the next message says something that stands in the tail alone."""
+        content = self.turn.messages[self.place + 1].get("content")
+        is_text = isinstance(content, str) and bool(content.strip())
+        return is_text and content in tail and text.count(content) == 1
 
     def _places(self, mark: str) -> Iterator[dict[str, Any]]:  # Any: what a message holds
         """Give the changes of the message that put the mark near its end, the best first.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from trinity.common.models.chat_format import ChatFormat, Message
 
-__all__ = ["Turn", "message_key"]
+__all__ = ["Turn", "message_key", "message_keys"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,12 @@ def message_key(message: Message) -> Hashable:
         return role, (content or "").strip(), tuple(_call_key(call) for call in calls)
     if isinstance(content, str) and len(message) == 2:
         return role, content
-    return role, _spelled({key: value for key, value in message.items() if value is not None})
+    return role, _key_of({key: value for key, value in message.items() if value is not None})
+
+
+def message_keys(turn: Turn) -> tuple[Hashable, ...]:
+    """Return the key of each message."""
+    return tuple(message_key(message) for message in turn.messages)
 
 
 def _call_key(call: Any) -> Hashable:  # Any: what a client sent
@@ -82,7 +87,19 @@ def _call_key(call: Any) -> Hashable:  # Any: what a client sent
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             return call.get("id"), function.get("name"), arguments
-    return call.get("id"), function.get("name"), _spelled(arguments)
+    return call.get("id"), function.get("name"), _key_of(arguments)
+
+
+def _key_of(value: Any) -> Hashable:  # Any: whatever a message may hold
+    """Return what equal values have in common; flat ones need no spelling."""
+    if isinstance(value, Mapping):
+        key = frozenset(value.items()) if all(map(_is_flat, value.values())) else None
+        return _spelled(value) if key is None else key
+    return _spelled(value)
+
+
+def _is_flat(value: Any) -> bool:  # Any: whatever a message may hold
+    return value is None or type(value) in {str, int, float}
 
 
 def _spelled(value: Any) -> str:  # Any: whatever a message may hold
