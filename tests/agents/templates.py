@@ -97,7 +97,7 @@ class Talk:
             settings=ModelSettings(max_model_len=10**6),
             parser=self.parser,
             send=self._send,
-            record=lambda call, experience: None,
+            record=lambda kept: None,
         )
 
     def ask(self, messages: list[Any], parsed: ParsedReply, text: str, end: str) -> Reply:

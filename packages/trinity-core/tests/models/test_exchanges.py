@@ -87,7 +87,7 @@ def test_a_tool_call_that_comes_back_in_another_spelling_goes_on(talk, chat_form
     assert asked == recorded + chat_format.encode(rest)
     assert second.experience.info["continues"] == first.name
     assert "chain_broken" not in second.experience.info
-    assert second.experience.metrics == {"api/continued_ratio:mean": 1.0}
+    assert second.experience.metrics == {"api/continued_ratio:mean": 1.0, "api/continued:sum": 1.0}
 
 
 def test_a_call_whose_content_the_template_leaves_out_goes_on(talk):

@@ -16,6 +16,7 @@ from trinity.runtime.bench import run_bench
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.pipeline import Interrupted, Pipeline
 from trinity.runtime.record.changes import say_changes
+from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.manifest import check_models
 from trinity.runtime.record.progress import Progress
@@ -140,6 +141,7 @@ class _Story:
             while not self._is_told():
                 pass
             self._status = RunStatus.FINISHED
+            self._say_broken_chats()
         except Interrupted:
             self._status = RunStatus.INTERRUPTED
         except BaseException as error:
@@ -147,6 +149,12 @@ class _Story:
                 self._fail(error)
             raise
         self._end()
+
+    def _say_broken_chats(self) -> None:
+        line = broken_chats(self._rundir.monitor)
+        if line:
+            logger.warning("%s", line)
+            self._display.say(line)
 
     def close(self) -> None:
         """Take the picture down and close the rooms; safe to call twice."""

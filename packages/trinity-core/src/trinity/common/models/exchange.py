@@ -301,4 +301,6 @@ def _measured(prompt: Prompt) -> dict[str, float]:
     """Return the metrics of a request that holds a recorded reply; others have none."""
     if prompt.broken is not None:
         return {"api/continued_ratio:mean": 0.0, f"api/broken_{prompt.broken}:sum": 1.0}
-    return {} if prompt.continues is None else {"api/continued_ratio:mean": 1.0}
+    if prompt.continues is None:
+        return {}
+    return {"api/continued_ratio:mean": 1.0, "api/continued:sum": 1.0}
