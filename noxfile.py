@@ -31,6 +31,7 @@ MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
 DISTRIBUTIONS = (
     "packages/trinity-core",
     "packages/trinity-testing",
+    "plugins/trinity-agents-agentscope",
     "plugins/trinity-algo-opmd",
     "plugins/trinity-compat-rft",
     "plugins/trinity-envs-alfworld",
@@ -189,6 +190,16 @@ def chat_templates(session: nox.Session) -> None:
     session.install("--no-deps", "trl>=1.16")  # for its templates alone
     session.run("python", "tests/agents/templates.py", *session.posargs, env=RUN_ENV)
     session.run("python", "-m", "pytest", "tests/agents/test_templates.py", env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+@nox.parametrize("release", ["1.0.12", "1.0.21"])
+def agentscope(session: nox.Session, release: str) -> None:
+    """Tune AgentScope's agents with the published package, its oldest and its newest release."""
+    own = "plugins/trinity-agents-agentscope"
+    chosen = ["-e", "plugins/trinity-compat-rft", "-e", f"{own}[agentscope]"]
+    session.install(*GROUPS["run"], *chosen, f"agentscope=={release}", "pytest")
+    session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
 
 
 @nox.session(venv_backend="none")

@@ -143,7 +143,7 @@ def test_a_class_registered_by_the_decorator_is_found():
     ("name", "said"),
     [
         ("AlfworldWorkflow", "pip install trinity-envs-alfworld"),
-        ("AgentScopeReactMathWorkflow", "trinity-agents-agentscope is not there yet"),
+        ("AgentScopeReactMathWorkflow", "pip install trinity-agents-agentscope"),
     ],
 )
 def test_a_class_of_a_plugin_that_is_not_installed_says_how_to_get_it(name, said):

@@ -1,0 +1,18 @@
+"""AgentScope's tuner and agents on Trinity; AgentScope is imported when a run needs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trinity_agents_agentscope.dataset import Dataset
+
+__all__ = ["Dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Dataset":
+        from trinity_agents_agentscope.dataset import Dataset
+
+        return Dataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

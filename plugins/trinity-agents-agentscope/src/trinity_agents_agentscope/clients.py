@@ -1,0 +1,34 @@
+"""OpenAI's client, made to take what AgentScope's chat models give it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["with_template_settings"]
+
+SETTINGS = "chat_template_kwargs"  # OpenAI's SDK knows no such argument
+Client = TypeVar("Client")
+
+
+def with_template_settings(client: Client) -> Client:
+    """Let ``chat_template_kwargs`` stand among the arguments of a call; return the client.
+
+    ``TrinityChatModel(enable_thinking=...)`` puts it there; it travels in ``extra_body``.
+    """
+    completions: Any = client.chat.completions  # type: ignore[attr-defined]  # of OpenAI's SDK
+    for name in ("create", "parse"):
+        setattr(completions, name, _moving(getattr(completions, name)))
+    return client
+
+
+def _moving(call: Callable[..., Any]) -> Callable[..., Any]:  # Any: as OpenAI's SDK has them
+    def moved(*args: Any, **kwargs: Any) -> Any:
+        if SETTINGS in kwargs:
+            settings = {SETTINGS: kwargs.pop(SETTINGS)}
+            kwargs["extra_body"] = {**settings, **(kwargs.get("extra_body") or {})}
+        return call(*args, **kwargs)
+
+    return moved
