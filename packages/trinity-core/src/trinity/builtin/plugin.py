@@ -21,6 +21,7 @@ def trinity_workflows() -> Mapping[str, str | ComponentSpec]:
         "math_workflow": "trinity.common.workflows.math:MathWorkflow",
         "async_math_workflow": "trinity.common.workflows.math:AsyncMathWorkflow",
         "agent_workflow": "trinity.common.workflows.agent:AgentWorkflow",
+        "code_workflow": "trinity.common.workflows.code:CodeWorkflow",
     }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trinity.common.workflows.agent import AgentWorkflow
+    from trinity.common.workflows.code import CodeWorkflow
     from trinity.common.workflows.math import AsyncMathWorkflow, MathWorkflow
     from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
     from trinity.common.workflows.simple import AsyncSimpleWorkflow, SimpleWorkflow
@@ -26,6 +27,7 @@ __all__ = [
     "AgentWorkflow",
     "AsyncMathWorkflow",
     "AsyncSimpleWorkflow",
+    "CodeWorkflow",
     "MathWorkflow",
     "MultiTurnWorkflow",
     "RewardPropagationWorkflow",
@@ -40,6 +42,7 @@ _MODULES = {
     "AgentWorkflow": "agent",
     "AsyncMathWorkflow": "math",
     "AsyncSimpleWorkflow": "simple",
+    "CodeWorkflow": "code",
     "MathWorkflow": "math",
     "MultiTurnWorkflow": "multi_turn_workflow",
     "RewardPropagationWorkflow": "step_wise_workflow",
