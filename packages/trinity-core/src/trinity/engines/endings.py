@@ -51,8 +51,8 @@ class Endings:
         token, request = row.tokens[-1], row.request
         if token in self._eos and not request.ignore_eos:
             return "stop"
-        if row.matcher is not None and _has_matched(row, token):
-            return "stop"
+        if row.matcher is not None and _has_matched(row, token) and request.ignore_eos:
+            return "stop"  # else an end token, the only one that may follow, ends it
         if (request.stop_token_ids or request.stop) and self._is_stopped(row, token):
             return "stop"
         return "length" if len(row.tokens) == row.limit else None
