@@ -129,6 +129,30 @@ def test_keep_reasoning_goes_on_all_the_same(talk):
     assert broken(ask([ASK, served(first), MORE])) == (None, True)
 
 
+@pytest.mark.parametrize(
+    ("keeps", "expected"), [(True, (None, True)), (False, ("rewritten", False))]
+)
+def test_keep_reasoning_goes_on_where_a_new_question_takes_all_thoughts_away(keeps, expected, talk):
+    template = "{# </think> #}{%- set at = namespace(question=0) -%}{%- for message in messages -%}"
+    template += (
+        "{%- if message.role == 'user' -%}{%- set at.question = loop.index0 -%}{%- endif -%}"
+    )
+    template += "{%- endfor -%}" + WRITES_CALLS.replace(
+        "if message.reasoning_content", "if message.reasoning_content and loop.index0 > at.question"
+    )
+    thinks = "<think>hm</think>"
+    ask, engine = talk(thinks + CALL, thinks + "hot", "a", template=template, keep_reasoning=keeps)
+    first = ask([ASK])
+    chat = [ASK, served(first, reasoning_content="hm"), answer(first)]
+    second = ask(chat)
+    assert broken(second) == (None, True)
+
+    third = ask([*chat, served(second, reasoning_content="hm"), MORE])
+    assert broken(third) == expected
+    recorded = second.experience.tokens.tolist()
+    assert (list(engine.requests[2].prompt_token_ids[: len(recorded)]) == recorded) == keeps
+
+
 def test_reasoning_that_a_client_changed_breaks_the_chain(talk):
     ask, _ = talk("<think>hm</think>yes", "a", template="{# </think> #}" + WRITES_CALLS)
     first = ask([ASK])

@@ -10,6 +10,7 @@ is of no matter: the ids that were sampled stand for them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,6 +48,7 @@ BREAKS: dict[Break, str] = {
     "stop_string": "a stop string ended the reply: its ids hold text that the client never saw",
 }
 _THOUGHTS_END = "</think>"
+_THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,14 +79,21 @@ def rest_after(
         add_generation_prompt: as ``text`` was rendered.
     """
     place = len(conversation.turn.messages) - 1
-    if place == len(turn.messages) - 1:
-        return Rest(broken="edited")  # the reply itself is to go on, but it may have ended
-    if conversation.ends_by_stop_string:
-        return Rest(broken="stop_string")
+    if place == len(turn.messages) - 1 or conversation.ends_by_stop_string:
+        is_last = place == len(turn.messages) - 1  # it is to go on itself, but it may have ended
+        return Rest(broken="edited" if is_last else "stop_string")
     literal = conversation.prompt_text + conversation.reply_text
     if conversation.end_text and text.startswith(literal):  # spelled as it was sampled
         return Rest(text=text[len(literal) :])
     start = _same(conversation, text=text, chat_format=chat_format)
+    if start is None and keeps_reasoning:
+        return _rest_without_thoughts(
+            conversation,
+            turn,
+            text=text,
+            chat_format=chat_format,
+            add_generation_prompt=add_generation_prompt,
+        )
     seeker = _Seeker(turn, place, chat_format, add_generation_prompt=add_generation_prompt)
     rest = seeker.rest(text, end_text=conversation.end_text)
     end = len(text) - len(rest.text)
@@ -94,6 +103,33 @@ def rest_after(
     if broken is None or (broken == "reasoning_dropped" and keeps_reasoning):
         return rest
     return Rest(broken=broken)
+
+
+def _rest_without_thoughts(
+    conversation: Conversation,
+    turn: Turn,
+    *,
+    text: str,
+    chat_format: ChatFormat,
+    add_generation_prompt: bool,
+) -> Rest:
+    """Return the rest where the past is written anew in nothing but its thoughts."""
+    before = conversation.turn.with_messages(conversation.turn.messages[:-1])
+    closed = _without_thoughts(before.render(chat_format, add_generation_prompt=False))
+    place = len(conversation.turn.messages) - 1
+    seeker = _Seeker(turn, place, chat_format, add_generation_prompt=add_generation_prompt)
+    rest = seeker.rest(text, end_text=conversation.end_text)
+    head = text.removesuffix(rest.text)
+    is_same = text.endswith(rest.text) and _without_thoughts(head).startswith(closed)
+    if rest.broken is not None or not is_same:
+        return Rest(broken="rewritten")
+    broken = _what_lacks(conversation, turn.messages[place], head)
+    return rest if broken in {None, "reasoning_dropped"} else Rest(broken=broken)
+
+
+def _without_thoughts(text: str) -> str:
+    """Return the text without reasoning; without white space too, for some of it goes along."""
+    return "".join(_THOUGHTS.sub("", text).split())
 
 
 def _same(conversation: Conversation, *, text: str, chat_format: ChatFormat) -> int | None:
@@ -163,8 +199,9 @@ class _Seeker:
     def _holds_what_follows(self, tail: str, text: str) -> bool:
         """Return whether the next message says something that stands in the tail alone."""
         content = self.turn.messages[self.place + 1].get("content")
-        is_text = isinstance(content, str) and bool(content.strip())
-        return is_text and content in tail and text.count(content) == 1
+        if not isinstance(content, str) or not content.strip():
+            return False
+        return content in tail and text.count(content) == 1
 
     def _places(self, mark: str) -> Iterator[dict[str, Any]]:  # Any: what a message holds
         """Give the changes of the message that put the mark near its end, the best first.
