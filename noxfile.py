@@ -183,6 +183,20 @@ def monitors(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
 
 
+@nox.session(reuse_venv=True, venv_backend="uv|virtualenv")
+def vllm(session: nox.Session) -> None:
+    """Answer, stop, score and take new weights with the real vLLM, on a CPU."""
+    own = "plugins/trinity-engine-vllm"
+    overrides = Path(session.create_tmp()) / "overrides.txt"
+    left_out = ("torchvision", "torchaudio", "torchcodec", "triton")  # builds for GPUs, 1 GB
+    overrides.write_text("".join(f'{name} ; sys_platform == "never"\n' for name in left_out))
+    uv = ("uv", "pip", "install", "--python", f"{session.bin}/python", "--compile-bytecode")
+    session.install("uv")
+    chosen = (*GROUPS["run"], "-e", f"{own}[cpu]", "pytest")
+    session.run(*uv, "--overrides", str(overrides), *chosen, external=True)
+    session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
+
+
 @nox.session(reuse_venv=True)
 def chat_templates(session: nox.Session) -> None:
     """Show under which chat templates of a published package chats go on by recorded ids."""

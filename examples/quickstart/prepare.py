@@ -39,6 +39,7 @@ def main() -> None:
     """Write the four things into the folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="of the weights and of the split")
+    parser.add_argument("--hidden", type=int, default=64, help="width of the model (vLLM: 128)")
     parser.add_argument("--folder", type=Path, default=Path("quickstart_run"))
     options = parser.parse_args()
     folder, seed = options.folder, options.seed
@@ -46,7 +47,7 @@ def main() -> None:
     make_small_model(
         folder / "model",
         tokenizer=make_tokenizer(),
-        hidden=64,
+        hidden=options.hidden,
         mlp=256,
         layers=2,
         max_positions=64,

@@ -110,7 +110,7 @@ _ALL_KINDS = (
         provided_section="explorer.rollout_model",
         settings=(Setting(path="explorer.rollout_model.engine_type", modes=_EXPLORES),),
         abilities=(
-            *_abilities(busy_s="Busy", scores="Scores"),
+            *_abilities(busy_s="Busy", preflight="Preflight", scores="Scores"),
             Ability(word="shares_module", argument="module"),
             Ability(
                 word="stop_strings",

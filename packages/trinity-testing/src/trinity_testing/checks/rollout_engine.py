@@ -279,7 +279,7 @@ def _folder(seed: int) -> Path:
         return make_tiny_model(
             Path(_held_folder().name) / f"model-{seed}",
             vocab=VOCAB,
-            hidden=32,
+            hidden=64,  # heads of 32, which engines for CPUs compute too
             layers=1,
             heads=2,
             init_std=0.5,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_names import is_own, named_parts, problem_at
+from trinity.common.config.engine_arguments import engine_arguments, engine_parameters
+from trinity.common.config.parts import named_failure
 from trinity.errors import TrinityError
 from trinity.extend.conformance.components import wrong_class
 from trinity.extend.kinds import KINDS
@@ -32,7 +34,9 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
         elif part.kind == "trainer" and config.mode == "both":
             problems += _of_trainer(config, part, abilities=_abilities(part, parts))
         elif part.kind == "rollout_engine":
-            problems += _of_engine(config, part, abilities=_abilities(part, parts))
+            can = _abilities(part, parts)
+            problems += _of_engine(config, part, abilities=can)
+            problems += _of_preflight(config, part, parts, abilities=can)
     return problems
 
 
@@ -81,6 +85,22 @@ def _of_engine(
             f"is {size}, but the rollout engine {part.name} uses one GPU (it does not provide "
             f"'tensor_parallel'). Leave it out, or use more engines (engine_num).",
         )
+
+
+def _of_preflight(
+    config: Config, part: NamedPart, parts: NamedParts, *, abilities: frozenset[str] | None
+) -> Iterator[Problem]:
+    """Yield what the engine itself says would keep it from running."""
+    if abilities is None or "preflight" not in abilities:
+        return
+    component = parts.manager.find(part.kind, part.name)
+    arguments = engine_arguments(
+        engine_parameters(component), rollout=config.explorer.rollout_model, model=config.model
+    )
+    with named_failure(f"preflight of rollout_engine {part.name}"):
+        engine: Any = component.load()
+        for text in engine.preflight(**arguments):
+            yield problem_at(config, part.path, text)
 
 
 def _abilities(part: NamedPart, parts: NamedParts) -> frozenset[str] | None:

@@ -33,6 +33,9 @@ def engine_arguments(
     """
     own = {name: getattr(rollout, name) for name in type(rollout).model_fields}
     own |= {name: own[name] or getattr(model, name) for name in _OF_MODEL}
+    for name in type(model).model_fields:  # temperature, top_p, ...: where the section has none
+        if name in own and own[name] is None:
+            own[name] = getattr(model, name)
     if parameters is None:
         named = {name: own[name] for name in (*_OF_MODEL, "dtype", "seed", "cpu_kernels")}
         return named | rollout.extra_engine_args

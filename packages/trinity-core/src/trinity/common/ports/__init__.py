@@ -9,7 +9,7 @@ by a word of ``ComponentSpec.provides``, whose docstring says what happens witho
 """
 
 from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
-from trinity.common.ports.engine import Busy, RolloutEngine, Scores
+from trinity.common.ports.engine import Busy, Preflight, RolloutEngine, Scores
 from trinity.common.ports.monitor import Flushes, Monitor
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
@@ -57,6 +57,7 @@ __all__ = [
     "Monitor",
     "OwnOrder",
     "ParsedReply",
+    "Preflight",
     "PriorityFn",
     "ReplyParser",
     "RolloutEngine",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trinity.common.ports.request import Completion, GenerationRequest, RunKey
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
-__all__ = ["Busy", "RolloutEngine", "Scores"]
+__all__ = ["Busy", "Preflight", "RolloutEngine", "Scores"]
 
 
 class RolloutEngine(Protocol):
@@ -57,6 +57,17 @@ class Busy(Protocol):
     @property
     def busy_s(self) -> float:
         """Return how many seconds the engine has spent on generating."""
+
+
+class Preflight(Protocol):
+    """Ability ``preflight`` of an engine. Without it, what it cannot run is found at its start."""
+
+    @staticmethod
+    def preflight(**arguments: Any) -> list[str]:
+        """Return what would keep an engine made with these arguments from running, in sentences.
+
+        It loads nothing heavy: ``trinity config check`` calls it (Any: each argument its own type).
+        """
 
 
 class Scores(Protocol):

@@ -1,0 +1,1 @@
+"""vLLM as a rollout engine of Trinity, in the engine's own process."""

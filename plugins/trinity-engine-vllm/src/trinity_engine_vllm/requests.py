@@ -1,0 +1,130 @@
+"""Trinity's requests as vLLM's sampling parameters, and vLLM's outputs as completions."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.ports import Completion
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from trinity.common.ports import GenerationRequest, WeightVersion
+
+__all__ = ["check_prompt", "check_ranges", "completions", "parameters", "seed_of"]
+
+
+def check_prompt(token_ids: tuple[int, ...], *, max_model_len: int, vocab: int) -> None:
+    """Say why a prompt cannot be continued, if it cannot.
+
+    Raises:
+        ModelError: it is empty, too long, or holds unknown tokens.
+    """
+    if not 1 <= len(token_ids) < max_model_len:
+        raise ModelError(
+            f"the prompt has {len(token_ids)} tokens; max_model_len {max_model_len} holds it and a "
+            f"reply of one token at least. Shorten it, or raise model.max_model_len."
+        )
+    if not (min(token_ids) >= 0 and max(token_ids) < vocab):
+        raise ModelError(
+            f"the prompt holds a token outside of 0 to {vocab - 1}, which is all that the model "
+            f"knows. Tokenizer and model belong to different models."
+        )
+
+
+def check_ranges(request: GenerationRequest) -> None:
+    """Say which setting is out of its range, if one is.
+
+    Raises:
+        ModelError: names it.
+    """
+    ranges = {
+        "n": (request.n >= 1, "at least 1"),
+        "temperature": (request.temperature >= 0, "0 (greedy) or more"),
+        "top_p": (0 < request.top_p <= 1, "above 0 and at most 1"),
+        "top_k": (request.top_k >= -1, "-1 (no limit) or more"),
+        "max_new_tokens": (request.max_new_tokens >= 1, "at least 1"),
+        "min_new_tokens": (request.min_new_tokens >= 0, "0 or more"),
+        "repetition_penalty": (request.repetition_penalty > 0, "above 0"),
+        "stop": (
+            not isinstance(request.stop, str) and all(request.stop),
+            "a tuple of texts that are not empty",
+        ),
+    }
+    for name, (is_right, wanted) in ranges.items():
+        if not is_right:
+            raise ModelError(f"{name} is {getattr(request, name)!r}; it must be {wanted}.")
+
+
+def parameters(
+    request: GenerationRequest, *, seed: int, version: WeightVersion, max_model_len: int
+) -> dict[str, Any]:
+    """Return the keyword arguments of vLLM's ``SamplingParams``, but for the kind of output.
+
+    Args:
+        request: it.
+        seed: of the engine.
+        version: of the weights: a request that is made again after an update draws anew.
+        max_model_len: bounds the reply.
+    """
+    room = max_model_len - len(request.prompt_token_ids)
+    most = min(request.max_new_tokens, room)
+    return {
+        "n": request.n if request.temperature > 0 else 1,  # greedy samples are all the same one
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_k": request.top_k if request.top_k > 0 else 0,
+        "repetition_penalty": request.repetition_penalty,
+        "max_tokens": most,
+        "min_tokens": min(request.min_new_tokens, most),
+        "ignore_eos": request.ignore_eos,
+        "stop": list(request.stop) or None,
+        "stop_token_ids": list(request.stop_token_ids) or None,
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,  # a special token counts as its text
+        "detokenize": bool(request.stop),
+        "seed": seed_of(request, seed=seed, version=version),
+        "logprobs": 0,  # that of the sampled token
+        "flat_logprobs": True,
+    }
+
+
+def seed_of(request: GenerationRequest, *, seed: int, version: WeightVersion) -> int:
+    """Return the seed of a request's samples: a function of its key, 0 to 2**63 - 1."""
+    key = request.key
+    name = (seed, key.batch, key.task, key.run, key.request, key.attempt, int(version))
+    return int.from_bytes(hashlib.sha256(repr(name).encode()).digest()[:8], "little") >> 1
+
+
+def completions(
+    output: Any,  # Any: vLLM's
+    *,
+    n: int,
+    version: WeightVersion,
+) -> list[Completion]:
+    """Return the ``n`` completions of a finished request, in the order of its samples.
+
+    Raises:
+        ModelError: a log-probability is no number: training diverged.
+    """
+    outputs = sorted(output.outputs, key=lambda one: one.index)
+    made = [_completion(one, version=version) for one in outputs]
+    return made if len(made) == n else made * n
+
+
+def _completion(output: Any, *, version: WeightVersion) -> Completion:  # Any: vLLM's
+    logprobs = tuple(output.logprobs.logprobs)
+    if math.isnan(math.fsum(logprobs)):
+        raise ModelError(
+            f"the model computes NaN with the weights of version {version}: training diverged. Go "
+            f"back to an earlier checkpoint, and lower algorithm.optimizer.lr."
+        )
+    reason = output.stop_reason
+    return Completion(
+        token_ids=tuple(output.token_ids),
+        logprobs=logprobs,
+        finish_reason="length" if output.finish_reason == "length" else "stop",
+        weight_version=version,
+        stop_reason=reason if isinstance(reason, str) else None,
+    )

