@@ -12,7 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-OWN_DATA = {"grpo_alfworld", "grpo_alfworld_general_multi_step", "grpo_webshop"}  # of a plugin
+OWN_DATA = {
+    "agentscope_tuner",
+    "grpo_alfworld",
+    "grpo_alfworld_general_multi_step",
+    "grpo_webshop",
+}  # of a plugin
 YAMLS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.parent.name not in OWN_DATA)
 SCORE = "eval/held_out/reward/mean@4"
 
