@@ -47,7 +47,6 @@ def test_a_configuration_that_can_be_run_has_no_problems(checked) -> None:
             "config_feature_to_come",
             [
                 "synchronizer.sync_style=fully_async",
-                "explorer.auxiliary_models=[{model_path: x}]",
             ],
         ),
         ("config_sft_in_mode_both", ["algorithm.algorithm_type=sft"]),

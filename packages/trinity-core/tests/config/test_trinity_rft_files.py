@@ -21,7 +21,7 @@ ENV = {
 }
 RESOLVED = json.loads((DATA / "resolved.json").read_text())
 
-AUXILIARY = "auxiliary models are a feature to come: their sections stay as written"
+AUXILIARY = "sections of auxiliary models stay as written: what they leave out follows at the start"
 EXTERNAL = "an external model is a feature to come: the section stays as written"
 #: path ([] for an index) -> (in how many files, why it differs)
 DIFFERENCES = {

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.models.auxiliary import AuxiliaryModel, wrapper_of
+from trinity.common.models.model import ModelWrapper
 from trinity.common.workflows.env_pool import end_free_environments
 from trinity.errors import EnvError
 from trinity.explorer.failure import FATAL, failure_of
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from trinity.common.experience import Experience
-    from trinity.common.models.model import ModelWrapper
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Workflow
     from trinity.explorer.order import RunOrder
@@ -74,8 +75,15 @@ class _Instance:
     workflow: Workflow
     model: ModelWrapper
     told: set[str]  # what the runner has warned of
+    auxiliary: list[Any] = field(default_factory=list)  # Any: what the workflow was given
     is_closed: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def close_endpoints(self) -> None:
+        """End the endpoints of its model and of those beside it."""
+        for model in (self.model, *map(wrapper_of, self.auxiliary)):
+            if isinstance(model, ModelWrapper):
+                model.close_endpoints()
 
     def close(self) -> None:
         """Close the workflow, once; an error of it is told and changes no run."""
@@ -83,7 +91,7 @@ class _Instance:
             is_closed, self.is_closed = self.is_closed, True
         if is_closed:
             return
-        self.model.close_endpoints()
+        self.close_endpoints()
         try:
             self.workflow.close()
         except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
@@ -122,7 +130,7 @@ class Runner:
 
     Args:
         model: the wrapper of the engine; each run gets one of its own.
-        auxiliary_models: handed to every workflow.
+        auxiliary_models: handed to every workflow; each run gets a client of an ``AuxiliaryModel``.
         loop: where workflows that await run.
     """
 
@@ -158,6 +166,9 @@ class Runner:
         with ExitStack() as stack:  # all of them, whichever fails
             stack.callback(end_free_environments)
             stack.callback(self._loop.close)
+            for one in self._auxiliary_models:
+                if isinstance(one, AuxiliaryModel):
+                    stack.callback(one.close)
             for instance in self._pool.empty():
                 stack.callback(instance.close)
 
@@ -182,8 +193,8 @@ class Runner:
             )
             is_whole = attempt.let_go()
         finally:
-            instance.model.close_endpoints()
-            if is_whole and _is_resettable(workflow):
+            instance.close_endpoints()
+            if is_whole and not instance.auxiliary and _is_resettable(workflow):
                 self._pool.put(instance)
             else:
                 instance.close()
@@ -206,8 +217,12 @@ class Runner:
         model = self._model.for_run(key, task=order.task)
         # The class was looked up when the order was made; a name could mean another one by now.
         task = replace(task, workflow=order.workflow.cls)
-        workflow = task.to_workflow(model, self._auxiliary_models)
-        return _Instance(workflow, model, self._told)
+        auxiliary = [
+            one.for_run(key) if isinstance(one, AuxiliaryModel) else one
+            for one in self._auxiliary_models
+        ]
+        workflow = task.to_workflow(model, auxiliary)
+        return _Instance(workflow, model, self._told, auxiliary)
 
     def _called(self, workflow: Workflow, attempt: Attempt) -> Any:  # Any: what it returns
         if not workflow.is_async:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.buffer.task_source import TaskSource
     from trinity.common.config import Config, ExperienceBufferConfig
+    from trinity.common.config.inference_model import InferenceModelConfig
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import (
         ExperienceSink,
@@ -183,6 +184,7 @@ def make_engine(
     manager: PluginManager,
     *,
     module: Any = None,  # Any: a transformers model
+    rollout: InferenceModelConfig | None = None,
 ) -> Any:  # Any: a registered rollout engine
     """Return one rollout engine.
 
@@ -190,8 +192,9 @@ def make_engine(
         config: a resolved configuration.
         manager: the plugins.
         module: the trainer's model, to be used as it is; None: the engine loads its own.
+        rollout: the section of the engine; None: of the trained model.
     """
-    rollout, kind = config.explorer.rollout_model, KINDS["rollout_engine"]
+    rollout, kind = rollout or config.explorer.rollout_model, KINDS["rollout_engine"]
     component = manager.find("rollout_engine", rollout.engine_type)
     can, cls = kind.abilities_of(component), component.load()
     parameters = parameters_of(cls)

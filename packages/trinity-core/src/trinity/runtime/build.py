@@ -23,6 +23,7 @@ from trinity.runtime.assembly import (
     steps_of_storage,
     steps_of_tasks,
 )
+from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.boundary import boundary
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.pace import sync_interval_of
@@ -125,7 +126,11 @@ class _Builder:
             tasks=tasks,
             evaluation_sets=evaluation_sets,
             scheduler=build_scheduler(
-                config, engines=parts.engines, model=model, endpoints=endpoints
+                config,
+                engines=parts.engines,
+                model=model,
+                auxiliary_models=make_auxiliary_models(config, self._manager, endpoints=endpoints),
+                endpoints=endpoints,
             ),
             pipeline=self._pipeline() if tasks is not None else None,
         )

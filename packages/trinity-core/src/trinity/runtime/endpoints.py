@@ -19,7 +19,7 @@ def make_endpoints(config: Config, *, number: int = 0) -> EndpointOpener | None:
         number: of the engine that the process belongs to: each listens at a port of its own.
     """
     rollout = config.explorer.rollout_model
-    if not rollout.enable_openai_api:
+    if not (rollout.enable_openai_api or config.explorer.auxiliary_models):
         return None
     from trinity.endpoint.room import EndpointRoom
 

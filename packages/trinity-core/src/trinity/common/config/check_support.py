@@ -23,14 +23,32 @@ def support_problems(config: Config) -> list[Problem]:
         *_templates_of_tasks(config),
         *_missing_peft(config),
         *_missing_server(config),
+        *_repeated_models(config),
     ]
+
+
+def _repeated_models(config: Config) -> Iterator[Problem]:
+    """Yield the auxiliary models that have the name of an earlier one."""
+    names = [one.name for one in config.explorer.auxiliary_models]
+    for index, name in enumerate(names):
+        if name is not None and name in names[:index]:
+            path = f"explorer.auxiliary_models.{index}.name"
+            yield Problem(
+                path=config.source.written(path),
+                message=f"{name!r} is also the name of entry {names.index(name)}.",
+                remedy="Give each auxiliary model a name of its own.",
+                where=config.source.where(path),
+                severity="error",
+            )
 
 
 def _missing_server(config: Config) -> Iterator[Problem]:
     """Yield the packages of the HTTP endpoint that are not installed."""
     path = "explorer.rollout_model.enable_openai_api"
     missing = [name for name in ("starlette", "uvicorn", "openai") if find_spec(name) is None]
-    if config.explorer.rollout_model.enable_openai_api and missing and config.mode != "train":
+    explorer = config.explorer
+    is_needed = explorer.rollout_model.enable_openai_api or explorer.auxiliary_models
+    if is_needed and missing and config.mode != "train":
         yield Problem(
             path=config.source.written(path),
             message=f"needs {', '.join(missing)}, which is not installed.",

@@ -63,7 +63,9 @@ class ExplorerConfig(StrictModel):
     rollout_model: InferenceModelConfig = section(
         InferenceModelConfig, "the engine of the trained model"
     )
-    auxiliary_models: list[InferenceModelConfig] = not_yet([], "further models (judges, teachers)")
+    auxiliary_models: list[InferenceModelConfig] = core(
+        [], "further models (judges, teachers), in the process of the workflows; never trained"
+    )
     eval_interval: int = core(100, "explore steps between evaluations; 0: none", ge=0)
     eval_on_startup: bool = core(True, "evaluate the untrained model too")
     bench_on_latest_checkpoint: bool = core(

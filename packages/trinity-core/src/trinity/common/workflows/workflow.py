@@ -9,6 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trinity.common.models.auxiliary import wrapper_of
 from trinity.extend import Registry
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class Workflow(ABC):
 
     Attributes:
         task, model: what it was built with.
-        auxiliary_models: what it was built with; None: there are none.
-        auxiliary_model_wrappers: the same, as published.
+        auxiliary_models: clients of judges and teachers, never trained; None: there are none.
+        auxiliary_model_wrappers: the same as ``ModelWrapper``, with ``chat`` and ``logprobs``.
         repeat_times: how many runs this call is to make.
         run_id_base: the number of the first of them.
         logger: named after the class's module.
@@ -101,7 +102,11 @@ class Workflow(ABC):
         self.task: Task = given["task"]
         self.model: ModelWrapper = given["model"]
         self.auxiliary_models: list[Any] | None = given["auxiliary_models"] or None
-        self.auxiliary_model_wrappers = self.auxiliary_models
+        self.auxiliary_model_wrappers = (
+            [wrapper_of(client) for client in self.auxiliary_models]
+            if self.auxiliary_models
+            else self.auxiliary_models
+        )
         self.repeat_times = getattr(self.task, "repeat_times", 1) or 1
         self.run_id_base = 0
         self.logger = logging.getLogger(type(self).__module__)

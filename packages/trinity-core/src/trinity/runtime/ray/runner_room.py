@@ -10,6 +10,8 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.local import build_scheduler
 from trinity.explorer.packing import PackedOrders, PackedResults
+from trinity.extend import get_manager
+from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.ray.handle import find_room
 from trinity.runtime.ray.remote_engine import RemoteEngine
@@ -45,7 +47,11 @@ class RunnerRoom:
             endpoints=endpoints,
         )
         self._scheduler = build_scheduler(
-            config, engines=[self._engine], model=model, endpoints=endpoints
+            config,
+            engines=[self._engine],
+            model=model,
+            auxiliary_models=make_auxiliary_models(config, get_manager(), endpoints=endpoints),
+            endpoints=endpoints,
         )
 
     def run(self, session: str, packed: PackedOrders) -> PackedResults:
