@@ -195,6 +195,8 @@ WRONG = (
     Wrong("rollout_engine.max_new_tokens", "rollout_engine/goes_on_too_long"),
     Wrong("rollout_engine.logprobs", "rollout_engine/tells_the_cut_softmax"),
     Wrong("rollout_engine.greedy", "rollout_engine/takes_the_second"),
+    Wrong("rollout_engine.stop", "rollout_engine/stops_nowhere"),
+    Wrong("rollout_engine.scores", "rollout_engine/scores_too_well"),
     Wrong("rollout_engine.seeded", "rollout_engine/draws_in_order"),
     Wrong("rollout_engine.load_weights", "rollout_engine/keeps_old_weights"),
     Wrong("rollout_engine.close", "rollout_engine/answers_when_closed"),

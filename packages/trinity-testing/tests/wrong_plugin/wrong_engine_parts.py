@@ -201,3 +201,16 @@ class CountsRuns(RightEngine):
 
     def run_ended(self):
         pass
+
+
+class StopsNowhere(RightEngine):
+    """Claims stop strings, and does not look for them."""
+
+
+class ScoresTooWell(RightEngine):
+    """Finds every text likely."""
+
+    def score(self, token_ids, temperature):
+        future = Future()
+        future.set_result([-0.01] * (len(token_ids) - 1))
+        return future

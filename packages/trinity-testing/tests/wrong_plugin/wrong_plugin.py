@@ -279,6 +279,12 @@ def trinity_rollout_engines():
     return {
         "right": right,
         "draws_in_order": seeded,
+        "stops_nowhere": ComponentSpec(
+            "wrong_engine_parts:StopsNowhere", provides=frozenset({"stop_strings"})
+        ),
+        "scores_too_well": ComponentSpec(
+            "wrong_engine_parts:ScoresTooWell", provides=frozenset({"scores"})
+        ),
         **_parts(
             "wrong_engine_parts",
             gives_one_only="GivesOneOnly",

@@ -113,6 +113,46 @@ def is_greedy_at_zero(component: Component, context: CheckContext) -> Finding | 
     return None
 
 
+def ends_where_it_is_told(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that claims stop_strings, and ends elsewhere or drops what ended it."""
+    if "stop_strings" not in component.spec.provides:
+        raise Skipped("it does not claim stop_strings")
+    tokenizer = _tokenizer()
+    with _opened(component, context) as engine:
+        ids = _answer(engine, temperature=0.0, ignore_eos=True)[0].token_ids
+        texts = [tokenizer.decode(ids[:end], skip_special_tokens=False) for end in range(13)]
+        stop = next(text for end in range(5, 13) if (text := texts[end][len(texts[3]) :]))
+        wanted = {
+            "stop_token_ids": ((ids[5],), ids.index(ids[5]) + 1),
+            "stop": ((stop,), next(end for end in range(13) if stop in texts[end])),
+        }
+        for field, (given, end) in wanted.items():
+            told = {"temperature": 0.0, "ignore_eos": True, field: given}
+            (reply,) = _answer(engine, **told)
+            if reply.token_ids != ids[:end] or reply.finish_reason != "stop":
+                return Finding(
+                    f"with {field} {given} it gave {len(reply.token_ids)} tokens and "
+                    f"{reply.finish_reason!r}; {end} are up to the match, which is kept"
+                )
+    return None
+
+
+def scores_as_the_model(component: Component, context: CheckContext) -> Finding | None:
+    """Find an engine that claims scores, and tells others than the model's log-probabilities."""
+    if "scores" not in component.spec.provides:
+        raise Skipped("it does not claim scores")
+    text = (7, 30, 8, 31, 9)
+    with _opened(component, context) as engine:
+        given = engine.score((*PROMPT, *text), 1.0).result(LIMIT_S)
+    wanted = _logprobs(_model(), text, 1.0)
+    if len(given) != len(PROMPT) + len(text) - 1:
+        return Finding(f"{len(PROMPT) + len(text)} tokens have {len(given)} scores, not one less")
+    difference = float((torch.tensor(given[len(PROMPT) - 1 :]) - wanted).abs().max())
+    if not difference <= TOLERANCE:
+        return Finding(f"they differ by {difference:.2g} from the model's log-probabilities")
+    return None
+
+
 def draws_by_the_key(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that claims to be seeded by the key, and draws by something else too."""
     if "seeded_by_key" not in component.spec.provides:
@@ -274,6 +314,13 @@ def _model(seed: int = 0) -> PreTrainedModel:
 
 
 @cache
+def _tokenizer() -> Any:  # Any: of transformers
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(_folder(0))
+
+
+@cache
 def _folder(seed: int) -> Path:
     with no_progress_bars():
         return make_tiny_model(
@@ -318,6 +365,20 @@ checks = (
         id="rollout_engine.greedy",
         function=is_greedy_at_zero,
         remedy="Take argmax of the logits where temperature is 0.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.stop",
+        function=ends_where_it_is_told,
+        remedy="End with the token that completes the first match in the decoded text, and keep "
+        "it; or do not provide stop_strings.",
+        kinds=_KINDS,
+    ),
+    Check(
+        id="rollout_engine.scores",
+        function=scores_as_the_model,
+        remedy="Give log_softmax of the model for each token but the first, or do not provide "
+        "scores.",
         kinds=_KINDS,
     ),
     Check(
