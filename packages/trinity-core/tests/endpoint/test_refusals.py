@@ -9,6 +9,26 @@ def endpoint(model_of):
     return model_of("never said").endpoint()
 
 
+TOOL = {"type": "function", "function": {"name": "answer", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+    ],
+)
+def test_a_form_that_the_engine_cannot_hold_is_named_so_that_a_client_leaves_it_out(
+    endpoint, asked, chat, fields, named
+):
+    status, body = asked(endpoint, chat(**fields))
+
+    assert status == 400
+    assert body["error"]["param"] == named
+    assert body["error"]["message"].startswith(f"{named} cannot be honoured: structure")
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [

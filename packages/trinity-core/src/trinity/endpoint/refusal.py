@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Refusal", "bad_field", "bad_request", "engine_failed", "run_over", "too_slow"]
+    from trinity.endpoint.call import CanonicalCall
+    from trinity.errors import ModelError
+
+__all__ = [
+    "Refusal",
+    "bad_field",
+    "bad_request",
+    "engine_failed",
+    "run_over",
+    "structure_refused",
+    "too_slow",
+]
 
 
 class Refusal(Exception):  # noqa: N818 -- not a fault of ours
@@ -70,6 +81,17 @@ def bad_field(name: str, problem: str) -> Refusal:
         problem: what is wrong with it, and what to do; follows the name.
     """
     return Refusal(400, f"{name} {problem}", code="invalid_request_error", param=name)
+
+
+def structure_refused(error: ModelError, call: CanonicalCall) -> Refusal | None:
+    """Return the refusal of a form of reply that the engine cannot hold; None: it is another error.
+
+    It names the field: clients leave that out and ask again.
+    """
+    if call.structure is None or not str(error).startswith("structure"):
+        return None
+    name = "tool_choice" if call.calls == "forced" else "response_format"
+    return bad_field(name, f"cannot be honoured: {error}")
 
 
 def engine_failed(problem: str) -> Refusal:

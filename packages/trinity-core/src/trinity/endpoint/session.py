@@ -12,7 +12,14 @@ from trinity.common.ports import Endpoint
 from trinity.endpoint.attempts import Attempt, Attempts
 from trinity.endpoint.call import Served
 from trinity.endpoint.keys import Entry
-from trinity.endpoint.refusal import Refusal, bad_request, engine_failed, run_over, too_slow
+from trinity.endpoint.refusal import (
+    Refusal,
+    bad_request,
+    engine_failed,
+    run_over,
+    structure_refused,
+    too_slow,
+)
 from trinity.errors import ModelError, PromptTooLongError, TemplateRefusesError
 
 if TYPE_CHECKING:
@@ -121,6 +128,9 @@ class Session:
         try:
             completions = await self._completions(asked)
         except ModelError as error:
+            refused = structure_refused(error, call)
+            if refused is not None:  # the engine is well, and asking again would not help
+                raise refused from error
             self.failure = error
             raise engine_failed(str(error)) from error
         except TimeoutError as error:
@@ -163,7 +173,7 @@ class Session:
         except TemplateRefusesError as error:
             raise Refusal(400, str(error), code="template_refuses", param="messages") from error
         except ModelError as error:
-            raise bad_request(str(error)) from error
+            raise structure_refused(error, call) or bad_request(str(error)) from error
 
     def _sampling(self, call: CanonicalCall, *, is_forced: bool) -> dict[str, Any]:
         sampling = dict(call.sampling)
