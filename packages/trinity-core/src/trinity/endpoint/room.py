@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from trinity.endpoint.server import Server
 
 __all__ = ["EndpointRoom"]
+
+logger = logging.getLogger(__name__)
 
 
 class EndpointRoom:
@@ -72,3 +75,7 @@ class EndpointRoom:
             server, self._server = self._server, None
         if server is not None:
             server.close()
+        if self._service.keys.num_late:
+            logger.warning(
+                "%d calls of agents came after their runs were over", self._service.keys.num_late
+            )

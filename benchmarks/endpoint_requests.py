@@ -1,0 +1,69 @@
+"""What a request costs our endpoint: CPU milliseconds of its whole process, client apart.
+
+    python benchmarks/endpoint_requests.py [--requests 600]
+
+Each request is a chat of about 700 tokens that is answered by one token of a scripted engine, with
+log-probabilities: HTTP, JSON, chat template, tokenising, recording and extraction are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+from trinity.common.models.model import ModelWrapper
+from trinity.common.ports import RunKey
+from trinity.endpoint.room import EndpointRoom
+from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import model_over, script_chat_format
+
+CLIENT = """
+import http.client, json, sys
+host, key, count, first = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+connection = http.client.HTTPConnection(host)
+for number in range(count):
+    text = f"{first} {number} " + "go to the kitchen " * 98
+    body = {"model": "scripted", "messages": [{"role": "user", "content": text}],
+            "max_tokens": 1, "logprobs": True}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body),
+                       {"Authorization": "Bearer " + key})
+    answer = connection.getresponse()
+    assert answer.status == 200, answer.read()
+    answer.read()
+"""
+PER_RUN = 50
+
+
+def main() -> None:
+    """Print one line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=600)
+    num_requests = parser.parse_args().requests
+    room, engine = EndpointRoom(), ScriptedEngine("", repeat=True)
+    settings = replace(model_over(engine).settings, enable_history=False)
+    spent, num_tokens = 0.0, 0
+    for run in range(1 + num_requests // PER_RUN):  # the first warms up
+        key = RunKey(run=run)
+        model = ModelWrapper(engine, script_chat_format(), settings, key=key, endpoints=room)
+        endpoint = model.endpoint()
+        host = endpoint.base_url.split("/")[2]
+        began = time.process_time()
+        arguments = [host, endpoint.key, str(PER_RUN), str(run)]
+        subprocess.run([sys.executable, "-c", CLIENT, *arguments], check=True)
+        experiences = model.extract_experience_from_history()
+        model.end_run()
+        assert len(experiences) == PER_RUN
+        num_tokens = experiences[-1].prompt_length
+        if run:
+            spent += time.process_time() - began
+    room.close()
+    each_ms = 1000 * spent / (num_requests // PER_RUN * PER_RUN)
+    print(json.dumps({"cpu_ms_per_request": round(each_ms, 2), "prompt_tokens": num_tokens}))
+
+
+if __name__ == "__main__":
+    main()
