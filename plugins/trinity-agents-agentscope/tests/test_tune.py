@@ -129,7 +129,7 @@ def test_P097_P100_and_P101_without_a_judge_each_of_two_calls_is_trained_with_it
     steps = sorted(row["eid"]["step"] for row in rows)
     assert steps == [0] * 8 + [1] * 8
     assert all(len(row["logprobs"]) == len(row["tokens"]) - row["prompt_length"] for row in rows)
-    assert done.rows("trainer")[-1]["actor/rollout_logprob_diff"] < 1e-4
+    assert done.rows("trainer")[0]["actor/rollout_logprob_diff"] < 1e-4  # later ones are off-policy
 
 
 def test_P108_and_P109_a_react_agent_with_a_tool_trains_and_the_cluster_goes_on(
