@@ -1,4 +1,4 @@
-"""What waits for further models is refused before a run starts."""
+"""What asks further models is refused before a run starts where none is listed."""
 
 from __future__ import annotations
 
@@ -52,13 +52,12 @@ def test_a_workflow_with_a_judge_says_that_it_needs_one(problems, mode, name) ->
 
     assert (
         f"workflow {name} needs 'auxiliary_models' (judges or teachers, "
-        "explorer.auxiliary_models), which no part of the run provides. Such models are not "
-        "supported yet. Choose another workflow."
+        "explorer.auxiliary_models), which no part of the run provides. List them there, "
+        "each with name and model_path, or choose another workflow."
     ) in text
 
 
-def test_named_models_are_the_one_problem_that_is_left(problems) -> None:
+def test_a_workflow_whose_judge_is_listed_needs_none(problems) -> None:
     text = problems("both", "math_ruler_workflow", auxiliary_models=[{"model_path": "judge"}])
 
-    assert "explorer.auxiliary_models" in text
     assert "needs 'auxiliary_models'" not in text

@@ -17,7 +17,7 @@ def test_a_run_with_many_broken_chats_says_why(tmp_path, golden):
         {"rollout/api/continued/sum": 6.0, "rollout/api/broken_reasoning_dropped/sum": 5.0},
         {"rollout/api/broken_reasoning_dropped/sum": 3.0, "rollout/api/broken_edited/sum": 1.0},
     ]
-    golden(written(tmp_path, *steps), "run_with_broken_chats")  # 6 of 15 are 40 %
+    golden(written(tmp_path, *steps), "chats_broken")  # 6 of 15 are 40 %
 
 
 def test_nine_in_ten_are_enough(tmp_path):

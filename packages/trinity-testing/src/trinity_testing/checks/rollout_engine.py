@@ -10,9 +10,6 @@ import threading
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,24 +20,22 @@ from trinity.extend import KINDS
 from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 from trinity.runtime.whole_engine import takes_keys, whole_engine
 
+from trinity_testing.checks import engine_reference as reference
 from trinity_testing.checks.background import Background
+from trinity_testing.checks.engine_reference import PROMPT, VOCAB
 from trinity_testing.learning.lesson import ready
-from trinity_testing.tiny import make_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import Tensor
-    from transformers import PreTrainedModel
     from trinity.common.ports import Completion
     from trinity.extend.component import Component
 
 __all__ = ["checks"]
 
-VOCAB, MAX_MODEL_LEN = 300, 64
+MAX_MODEL_LEN = 64
 LIMIT_S = 20.0
 TOLERANCE = 2e-3  # of a log-probability: engines may compute in another order
-PROMPT = (5, 9, 17, 4)
 
 
 def answers_as_asked(component: Component, context: CheckContext) -> Finding | None:
@@ -93,7 +88,7 @@ def tells_true_logprobs(component: Component, context: CheckContext) -> Finding 
                 if "top_k" in settings:
                     continue
                 raise
-            wanted = _logprobs(_model(), reply.token_ids, settings["temperature"])
+            wanted = reference.logprobs(reference.model(), reply.token_ids, settings["temperature"])
             given = torch.tensor(reply.logprobs)
             if bool((given > 0).any()):
                 return Finding(f"a log-probability is {float(given.max()):.3g}, above 0")
@@ -107,7 +102,7 @@ def is_greedy_at_zero(component: Component, context: CheckContext) -> Finding | 
     """Find an engine that does not take the likeliest token at temperature 0."""
     with _opened(component, context) as engine:
         (reply,) = _answer(engine, temperature=0.0, max_new_tokens=6)
-    wanted = _greedy(_model(), len(reply.token_ids))
+    wanted = reference.greedy(reference.model(), len(reply.token_ids))
     if list(reply.token_ids) != wanted:
         return Finding(f"at temperature 0 it gave {list(reply.token_ids)}, the model {wanted}")
     return None
@@ -117,7 +112,7 @@ def ends_where_it_is_told(component: Component, context: CheckContext) -> Findin
     """Find an engine that claims stop_strings, and ends elsewhere or drops what ended it."""
     if "stop_strings" not in component.spec.provides:
         raise Skipped("it does not claim stop_strings")
-    tokenizer = _tokenizer()
+    tokenizer = reference.tokenizer()
     with _opened(component, context) as engine:
         ids = _answer(engine, temperature=0.0, ignore_eos=True)[0].token_ids
         texts = [tokenizer.decode(ids[:end], skip_special_tokens=False) for end in range(13)]
@@ -144,7 +139,7 @@ def scores_as_the_model(component: Component, context: CheckContext) -> Finding 
     text = (7, 30, 8, 31, 9)
     with _opened(component, context) as engine:
         given = engine.score((*PROMPT, *text), 1.0).result(LIMIT_S)
-    wanted = _logprobs(_model(), text, 1.0)
+    wanted = reference.logprobs(reference.model(), text, 1.0)
     if len(given) != len(PROMPT) + len(text) - 1:
         return Finding(f"{len(PROMPT) + len(text)} tokens have {len(given)} scores, not one less")
     difference = float((torch.tensor(given[len(PROMPT) - 1 :]) - wanted).abs().max())
@@ -169,14 +164,14 @@ def draws_by_the_key(component: Component, context: CheckContext) -> Finding | N
 
 def takes_new_weights(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that goes on with old weights, or with the old version, after new ones."""
-    other = _model(seed=1)
+    other = reference.model(seed=1)
     with _opened(component, context) as engine:
         tensors = {name: tensor.detach() for name, tensor in other.named_parameters()}
         engine.load_weights(WeightSnapshot(version=WeightVersion(3), tensors=tensors))
         (reply,) = _answer(engine)
         if (int(engine.version), int(reply.weight_version)) != (3, 3):
             return Finding(f"version 3 was loaded; it says {engine.version}")
-    wanted = _logprobs(other, reply.token_ids, 1.0)
+    wanted = reference.logprobs(other, reply.token_ids, 1.0)
     difference = float((torch.tensor(reply.logprobs) - wanted).abs().max())
     if not difference <= TOLERANCE:
         return Finding(f"it samples {difference:.2g} away from the weights that it loaded")
@@ -261,7 +256,7 @@ def _opened(component: Component, context: CheckContext) -> Iterator[Any]:
         engine = kind.made(
             context.load(component),
             context.arguments(component),
-            model_path=str(_folder(0)),
+            model_path=str(reference.model_folder(0)),
             dtype="float32",
             seed=0,
             max_model_len=MAX_MODEL_LEN,
@@ -285,58 +280,7 @@ def _answer(engine: Any, **settings: Any) -> list[Completion]:
 
 
 def _is_end(reply: Completion) -> bool:
-    return reply.token_ids[-1] in _model().generation_config.eos_token_id
-
-
-@torch.no_grad()
-def _logprobs(model: PreTrainedModel, token_ids: tuple[int, ...], temperature: float) -> Tensor:
-    """Return the log-probability of each token after the prompt, ``[R]``."""
-    ids = torch.tensor([[*PROMPT, *token_ids]])
-    logprobs_LV = (model(ids).logits[0].float() / temperature).log_softmax(-1)
-    places = torch.arange(len(PROMPT) - 1, ids.shape[1] - 1)
-    return logprobs_LV[places, ids[0, len(PROMPT) :]]
-
-
-@torch.no_grad()
-def _greedy(model: PreTrainedModel, count: int) -> list[int]:
-    ids = list(PROMPT)
-    for _ in range(count):
-        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[len(PROMPT) :]
-
-
-@cache
-def _model(seed: int = 0) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
-    with no_progress_bars():
-        return AutoModelForCausalLM.from_pretrained(_folder(seed)).eval()
-
-
-@cache
-def _tokenizer() -> Any:  # Any: of transformers
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(_folder(0))
-
-
-@cache
-def _folder(seed: int) -> Path:
-    with no_progress_bars():
-        return make_tiny_model(
-            Path(_held_folder().name) / f"model-{seed}",
-            vocab=VOCAB,
-            hidden=64,  # heads of 32, which engines for CPUs compute too
-            layers=1,
-            heads=2,
-            init_std=0.5,
-            seed=seed,
-        )
-
-
-@cache
-def _held_folder() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(prefix="trinity-engine-")  # gone when the process ends
+    return reply.token_ids[-1] in reference.model().generation_config.eos_token_id
 
 
 _KINDS = frozenset({"rollout_engine"})

@@ -138,7 +138,7 @@ def _remedy(word: str, parts: NamedParts) -> str:
     if word == "auxiliary_buffer":
         return "Give the file of an expert's rows there, by name, or choose"
     if word == "auxiliary_models":
-        return "Such models are not supported yet. Choose"
+        return "List them there, each with name and model_path, or choose"
     components = (c for kind in KINDS for c in parts.manager.components(kind))
     if any(word in component.spec.provides for component in components):
         return f"Choose a part that provides {word!r}, or"
