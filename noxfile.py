@@ -52,7 +52,13 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 QUICK = "not acceptance and not network"  # as in pyproject.toml
-SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")
+# Files in their order, the long ones in the middle: the processors end together.
+SIDE_BY_SIDE = (
+    "--numprocesses=auto",
+    "--maxprocesses=8",
+    "--dist=loadfile",
+    "--no-loadscope-reorder",
+)
 
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
 

@@ -109,6 +109,7 @@ def test_ctrl_c_once_saves_and_twice_stops_at_once(start, status_of, run_dir) ->
     assert_nothing_is_left(mark, memory)
 
 
+@pytest.mark.acceptance
 def test_no_process_outlives_a_killed_driver(start) -> None:
     begin, mark = start
     memory = set(SHARED_MEMORY.iterdir())

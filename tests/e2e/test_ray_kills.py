@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray]
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.acceptance]
 
 MATRIX = Path(__file__).parents[2] / "benchmarks" / "kill_matrix.py"
 

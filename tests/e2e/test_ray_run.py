@@ -167,6 +167,7 @@ def test_a_run_goes_on_over_ray_and_a_finished_one_starts_none(
     assert again.stages[-1].was_finished_before
 
 
+@pytest.mark.acceptance
 def test_stages_of_every_mode_hand_their_model_on(
     config_dict, write_yaml, tmp_path, ray_cluster
 ) -> None:

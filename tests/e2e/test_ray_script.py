@@ -194,6 +194,7 @@ def test_the_program_joins_what_ray_start_began_and_leaves_it(
     assert head.is_alive()
 
 
+@pytest.mark.acceptance
 def test_stages_join_a_named_cluster_that_has_no_tokens_though_the_user_has_one(
     trinity_program, config_dict, write_yaml, rows, head, user
 ):
