@@ -120,6 +120,7 @@ def weights_of(result):
 
 
 @pytest.mark.ray
+@pytest.mark.acceptance
 def test_over_ray_it_gives_the_history_and_counts_of_a_run_in_one_process(
     published, ray_cluster
 ) -> None:

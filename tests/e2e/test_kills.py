@@ -154,6 +154,7 @@ def test_a_killed_run_trains_each_experience_once(
     assert_alike(lines_of(run_dir), unbroken["lines"])
 
 
+@pytest.mark.acceptance
 def test_a_killed_run_uses_a_replay_buffer_as_an_unbroken_one(
     config_dict, write_yaml, dying, run_dir, status_of
 ) -> None:

@@ -84,6 +84,7 @@ def assert_nothing_is_left(mark, memory) -> None:
     assert memory_of_nobody(memory) == []
 
 
+@pytest.mark.acceptance
 def test_ctrl_c_once_saves_and_twice_stops_at_once(start, status_of, run_dir) -> None:
     begin, mark = start
     memory = set(SHARED_MEMORY.iterdir())

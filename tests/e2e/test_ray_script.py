@@ -81,6 +81,7 @@ def project(tmp_path, config_dict, taskset, rows, write_yaml):
     return tmp_path
 
 
+@pytest.mark.acceptance
 def test_the_script_runs_as_it_would_in_one_process(project):
     short = tempfile.mkdtemp(prefix="ray")
     env = clean() | {
