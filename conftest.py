@@ -52,12 +52,10 @@ def ray_cluster() -> Iterator[Cluster]:
     A process that is to join gets ``RAY_ADDRESS=ray_cluster.address``; the token it inherits.
     """
     from trinity.common.config import Config
-    from trinity.runtime.ray import watch
     from trinity.runtime.ray.cluster import cluster
 
     with cluster(Config(), say=lambda _: None) as started:
         yield started
-        watch.GRACE_S = 60.0  # all tests are over: leaving Ray slowly is no loss of it
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from trinity.common.ports import Completion, GenerationRequest, RunKey
 from trinity.errors import ModelError
-from trinity_engine_vllm.requests import check_prompt, check_ranges, completions, parameters
+from trinity_engine_vllm.requests import completions, parameters
 
 
 def asked(**options):
@@ -83,25 +83,3 @@ def test_a_model_that_computes_nan_is_said_to_have_diverged() -> None:
     answer = SimpleNamespace(outputs=[output(0, logprobs=(-0.5, math.nan))])
     with pytest.raises(ModelError, match="NaN with the weights of version 7: training diverged"):
         completions(answer, n=1, version=7)
-
-
-@pytest.mark.parametrize("prompt", [(), range(10), (5, 99), (-1,)])
-def test_a_prompt_that_cannot_be_continued_is_refused(prompt) -> None:
-    with pytest.raises(ModelError, match=r"^the prompt h"):
-        check_prompt(tuple(prompt), max_model_len=10, vocab=50)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("n", 0),
-        ("top_p", 0.0),
-        ("top_k", -2),
-        ("temperature", -1.0),
-        ("stop", ("",)),
-        ("stop", "a"),
-    ],
-)
-def test_a_setting_out_of_range_is_named(field, value) -> None:
-    with pytest.raises(ModelError, match=f"^{field} is "):
-        check_ranges(GenerationRequest(prompt_token_ids=(1,), **{field: value}))

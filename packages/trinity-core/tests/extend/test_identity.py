@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from trinity.extend import identity
+
 
 def test_the_digest_is_the_same_for_the_same_plugins(dull):
     assert dull.discover().digest() == dull.discover().digest()
@@ -62,3 +64,28 @@ def test_a_source_that_keeps_size_and_time_but_not_its_content_is_read_again(sit
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     assert site.discover(plugin_dirs=[tmp_path]).digest() != before
+
+
+def test_a_source_that_vanishes_while_it_is_read_is_looked_at_again(site, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("VALUE = 1\n")
+    plugins = site.discover(plugin_dirs=[tmp_path])
+    digest, stamp, looks = plugins.digest(), identity._stamp, []
+
+    def vanishing(file: str) -> tuple[int, int, int, int]:
+        looks.append(file)
+        return stamp(file if len(looks) > 1 else f"{file}.gone")
+
+    monkeypatch.setattr(identity, "_stamp", vanishing)
+
+    assert plugins.digest() == digest
+    assert len(looks) == 2
+
+
+def test_sources_that_never_stay_are_missing_and_no_error(site, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("VALUE = 1\n")
+    plugins = site.discover(plugin_dirs=[tmp_path])
+    stamp = identity._stamp
+    monkeypatch.setattr(identity, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(identity, "_stamp", lambda file: stamp(f"{file}.gone"))
+
+    assert [row["source_hash"] for row in plugins.describe()] == ["missing"]

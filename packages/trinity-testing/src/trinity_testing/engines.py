@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from trinity.common.generation import PendingReply
 from trinity.common.ports import Completion, WeightVersion
 from trinity.engines.endings import completed_stop
-from trinity.engines.reply import Reply
 from trinity.errors import ModelError
 
 from trinity_testing.tiny import TURN_END, TURN_START, make_tiny_tokenizer
@@ -70,7 +70,7 @@ class AnsweringEngine(ABC):
         self.tokenizer = script_tokenizer()
         self._lock = threading.RLock()
         self._is_closed = self._is_held = False
-        self._held: list[tuple[GenerationRequest, Reply]] = []
+        self._held: list[tuple[GenerationRequest, PendingReply[list[Completion]]]] = []
 
     @property
     def version(self) -> WeightVersion:
@@ -87,7 +87,7 @@ class AnsweringEngine(ABC):
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Return a done future with ``request.n`` completions, or with a ``ModelError``."""
-        future = Reply(on_cancel=self._drop_cancelled)
+        future: PendingReply[list[Completion]] = PendingReply(on_cancel=self._drop_cancelled)
         with self._lock:
             if self._is_held:
                 self._held.append((request, future))
@@ -114,7 +114,7 @@ class AnsweringEngine(ABC):
         for request, future in held:
             self._answer(request, future)
 
-    def _answer(self, request: GenerationRequest, future: Reply) -> None:
+    def _answer(self, request: GenerationRequest, future: PendingReply[list[Completion]]) -> None:
         try:
             self.before_answer(request)
             outcome: list[Completion] | ModelError = self._complete(request)

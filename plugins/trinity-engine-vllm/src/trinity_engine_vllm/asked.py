@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError, Future, InvalidStateError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from trinity.common.generation import PendingReply
     from trinity.common.ports import GenerationRequest
 
-__all__ = ["Asked", "Reply", "closed", "failure", "half_loaded"]
-
-
-class Reply(Future[Any]):  # Any: completions, or scores
-    """A future that can be cancelled until it has its answer."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        super().__init__()
-        self._wake = wake
-
-    def cancel(self) -> bool:
-        """Give it up; return whether it had no answer yet."""
-        if not super().cancel():
-            try:
-                self.set_exception(CancelledError())
-            except InvalidStateError:  # it was answered
-                return False
-        self._wake()
-        return True
+__all__ = ["Asked", "closed", "failure", "half_loaded"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -39,7 +19,7 @@ class Asked:
     """What vLLM is asked, and who waits for it."""
 
     prompt: tuple[int, ...]
-    future: Reply
+    future: PendingReply[Any]  # Any: completions, or scores
     request: GenerationRequest | None  # None: a text to score
 
 

@@ -13,13 +13,14 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.generation import PendingReply, check_prompt, check_request
 from trinity.common.ports import Completion, WeightVersion
 from trinity.errors import ModelError
 
-from trinity_engine_vllm.asked import Asked, Reply, closed, failure, half_loaded
+from trinity_engine_vllm.asked import Asked, closed, failure, half_loaded
 from trinity_engine_vllm.logprobs_mode import Sampling, check_mode, logprobs_mode
 from trinity_engine_vllm.preflight import installed, problems
-from trinity_engine_vllm.requests import check_prompt, check_ranges, completions, parameters
+from trinity_engine_vllm.requests import completions, parameters
 from trinity_engine_vllm.starting import imported_vllm, llm_arguments
 from trinity_engine_vllm.weights import Loader
 
@@ -167,8 +168,7 @@ class VLLMEngine:
         Raises:
             ModelError: the request cannot be answered, or the engine is closed.
         """
-        check_prompt(request.prompt_token_ids, max_model_len=self._max_model_len, vocab=self._vocab)
-        check_ranges(request)
+        check_request(request, max_model_len=self._max_model_len, vocab=self._vocab)
         check_mode(Sampling.of(request), self._mode)
         return self._queued(request.prompt_token_ids, request=request)
 
@@ -225,8 +225,10 @@ class VLLMEngine:
             self._changed.notify_all()
         self._worker.join(_CLOSE_TIMEOUT_S)
 
-    def _queued(self, prompt: tuple[int, ...], *, request: GenerationRequest | None) -> Reply:
-        future = Reply(self._wake)
+    def _queued(
+        self, prompt: tuple[int, ...], *, request: GenerationRequest | None
+    ) -> PendingReply[Any]:
+        future = PendingReply[Any](on_cancel=self._wake)
         with self._changed:
             self._check_open()
             if not self._loader.is_whole:

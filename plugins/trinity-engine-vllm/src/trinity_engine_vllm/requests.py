@@ -12,49 +12,7 @@ from trinity.errors import ModelError
 if TYPE_CHECKING:
     from trinity.common.ports import GenerationRequest, WeightVersion
 
-__all__ = ["check_prompt", "check_ranges", "completions", "parameters", "seed_of"]
-
-
-def check_prompt(token_ids: tuple[int, ...], *, max_model_len: int, vocab: int) -> None:
-    """Say why a prompt cannot be continued, if it cannot.
-
-    Raises:
-        ModelError: it is empty, too long, or holds unknown tokens.
-    """
-    if not 1 <= len(token_ids) < max_model_len:
-        raise ModelError(
-            f"the prompt has {len(token_ids)} tokens; max_model_len {max_model_len} holds it and a "
-            f"reply of one token at least. Shorten it, or raise model.max_model_len."
-        )
-    if not (min(token_ids) >= 0 and max(token_ids) < vocab):
-        raise ModelError(
-            f"the prompt holds a token outside of 0 to {vocab - 1}, which is all that the model "
-            f"knows. Tokenizer and model belong to different models."
-        )
-
-
-def check_ranges(request: GenerationRequest) -> None:
-    """Say which setting is out of its range, if one is.
-
-    Raises:
-        ModelError: names it.
-    """
-    ranges = {
-        "n": (request.n >= 1, "at least 1"),
-        "temperature": (request.temperature >= 0, "0 (greedy) or more"),
-        "top_p": (0 < request.top_p <= 1, "above 0 and at most 1"),
-        "top_k": (request.top_k >= -1, "-1 (no limit) or more"),
-        "max_new_tokens": (request.max_new_tokens >= 1, "at least 1"),
-        "min_new_tokens": (request.min_new_tokens >= 0, "0 or more"),
-        "repetition_penalty": (request.repetition_penalty > 0, "above 0"),
-        "stop": (
-            not isinstance(request.stop, str) and all(request.stop),
-            "a tuple of texts that are not empty",
-        ),
-    }
-    for name, (is_right, wanted) in ranges.items():
-        if not is_right:
-            raise ModelError(f"{name} is {getattr(request, name)!r}; it must be {wanted}.")
+__all__ = ["completions", "parameters", "seed_of"]
 
 
 def parameters(

@@ -96,7 +96,7 @@ class _Handler:
             return
         except Refusal as refusal:
             await self._refuse(http, refusal)
-        except Exception:
+        except Exception:  # the boundary to HTTP: logged, and answered with 500
             logger.exception("the endpoint failed")
             fault = Refusal(500, "the endpoint failed; its log says why.", code="internal_error")
             await self._refuse(http, fault)

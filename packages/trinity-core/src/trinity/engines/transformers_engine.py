@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trinity.common.generation import PendingReply, check_request
 from trinity.common.ports import Completion, GenerationRequest, WeightSnapshot, WeightVersion
 from trinity.engines.backlog import Backlog
 from trinity.engines.batch import Batch
@@ -24,8 +25,6 @@ from trinity.engines.gate import Gate, Waiting, Work
 from trinity.engines.loading import end_tokens, load_model, pick_device
 from trinity.engines.module_state import set_threads, twin_of
 from trinity.engines.own_tokenizer import OwnTokenizer
-from trinity.engines.reply import Reply
-from trinity.engines.request_checks import check_request
 from trinity.engines.scoring import Scoring, check_scored
 from trinity.engines.structure import Structures
 from trinity.engines.weights import copy_weights
@@ -144,7 +143,7 @@ class TransformersEngine:
             self._tokenizer.get(field="stop")
         if request.structure is not None:
             self._structures.check(request.structure)
-        future = Reply(on_cancel=self._gate.cancelled)
+        future: PendingReply[list[Completion]] = PendingReply(on_cancel=self._gate.cancelled)
         self._gate.submit(Waiting(request=request, future=future))
         return future
 

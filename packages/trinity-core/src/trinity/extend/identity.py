@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from trinity.extend.discovery import FoundPlugin
 
 __all__ = ["set_digest", "source_hash"]
+
+NUM_LOOKS = 5  # at sources that vanish while they are read
+LOOK_AGAIN_S = 0.05
 
 
 def set_digest(plugins: Iterable[FoundPlugin]) -> str:
@@ -50,11 +54,17 @@ def _package_root(module: str) -> Path | None:
 
 
 def _tree_hash(root: Path | None) -> str:
-    if root is None or not root.exists():
-        return "missing"
-    files = [os.fspath(root)] if root.is_file() else _sources(os.fspath(root))
-    base = os.fspath(root.parent if root.is_file() else root)
-    return _content_hash(base, tuple((file, *_stamp(file)) for file in files))
+    """Return the hash of the sources; ``missing`` where there are none, or none that stay."""
+    for _ in range(NUM_LOOKS):
+        if root is None or not root.exists():
+            break
+        try:
+            files = [os.fspath(root)] if root.is_file() else _sources(os.fspath(root))
+            base = os.fspath(root.parent if root.is_file() else root)
+            return _content_hash(base, tuple((file, *_stamp(file)) for file in files))
+        except FileNotFoundError:  # somebody edits it, or moves to another commit: look again
+            time.sleep(LOOK_AGAIN_S)
+    return "missing"
 
 
 def _sources(folder: str) -> list[str]:

@@ -121,6 +121,31 @@ def test_a_run_that_ends_by_itself_is_not_ended_by_force(watched, processes, mon
     assert said == []
 
 
+def test_a_ray_that_the_run_itself_stops_is_not_lost_however_long_it_takes(
+    watched, processes, monkeypatch
+) -> None:
+    monkeypatch.setattr(watch, "GRACE_S", 0.1)
+    said = []
+    with watched(say=said.append, end=said.append) as seen:
+        seen.leave()
+        processes.what_is_gone, processes.is_dead = "the raylet of this machine", True
+        assert lost_within(0.5) == ""
+        check_ray(looks=True)
+    assert said == []
+
+
+def test_a_ray_that_does_not_stop_is_left_and_told(watched, monkeypatch) -> None:
+    monkeypatch.setattr(watch, "STOP_S", 0.2)
+    said, ended = [], threading.Event()
+    with watched(say=said.append, end=lambda line: ended.set()) as seen:
+        seen.leave()
+        assert ended.wait(20.0)
+    assert said == [
+        "Error: the Ray cluster at 10.0.0.1:6379 has not been left within 0 s, "
+        "though the run is over."
+    ]
+
+
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
 def test_a_limit_that_is_no_time_is_refused(watched, monkeypatch, text) -> None:
     monkeypatch.setenv(watch.LIMIT_VARIABLE, text)

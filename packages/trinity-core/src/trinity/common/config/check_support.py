@@ -9,7 +9,7 @@ from trinity.common.config.base import StrictModel
 from trinity.common.config.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from trinity.common.config.config import Config
 
@@ -43,29 +43,29 @@ def _repeated_models(config: Config) -> Iterator[Problem]:
 
 
 def _missing_server(config: Config) -> Iterator[Problem]:
-    """Yield the packages of the HTTP endpoint that are not installed."""
-    path = "explorer.rollout_model.enable_openai_api"
-    missing = [name for name in ("starlette", "uvicorn", "openai") if find_spec(name) is None]
     explorer = config.explorer
     is_needed = explorer.rollout_model.enable_openai_api or explorer.auxiliary_models
-    if is_needed and missing and config.mode != "train":
-        yield Problem(
-            path=config.source.written(path),
-            message=f"needs {', '.join(missing)}, which is not installed.",
-            remedy="Install it: pip install 'trinity-core[api]'.",
-            where=config.source.where(path),
-            severity="error",
-        )
+    if is_needed and config.mode != "train":
+        path = "explorer.rollout_model.enable_openai_api"
+        yield from _missing(config, path, ("starlette", "uvicorn", "openai"), extra="api")
 
 
 def _missing_peft(config: Config) -> Iterator[Problem]:
-    """Yield the adapters that need a package which is not installed."""
-    path = "model.lora_configs"
-    if config.model.lora_configs and find_spec("peft") is None and config.mode in {"both", "train"}:
+    if config.model.lora_configs and config.mode in {"both", "train"}:
+        yield from _missing(config, "model.lora_configs", ("peft",), extra="lora")
+
+
+def _missing(
+    config: Config, path: str, packages: Sequence[str], *, extra: str
+) -> Iterator[Problem]:
+    """Yield which packages the setting at ``path`` needs that are not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        what = "which is" if len(missing) == 1 else "which are"
         yield Problem(
             path=config.source.written(path),
-            message="needs the package peft, which is not installed.",
-            remedy="Install it: pip install 'trinity-core[lora]'.",
+            message=f"needs {', '.join(missing)}, {what} not installed.",
+            remedy=f"Install it: pip install 'trinity-core[{extra}]'.",
             where=config.source.where(path),
             severity="error",
         )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.runtime.ray.room import RoomFacts
+    from trinity.runtime.ray.watch import RayWatch
 
 __all__ = ["Cluster", "cluster", "startup_line"]
 
@@ -86,11 +87,12 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
     is_here = head is None or head.is_here
     with _silence(), environment(ray_settings(head)), _loopback_only(is_wanted=is_here):
         _init(address, config)
-        with _watched(is_own=not address, say=say):
+        with _watched(is_own=not address, say=say) as watch:
             try:
                 with _as_found(is_joined=bool(address), began=began, say=say) as found:
                     yield found
             finally:
+                watch.leave()
                 ray.shutdown()
 
 
@@ -128,7 +130,7 @@ def _as_found(*, is_joined: bool, began: float, say: Callable[[str], None]) -> I
             _end_rooms(found.namespace)
 
 
-def _watched(*, is_own: bool, say: Callable[[str], None]) -> AbstractContextManager[None]:
+def _watched(*, is_own: bool, say: Callable[[str], None]) -> AbstractContextManager[RayWatch]:
     """Look after the connected Ray, also while it is left: that may not come back either."""
     import ray
 

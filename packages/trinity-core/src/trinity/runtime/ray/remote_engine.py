@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trinity.engines.reply import Reply
+from trinity.common.generation import PendingReply
 from trinity.engines.roll_call import is_first
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray.engine_errors import closed, given_up
@@ -58,7 +58,7 @@ _NUM_SCORERS = 4  # texts on their way at a time: fewer than the calls that the 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     request: GenerationRequest
-    future: Reply
+    future: PendingReply[list[Completion]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,9 @@ class RemoteEngine:
             if self._is_closed:
                 raise closed()
             self._num_asked += 1
-            future = Reply(on_cancel=partial(self._give_up, self._num_asked))
+            future: PendingReply[list[Completion]] = PendingReply(
+                on_cancel=partial(self._give_up, self._num_asked)
+            )
             self._asked[self._num_asked] = _Asked(request, future)
             self._add((self._num_asked, request))
             self._start_threads()

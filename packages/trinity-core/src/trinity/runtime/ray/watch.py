@@ -4,7 +4,8 @@ The driver waits for rooms without a limit, since a step may take hours. When th
 machine or the head dies, no room answers any more, and Ray does not always tell. So one thread of
 the driver looks at both, and whoever waits asks it now and then (:meth:`RayWatch.check`). A call of
 Ray may keep its thread whatever limit it was given; where the run has not ended ``GRACE_S`` after a
-loss, the watch says the line and ends the process, as Ray itself would do a little later.
+loss, the watch says the line and ends the process, as Ray itself would do a little later. Where the
+run itself leaves Ray (:meth:`RayWatch.leave`), what ends is meant to, and has ``STOP_S`` for it.
 
 ======================  =========================================================================
 the raylet              its socket refuses, or the head says that this node is dead
@@ -43,6 +44,7 @@ LOOK_S = 2.0  # between two looks
 CONNECT_S = 5.0
 CHANCE_S = 6.0  # for an answer, once the limit is over
 GRACE_S = 10.0  # from a loss until the run has ended by itself; Ray ends the process after 25
+STOP_S = 60.0  # for Ray to stop, once the run leaves it; a busy machine takes more than 10
 _DEAD = 1  # the state of a node, as the head tells it
 
 
@@ -93,7 +95,7 @@ def _listens(family: int, where: str | tuple[str, int]) -> bool:
 
 
 class RayWatch:
-    """Looks at Ray's processes in a thread of its own: WELL -> LOST, for good.
+    """Looks at Ray's processes in a thread of its own: WELL -> LOST or LEFT, for good.
 
     Args:
         processes: what is looked at.
@@ -121,6 +123,7 @@ class RayWatch:
         self._overdue: float | None = None  # since when the head is late; None: it is not
         self._chance_s = min(CHANCE_S, limit_s)
         self._lost = ""
+        self._left = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="trinity-ray", daemon=True)
 
@@ -132,6 +135,10 @@ class RayWatch:
     def start(self) -> None:
         """Begin to look."""
         self._thread.start()
+
+    def leave(self) -> None:
+        """Take what ends from now on for meant: the run stops Ray, or lets go of it."""
+        self._left.set()
 
     def stop(self) -> None:
         """Look no more."""
@@ -156,6 +163,8 @@ class RayWatch:
 
     @property
     def _line(self) -> str:
+        if not self._lost:
+            return f"{self._name} has not been left within {STOP_S:.0f} s, though the run is over."
         return f"{self._name} has lost {self._lost}. {self._remedy}"
 
     def look(self) -> None:
@@ -170,13 +179,13 @@ class RayWatch:
         self.check()
 
     def _look_on(self) -> None:
-        while not self._ended.wait(LOOK_S) and not self._lost:
+        while not (self._ended.wait(LOOK_S) or self._lost or self._left.is_set()):
             gone = self._processes.gone()
             if gone:
                 self._lose(gone)
             else:
                 self._ask_head()
-        if self._lost and not self._ended.wait(GRACE_S):
+        if not self._ended.wait(GRACE_S if self._lost else STOP_S):
             self._end(self._line)
 
     def _ask_head(self) -> None:
@@ -190,7 +199,8 @@ class RayWatch:
             self._lose("the raylet of this machine, which the head takes for dead")
 
     def _lose(self, what: str) -> None:
-        self._lost = self._lost or what
+        if not self._left.is_set():
+            self._lost = self._lost or what
 
 
 _watches: list[RayWatch] = []  # of the one Ray that a process can be connected to
@@ -213,8 +223,8 @@ def watched_ray(
     say: Callable[[str], None],
     end: Callable[[str], None] = end_process,
     processes: Callable[[str], RayProcesses] = RayProcesses,
-) -> Iterator[None]:
-    """Look after the connected Ray within the block.
+) -> Iterator[RayWatch]:
+    """Look after the connected Ray within the block; tell the watch where you leave it.
 
     Args:
         address: of its head, host:port.
@@ -240,7 +250,7 @@ def watched_ray(
     _watches.append(watch)
     watch.start()
     try:
-        yield
+        yield watch
     finally:
         watch.stop()
         _watches.remove(watch)

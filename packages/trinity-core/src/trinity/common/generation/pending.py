@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from typing import TYPE_CHECKING
-
-from trinity.common.ports import Completion
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Reply"]
+__all__ = ["PendingReply"]
+
+Answer = TypeVar("Answer")  # completions, or scores
 
 
-class Reply(Future[list[Completion]]):
+class PendingReply(Future[Answer], Generic[Answer]):
     """As any future, but :meth:`cancel` also ends what is running.
 
     Args:

@@ -9,7 +9,7 @@ from trinity.errors import ModelError
 if TYPE_CHECKING:
     from trinity.common.ports import GenerationRequest
 
-__all__ = ["check_request"]
+__all__ = ["check_prompt", "check_request"]
 
 
 def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int) -> None:
@@ -19,7 +19,7 @@ def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int)
         ModelError: the prompt is empty, too long or holds unknown tokens, or a setting is out of
             range.
     """
-    _check_prompt(request.prompt_token_ids, max_model_len=max_model_len, vocab=vocab)
+    check_prompt(request.prompt_token_ids, max_model_len=max_model_len, vocab=vocab)
     ranges = {
         "n": (request.n >= 1, "at least 1"),
         "temperature": (request.temperature >= 0, "0 (greedy) or more"),
@@ -35,7 +35,12 @@ def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int)
     _check_stops(request, vocab=vocab)
 
 
-def _check_prompt(prompt: tuple[int, ...], *, max_model_len: int, vocab: int) -> None:
+def check_prompt(prompt: tuple[int, ...], *, max_model_len: int, vocab: int) -> None:
+    """Say why the tokens cannot be gone on from, if they cannot.
+
+    Raises:
+        ModelError: they are none, too many, or not of this model.
+    """
     if not prompt:
         raise ModelError("the prompt is empty; a model needs one token at least to go on from.")
     if len(prompt) >= max_model_len:
