@@ -88,7 +88,7 @@ def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]
     from trinity.extend.assets import assets_of, missing_part
     from trinity.extend.conformance.checks import Result, Status
 
-    results = []
+    results = _environment_results(record, manager)
     for asset in assets_of(record, manager):
         status, message = Status.PASS, ""
         try:
@@ -107,6 +107,26 @@ def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]
             )
         )
     return results
+
+
+def _environment_results(record: PluginRecord, manager: PluginManager) -> list[Result]:
+    from trinity.extend.assets import environment_of
+    from trinity.extend.conformance.checks import Result, Status
+    from trinity.extend.environments import missing_environment, setup_line
+
+    environment = environment_of(record, manager)
+    if environment is None:
+        return []
+    message = missing_environment(environment)
+    return [
+        Result(
+            id="assets.environment",
+            component="",
+            status=Status.FAIL if message else Status.PASS,
+            message=message,
+            remedy=setup_line(environment),
+        )
+    ]
 
 
 def _echo(

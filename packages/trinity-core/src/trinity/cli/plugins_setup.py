@@ -1,21 +1,31 @@
-"""``trinity plugins setup``: fetch and verify what a plugin needs beside Python packages."""
+"""``trinity plugins setup``: fetch and verify what a plugin needs beside Trinity's packages."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from trinity.cli.plugins_show import record_named
-from trinity.errors import TrinityError, UnknownComponentError
+from trinity.errors import PluginError, TrinityError, UnknownComponentError
 from trinity.extend import get_manager
-from trinity.extend.assets import assets_of, fetch, missing_part, options_of, parameter_of
+from trinity.extend.assets import (
+    assets_of,
+    environment_of,
+    fetch,
+    missing_part,
+    options_of,
+    parameter_of,
+)
+from trinity.extend.environments import missing_environment, setup_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trinity.extend import PluginRecord
+    from trinity.extend import EnvironmentSpec, PluginManager, PluginRecord
     from trinity.extend.component import AssetSpec
 
 __all__ = ["SetupCommand", "setup"]
@@ -49,20 +59,65 @@ class SetupCommand(TyperCommand):
 def setup(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="The plugin, or its distribution.")],
+    is_environment: Annotated[
+        bool,
+        typer.Option("--environment", help="Make the plugin's own virtual environment instead."),
+    ] = False,
+    python: Annotated[
+        str, typer.Option(metavar="FILE", help="The Python to make it with.", show_default=False)
+    ] = "",
 ) -> None:
-    """Fetch and verify the plugin's data and programs.
+    """Fetch and verify the plugin's data and programs, or make its virtual environment.
 
     A plugin may take options of its own: see trinity plugins setup NAME --help.
     """
     manager = get_manager()
     record = record_named(name, manager)
-    assets = assets_of(record, manager)
-    if not assets:
-        typer.echo(f"{record.label} needs nothing beside its Python packages.")
     given = _given(ctx.args)
+    if is_environment:
+        _refuse_unknown(given, known={}, record=record)
+        _make_environment(record, manager, python=python or None)
+        return
+    if python:
+        raise typer.BadParameter("--python goes with --environment.", param_hint="--python")
+    assets, environment = assets_of(record, manager), environment_of(record, manager)
+    if not assets and environment is None:
+        typer.echo(f"{record.label} needs nothing beside its Python packages.")
     _refuse_unknown(given, known=_options_of_all(name) if given else {}, record=record)
-    if [asset.name for asset in assets if not _is_ready(asset, record=record, given=given)]:
+    missing = [asset.name for asset in assets if not _is_ready(asset, record=record, given=given)]
+    is_made = environment is None or _is_made(environment)
+    if missing or not is_made:
         raise typer.Exit(1)
+
+
+def _make_environment(record: PluginRecord, manager: PluginManager, *, python: str | None) -> None:
+    """Make the plugin's environment, with uv where that is installed.
+
+    Raises:
+        PluginError: it has none, or it cannot be made.
+    """
+    from trinity.extend.environment_making import make_environment
+
+    environment = environment_of(record, manager)
+    if environment is None:
+        raise PluginError(
+            f"{record.label} has no environment of its own: it runs in Trinity's. For what else it "
+            f"needs, run: trinity plugins setup {record.name}"
+        )
+    make_environment(environment, say=_say, python=python, uv=shutil.which("uv"))
+
+
+def _say(line: str) -> None:
+    typer.echo(line)
+    sys.stdout.flush()  # before what is run speaks for itself
+
+
+def _is_made(environment: EnvironmentSpec) -> bool:
+    """Say how the plugin's environment is; return whether it is there."""
+    missing = missing_environment(environment)
+    said = f"missing: {missing}. {setup_line(environment)}" if missing else "ok"
+    typer.echo(f"environment {environment.name}: {said}")
+    return not missing
 
 
 def _is_ready(asset: AssetSpec, *, record: PluginRecord, given: Mapping[str, str]) -> bool:

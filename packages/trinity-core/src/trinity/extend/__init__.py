@@ -13,7 +13,14 @@ A plugin is a distribution with an entry point in the group ``trinity.plugins`` 
 """
 
 from trinity.extend.aliases import published_class
-from trinity.extend.component import AssetSpec, Component, ComponentSpec, Origin
+from trinity.extend.component import (
+    AssetSpec,
+    Component,
+    ComponentSpec,
+    EnvironmentSpec,
+    Origin,
+)
+from trinity.extend.environments import environment_python
 from trinity.extend.hookspecs import PLUGIN_API, hookimpl, hookspec
 from trinity.extend.kind import Ability, Kind, Setting
 from trinity.extend.kinds import KINDS
@@ -28,12 +35,14 @@ __all__ = [
     "AssetSpec",
     "Component",
     "ComponentSpec",
+    "EnvironmentSpec",
     "Kind",
     "Origin",
     "PluginManager",
     "PluginRecord",
     "Registry",
     "Setting",
+    "environment_python",
     "get_manager",
     "hookimpl",
     "hookspec",

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError, TrinityError
-from trinity.extend.component import AssetSpec, imported_target
+from trinity.extend.component import AssetSpec, EnvironmentSpec, imported_target
 from trinity.extend.failure import described_failure
 
 if TYPE_CHECKING:
@@ -17,13 +17,42 @@ if TYPE_CHECKING:
     from trinity.extend.manager import PluginManager
     from trinity.extend.record import PluginRecord
 
-__all__ = ["assets_of", "fetch", "missing_part", "options_of", "parameter_of"]
+__all__ = [
+    "assets_of",
+    "environment_of",
+    "fetch",
+    "missing_part",
+    "options_of",
+    "parameter_of",
+]
 
 
 def assets_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec]:
-    """Return what the plugin says it needs."""
+    """Return the data and programs that the plugin says it needs."""
+    return [need for need in _needs_of(record, manager) if isinstance(need, AssetSpec)]
+
+
+def environment_of(record: PluginRecord, manager: PluginManager) -> EnvironmentSpec | None:
+    """Return the virtual environment that the plugin says it needs; None: it needs none.
+
+    Raises:
+        PluginError: it names several, or one by another name than its own.
+    """
+    found = [need for need in _needs_of(record, manager) if isinstance(need, EnvironmentSpec)]
+    if not found:
+        return None
+    if len(found) > 1 or not record.is_called(found[0].name):
+        names = ", ".join(repr(spec.name) for spec in found)
+        raise PluginError(
+            f"plugin {record.label} declares the environments {names}. Declare one, named "
+            f"{record.name!r} as the plugin is."
+        )
+    return found[0]
+
+
+def _needs_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec | EnvironmentSpec]:
     given = manager.call("trinity_assets")
-    return [asset for owner, assets in given if owner.key == record.key for asset in assets]
+    return [need for owner, needs in given if owner.key == record.key for need in needs]
 
 
 def options_of(asset: AssetSpec, *, record: PluginRecord) -> dict[str, str]:

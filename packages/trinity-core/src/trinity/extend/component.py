@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ __all__ = [
     "AssetSpec",
     "Component",
     "ComponentSpec",
+    "EnvironmentSpec",
     "Origin",
     "imported_target",
     "look_in_working_directory",
@@ -82,6 +84,38 @@ class AssetSpec:
     size: str  # such as "1.2 GB"
     check: str  # "module:function", returns None when it is there, else what is missing
     fetch: str | None = None  # "module:function"; None: only a person can get it
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSpec:
+    """A virtual environment of the plugin's own: packages that cannot stand beside Trinity's.
+
+    It stands in the list of ``trinity_assets``; ``trinity plugins setup NAME --environment`` makes
+    it, and :func:`~trinity.extend.environments.environment_python` is how the plugin finds it.
+    """
+
+    name: str  # the plugin's, and of the folder
+    what: str  # one line for a person
+    size: str  # such as "340 MB"
+    packages: tuple[str, ...]  # requirements, as pip takes them
+    python: str = ">=3.11"  # the versions of Python that they run on
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be made."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name):
+            raise TypeError(f"EnvironmentSpec: name is {self.name!r}, not the name of a folder")
+        words = self.packages
+        if isinstance(words, str) or not words or not all(isinstance(w, str) for w in words):
+            raise TypeError(f"EnvironmentSpec: packages is {words!r}, not a tuple of requirements")
+        object.__setattr__(self, "packages", tuple(words))
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            SpecifierSet(self.python)
+        except InvalidSpecifier as error:
+            raise TypeError(
+                f"EnvironmentSpec: python is {self.python!r}, not versions such as '>=3.11,<3.15'"
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from trinity.extend.component import AssetSpec, ComponentSpec
+    from trinity.extend.component import AssetSpec, ComponentSpec, EnvironmentSpec
 
 __all__ = ["PLUGIN_API", "PLUGIN_API_OLDEST", "TrinityHooks", "hookimpl", "hookspec"]
 
@@ -116,8 +116,12 @@ class TrinityHooks(Protocol):
         """
 
     @hookspec
-    def trinity_assets(self) -> Iterable[AssetSpec]:
-        """Return what the plugin needs beside Python packages: data, a binary, a service."""
+    def trinity_assets(self) -> Iterable[AssetSpec | EnvironmentSpec]:
+        """Return what the plugin needs beside Python packages: data, a binary, a service.
+
+        An ``EnvironmentSpec`` among them is a virtual environment of the plugin's own, for packages
+        that cannot be installed beside Trinity's.
+        """
 
     @hookspec
     def trinity_configure(self, config: Any) -> None:  # Any: trinity.common.config.Config

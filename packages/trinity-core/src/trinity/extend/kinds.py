@@ -46,6 +46,13 @@ _ALL_KINDS = (
         contract="trinity.common.workflows.workflow:Workflow",
         provided=("task", "model", "auxiliary_models"),
         settings=_in_tasksets("default_workflow_type"),
+        abilities=(
+            Ability(
+                word="preflight",
+                meaning="`check_arguments` is quick and loads nothing heavy, so `trinity config "
+                "check` calls it too. Without it, a run calls it when it starts.",
+            ),
+        ),
     ),
     Kind(
         name="reward_fn",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from trinity.errors import PluginError, did_you_mean
-from trinity.extend.component import AssetSpec, Component, ComponentSpec
+from trinity.extend.component import AssetSpec, Component, ComponentSpec, EnvironmentSpec
 from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as, loading_as
 from trinity.extend.hookspecs import PLUGIN_API, PLUGIN_API_OLDEST, TrinityHooks
@@ -106,9 +106,9 @@ def _refuse_other_shapes(hook: str, given: object) -> None:
     """Raise where a hook that is asked for data returns something else."""
     if hook == "trinity_assets":
         if not isinstance(given, list | tuple) or not all(
-            isinstance(asset, AssetSpec) for asset in given
+            isinstance(need, AssetSpec | EnvironmentSpec) for need in given
         ):
-            raise TypeError(f"it returned {given!r}, not a list of AssetSpec")
+            raise TypeError(f"it returned {given!r}, not a list of AssetSpec and EnvironmentSpec")
     elif hook in _TABLES:
         texts = [*given, *given.values()] if isinstance(given, Mapping) else [None]
         if not all(isinstance(text, str) for text in texts):

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.check_names import is_own, named_parts, problem_at
+from trinity.common.config.check_names import (
+    is_own,
+    named_parts,
+    problem_at,
+    tasksets_in_use,
+)
 from trinity.common.config.engine_arguments import engine_arguments, engine_parameters
 from trinity.common.config.parts import named_failure
 from trinity.errors import TrinityError
@@ -37,7 +42,7 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
             can = _abilities(part, parts)
             problems += _of_engine(config, part, abilities=can)
             problems += _of_preflight(config, part, parts, abilities=can)
-    return problems
+    return [*problems, *_of_workflows(config, parts)]
 
 
 def _of_storage(
@@ -101,6 +106,20 @@ def _of_preflight(
         engine: Any = component.load()
         for text in engine.preflight(**arguments):
             yield problem_at(config, part.path, text)
+
+
+def _of_workflows(config: Config, parts: NamedParts) -> Iterator[Problem]:
+    """Yield what the workflows that can be asked early say against their arguments."""
+    for path, taskset in tasksets_in_use(config):
+        component = parts.find("workflow", taskset.default_workflow_type)
+        if component is None or "preflight" not in component.spec.provides:
+            continue
+        with named_failure(f"check_arguments of workflow {component.name}"):
+            workflow: Any = parts.load("workflow", component.name)
+            try:
+                workflow.check_arguments(taskset.workflow_args)
+            except TrinityError as error:
+                yield problem_at(config, f"{path}.workflow_args", str(error))
 
 
 def _abilities(part: NamedPart, parts: NamedParts) -> frozenset[str] | None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from trinity.common.workflows.leash import LeashedProcess
 from trinity.errors import ConfigError, EnvError, WorkflowError
 
 if TYPE_CHECKING:
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["AgentCommand"]
 
 _TAIL_BYTES = 2000  # of what it printed, shown where it fails
-# Lets the kernel end the group when the other end of a pipe is closed, as a kill of this process
-# closes it; then becomes the command.
-_LEASH = """
-import fcntl, os, signal, sys
-fd = int(sys.argv[1])
-signal.signal(signal.SIGIO, signal.SIG_DFL)
-fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
-fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
-_ENDS_WITHIN_S = 5.0
 
 
 class AgentCommand:
@@ -60,7 +48,7 @@ class AgentCommand:
                 f"workflow_args.command: there is no program {self._words[0]!r}. Install it, or "
                 f"give its path."
             )
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: LeashedProcess | None = None
         self._is_closed = False
         self._lock = threading.Lock()
 
@@ -93,38 +81,31 @@ class AgentCommand:
         with self._lock:
             self._is_closed, process = True, self._process
         if process is not None:
-            _end_group(process)
+            process.kill()
 
     def _run(self, env: dict[str, str], output: BinaryIO) -> int:
-        leash, held = os.pipe()
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-ISc", _LEASH, str(leash), *self._words],
+            process = LeashedProcess(
+                self._words,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=[leash],
             )
         except OSError as error:
-            os.close(held)
             raise EnvError(f"the agent {self._words[0]!r} cannot be started: {error}") from error
-        finally:
-            os.close(leash)
         try:
             return self._waited(process)
         finally:
-            _end_group(process)
-            os.close(held)
+            process.end()
 
-    def _waited(self, process: subprocess.Popen[bytes]) -> int:
+    def _waited(self, process: LeashedProcess) -> int:
         with self._lock:
             self._process, is_closed = process, self._is_closed
         try:
             if is_closed:
                 raise EnvError("its time was up before the agent began")
-            return process.wait()
+            return process.process.wait()
         finally:
             with self._lock:
                 self._process = None
@@ -138,13 +119,6 @@ class AgentCommand:
         return WorkflowError(
             f"the agent {' '.join(self._words)!r:.200} ended with code {code}. It printed: {told}"
         )
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_ENDS_WITHIN_S)
 
 
 def _result(file: Path) -> Any:

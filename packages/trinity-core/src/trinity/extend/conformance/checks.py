@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trinity.errors import TrinityError, UnknownComponentError, unknown_name
-from trinity.extend.assets import assets_of, missing_part
+from trinity.extend.assets import assets_of, environment_of, missing_part
 from trinity.extend.conformance.bench import Bench
 from trinity.extend.conformance.check import (
     Arguments,
@@ -30,6 +30,7 @@ from trinity.extend.conformance.check import (
     in_words,
     required_arguments,
 )
+from trinity.extend.environments import missing_environment
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component
@@ -207,6 +208,9 @@ def _cases(
 
 def _missing_assets(record: PluginRecord, manager: PluginManager) -> str:
     """Return which of the plugin's assets is missing, in words; empty: they are all there."""
+    environment = environment_of(record, manager)
+    if environment is not None and (missing := missing_environment(environment)):
+        return f"its environment is missing: {missing}"
     for asset in assets_of(record, manager):
         try:
             missing = missing_part(asset, record=record)
