@@ -10,6 +10,7 @@ import pytest
 import trinity
 from trinity.common.config import load_config
 from trinity.runtime.record.result import RunStatus
+from trinity_compat_rft.emails.mailbox import write_mailbox
 from trinity_testing.tiny import make_tiny_model
 
 DATA = Path(__file__).parent / "data"
@@ -25,7 +26,24 @@ TOOLS = {
     "conversations": [{"from": "human", "value": "40 + 6"}],
     "answer": '[{"name": "add", "arguments": {"a": 40, "b": 6}}]',
 }
+RUBRIC = QUESTION | {"reference_answer": "46", "rubric": [{"description": "is 46", "weight": 5}]}
+TALK = {
+    "messages": [{"role": "user", "content": "My head hurts."}],
+    "action_truth": "continue",
+    "decision_truth": "continue",
+    "info_truth": "since when",
+}
+SEARCH = {
+    "id": 1,
+    "question": "When do we meet?",
+    "answer": "At noon.",
+    "message_ids": ["<1@example.org>"],
+    "how_realistic": 1.0,
+    "inbox_address": "ann@example.org",
+    "query_date": "2001-05-01",
+}
 INPUT = "buffer.explorer_input"
+JUDGE = "explorer.auxiliary_models.0"
 # A random model seldom ends a reply: math_boxed masks it, and of equal rewards a std_threshold
 # leaves nothing. Such a run ends without a train step.
 CASES = {  # file -> its row, further settings, a metric of its workflow, whether it trains
@@ -54,6 +72,22 @@ CASES = {  # file -> its row, further settings, a metric of its workflow, whethe
     ),
     "bots__random": (BOTS, [], "accuracy", False),
     "bots__ref_eval_collect": (BOTS, [], "accuracy", False),  # mode explore
+    "opd_gsm8k__opd_gsm8k": (QUESTION, [], "kl_divergence", True),
+    "opd_gsm8k__opd_gsm8k_jsd": (QUESTION, [], "kl_divergence", True),
+    "grpo_gsm8k_ruler__gsm8k_ruler": (QUESTION, [], "judge_success", False),
+    "grpo_rubric_as_reward__rubric": (RUBRIC, [], "judge_success", False),
+    "learn_to_ask__train": (
+        TALK,
+        ["explorer.rollout_model.engine_type=null"],  # vllm, which tests do without
+        "action_score",
+        True,
+    ),
+    "grpo_email_search__email_search": (
+        SEARCH,
+        [f"{INPUT}.taskset.workflow_args.max_turns=2"],
+        "actual_turns",
+        True,
+    ),
 }
 
 
@@ -92,8 +126,12 @@ def test_a_published_configuration_runs_a_step(name, tiny_model, tmp_path, monke
     monkeypatch.setenv("TRINITY_MODEL_PATH", str(tiny_model))
     monkeypatch.setenv("TRINITY_TASKSET_PATH", "rows.jsonl")
     monkeypatch.setenv("TRINITY_EVAL_TASKSET_PATH", "rows.jsonl")
+    monkeypatch.setenv("DEFAULT_EMAIL_DB_PATH", str(tmp_path / "mails.db"))
+    write_mailbox(tmp_path / "mails.db", [])
     row, further, metric, trains = CASES[name]
     settings = [*smaller(tmp_path, tiny_model, row), *further]
+    if "auxiliary_models:" in (DATA / f"examples__{name}.yaml").read_text():
+        settings += [f"{JUDGE}.model_path={tiny_model}", f"{JUDGE}.max_response_tokens=8"]
 
     result = trinity.run(
         load_config(DATA / f"examples__{name}.yaml", overrides=settings), local=True

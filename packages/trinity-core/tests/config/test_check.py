@@ -10,6 +10,7 @@ from trinity.common.config import (
     resolve,
 )
 from trinity.common.config.problem import listed
+from trinity.common.workflows import WORKFLOWS, Workflow
 from trinity.errors import ConfigError, NotSupportedYetError
 
 
@@ -62,6 +63,17 @@ def test_bad_input_gets_one_clear_message(
     monkeypatch.chdir(tmp_path)
 
     golden(checked(*settings), name, TMP=tmp_path)
+
+
+def test_a_workflow_of_the_user_may_ask_a_teacher(checked) -> None:
+    class AsksATeacher(Workflow):
+        def run(self):
+            return []
+
+    WORKFLOWS.register_module("asks_a_teacher")(AsksATeacher)
+    taskset = "buffer.explorer_input.taskset.default_workflow_type=asks_a_teacher"
+
+    assert checked("algorithm.algorithm_type=jsd", taskset) == ""
 
 
 @pytest.mark.parametrize(

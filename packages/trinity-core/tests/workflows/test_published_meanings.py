@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+import pytest
+from openai import AsyncOpenAI, OpenAI
 from trinity.common.config import Config, FormatConfig, GenerationConfig
 from trinity.common.rewards import MathRewardFn
 from trinity.common.workflows import MathWorkflow, Task, Workflow
@@ -26,6 +28,33 @@ def test_there_are_no_auxiliary_models_or_a_list_of_them():
     assert alone.auxiliary_models is alone.auxiliary_model_wrappers is None
     assert judged.auxiliary_models == judged.auxiliary_model_wrappers == ["judge"]
     assert a_task(workflow=Plain).to_workflow(scripted_model()).auxiliary_models is None
+
+
+class Judged(Workflow):
+    def run(self):
+        return [self.auxiliary_models[0].chat.completions.create(**ASKED)]
+
+
+class JudgedLater(Workflow):
+    async def run_async(self):
+        return [await self.auxiliary_models[0].chat.completions.create(**ASKED)]
+
+
+ASKED = {"model": "scripted", "messages": [{"role": "user", "content": "Is it right?"}]}
+
+
+@pytest.mark.parametrize(("cls", "client"), [(Judged, OpenAI), (JudgedLater, AsyncOpenAI)])
+def test_a_judge_is_awaited_where_the_workflow_awaits(cls, client):
+    judge = scripted_model("yes")
+
+    workflow = a_task(workflow=cls).to_workflow(scripted_model(), [judge])
+    (reply,) = asyncio.run(workflow.run_async())
+
+    assert isinstance(workflow.auxiliary_models[0], client)
+    assert workflow.auxiliary_model_wrappers == [judge]
+    assert reply.choices[0].message.content == "yes"
+    assert judge.extract_experience_from_history() == []  # nothing of a judge is recorded
+    judge.close_endpoints()
 
 
 def test_a_workflow_says_what_it_can_under_the_published_names():

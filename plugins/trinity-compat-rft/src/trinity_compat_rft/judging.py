@@ -7,6 +7,7 @@ import json
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trinity.common.models.auxiliary import wrapper_of
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.workflows import Task
 
-__all__ = ["WithJudge", "comparison", "gold_reward", "listed_scores", "rating"]
+__all__ = ["WithJudge", "comparison", "first_model", "gold_reward", "listed_scores", "rating"]
 
 _SYSTEM = (
     "You judge fairly. You read one question and {num} candidate solutions, compare how well they "
@@ -50,12 +51,7 @@ class WithJudge:
         Raises:
             ConfigError: there is no auxiliary model.
         """
-        if not auxiliary_models:
-            raise ConfigError(
-                f"{type(self).__name__} needs auxiliary models: its judge is "
-                f"explorer.auxiliary_models[0], and the list is empty. Name a model there."
-            )
-        self.judge: ModelWrapper = auxiliary_models[0]
+        self.judge = first_model(auxiliary_models, name=type(self).__name__, role="judge")
         workflow: Any = super()  # the class that this one goes before
         workflow.__init__(task=task, model=model, auxiliary_models=auxiliary_models)
 
@@ -63,6 +59,26 @@ class WithJudge:
         """Return what the judge says of a case (Any: how it is asked, as ``chat`` takes it)."""
         asked = [{"role": "system", "content": instructions}, {"role": "user", "content": case}]
         return self.judge.chat(asked, n=1, **options)[0].response_text or ""
+
+
+def first_model(given: Sequence[Any] | None, *, name: str, role: str) -> ModelWrapper:
+    """Return the first auxiliary model.
+
+    Args:
+        given: what the workflow was built with (Any: a client, or its wrapper).
+        name: of the workflow.
+        role: what the model is to it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if not given:
+        raise ConfigError(
+            f"{name} needs auxiliary models: its {role} is explorer.auxiliary_models[0], and the "
+            f"list is empty. Name a model there."
+        )
+    model: ModelWrapper = wrapper_of(given[0])
+    return model
 
 
 def gold_reward(response: Experience, scores: Mapping[str, float]) -> float:

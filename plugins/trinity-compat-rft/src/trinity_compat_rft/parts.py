@@ -10,6 +10,7 @@ _OURS = "trinity_compat_rft.workflows"
 _PUBLISHED = "trinity.common.workflows"
 _BOTS = "examples.bots.workflow.bots_math_boxed_workflow"
 _JUDGE = frozenset({"auxiliary_models"})
+_TEACHER = frozenset({"teacher_logprobs"})
 
 
 def _workflow(
@@ -18,12 +19,14 @@ def _workflow(
     *,
     published: str,
     needs: frozenset[str] = frozenset(),
+    provides: frozenset[str] = frozenset(),
     aliases: tuple[str, ...] = (),
 ) -> ComponentSpec:
     return ComponentSpec(
         f"{_OURS}.{target}",
         summary=summary,
         needs=needs,
+        provides=provides,
         aliases=aliases,
         import_aliases=(f"{_PUBLISHED}.{published}",),
     )
@@ -73,17 +76,41 @@ WORKFLOWS = {
         "mathematics; the policy itself judges, and is trained to judge",
         published="math_trainable_ruler_workflow",
     ),
+    "on_policy_distill_workflow": _workflow(
+        "on_policy_distill:OnPolicyDistillWorkflow",
+        "answers with a teacher's log-probabilities of each token",
+        published="on_policy_distill_workflow",
+        needs=_JUDGE,
+        provides=_TEACHER,
+    ),
+    "on_policy_distill_math_workflow": _workflow(
+        "on_policy_distill:OnPolicyDistillMathWorkflow",
+        "the same for mathematics, with the metric accuracy",
+        published="on_policy_distill_workflow",
+        needs=_JUDGE,
+        provides=_TEACHER,
+    ),
     "rubric_judge_workflow": _workflow(
         "rubric_judge:RubricJudgeWorkflow",
         "answers rated from 1 to 10 by a judge who reads the row's rubric",
         published="rubric_judge_workflow",
         needs=_JUDGE,
     ),
+    "rubric_judge_openai_workflow": _workflow(
+        "rubric_judge:RubricJudgeWorkflowWithAPI",
+        "the same, with a judge behind an API: workflow_args.judge_model_name",
+        published="rubric_judge_workflow",
+    ),
     "tool_call_workflow": _workflow(
         "tool_call:ToolCallWorkflow",
         "one reply that thinks and calls tools; 1 for exactly the row's calls",
         published="customized_toolcall_workflows",
         aliases=("toolcall_workflow",),
+    ),
+    "email_search_workflow": _workflow(
+        "email_search:EmailSearchWorkflow",
+        "an agent searches somebody's mails for an answer; each call is an experience",
+        published="envs.email_searcher.workflow",
     ),
     "frozen_lake_workflow": _workflow(
         "frozen_lake:FrozenLakeWorkflow",

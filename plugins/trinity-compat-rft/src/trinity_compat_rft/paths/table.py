@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["FOREIGN_MODULES", "PUBLISHED_MODULES", "PUBLISHED_NAMES"]
 
 _HERE = "trinity_compat_rft.paths"
+_EMAILS = "trinity.common.workflows.envs.email_searcher"
 _LOSSES = (
     "policy_loss_fn",
     "chord_policy_loss",
@@ -48,6 +49,9 @@ PUBLISHED_MODULES = {
     "trinity.common.rewards.naive_dapo_score": f"{_HERE}.naive_dapo",
     "trinity.common.rewards.qwen25_eval": f"{_HERE}.strict_answers",
     "trinity.common.rewards.reward_fn": "trinity.common.rewards.base",
+    f"{_EMAILS}.prepare_data": "trinity_compat_rft.emails.prepare",
+    f"{_EMAILS}.react_agent": "trinity_compat_rft.emails.agent",
+    f"{_EMAILS}.utils": f"{_HERE}.email_utils",
     "trinity.common.workflows.envs.frozen_lake.utils": f"{_HERE}.lakes",
     "trinity.utils.annotations": f"{_HERE}.annotations",
     "trinity.utils.dlc_utils": f"{_HERE}.clusters",

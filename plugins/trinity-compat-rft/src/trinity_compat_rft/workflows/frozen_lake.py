@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.experience import Experience
+    from trinity.common.workflows import Task
 
-__all__ = ["FrozenLakeWorkflow", "action_of"]
+__all__ = ["SYSTEM_PROMPT", "FrozenLakeWorkflow", "action_of", "lake_of", "turn_text"]
 
 SYSTEM_PROMPT = """You are a helpful assistant. You are walking on a frozen lake.
 
@@ -88,12 +89,13 @@ class FrozenLakeWorkflow(MultiTurnWorkflow):
     async def run_async(self) -> list[Experience]:
         """Return the walk as one experience."""
         arguments = self.task.workflow_args
-        lake = self._lake()
+        lake = lake_of(self.task, arguments)
         messages = [{"role": "system", "content": SYSTEM_PROMPT}]
         reward, num_steps, status, was_unmoved, first = 0.0, 0, None, False, 0
         limit = int(arguments.get("agent_max_steps", arguments.get("max_steps", 10)))
         while num_steps < limit and not lake.is_over:
-            messages.append(_turn(lake, num_steps, limit=limit, was_unmoved=was_unmoved))
+            text = turn_text(lake, num_steps, limit=limit, was_unmoved=was_unmoved)
+            messages.append({"role": "user", "content": text})
             reply = (await self.model.chat_async(messages, n=1))[0]
             messages.append({"role": "assistant", "content": reply.response_text or ""})
             before, action = lake.place, action_of(reply.response_text or "")
@@ -107,23 +109,28 @@ class FrozenLakeWorkflow(MultiTurnWorkflow):
         info = {"env_steps": num_steps, "env_done": int(lake.is_over), "test_score": reward}
         return [await self.process_messages_to_experience_async(messages, reward, info, status)]
 
-    def _lake(self) -> Lake:
-        row, arguments = self.task.raw_task, self.task.workflow_args
-        seed = int(row.get("seed", 42))
-        rows = arguments.get("desc")
-        if rows is None:
-            if "size" not in row:
-                raise BadTaskError(
-                    f"{self.task.origin}: the row has no 'size' of its map. Add it, or give one "
-                    f"map as workflow_args.desc."
-                )
-            rows = random_map(
-                size=int(row["size"]),
-                p=float(row.get("p", 0.8)),
-                seed=seed,
-                max_steps=int(arguments.get("env_max_steps", arguments.get("max_steps", 8))),
+
+def lake_of(task: Task, arguments: Mapping[str, Any]) -> Lake:
+    """Return the lake of a row.
+
+    Raises:
+        BadTaskError: the row says no size, or there is no such map.
+    """
+    row, rows = task.raw_task, arguments.get("desc")
+    seed = int(row.get("seed", 42))
+    if rows is None:
+        if "size" not in row:
+            raise BadTaskError(
+                f"{task.origin}: the row has no 'size' of its map. Add it, or give one map as "
+                f"workflow_args.desc."
             )
-        return Lake(rows, is_slippery=bool(arguments.get("is_slippery", False)), seed=seed)
+        rows = random_map(
+            size=int(row["size"]),
+            p=float(row.get("p", 0.8)),
+            seed=seed,
+            max_steps=int(arguments.get("env_max_steps", arguments.get("max_steps", 8))),
+        )
+    return Lake(rows, is_slippery=bool(arguments.get("is_slippery", False)), seed=seed)
 
 
 def action_of(reply: str) -> str | None:
@@ -138,7 +145,8 @@ def action_of(reply: str) -> str | None:
     return numbered.get(said, said if said in MOVES else None)
 
 
-def _turn(lake: Lake, num_steps: int, *, limit: int, was_unmoved: bool) -> dict[str, str]:
+def turn_text(lake: Lake, num_steps: int, *, limit: int, was_unmoved: bool) -> str:
+    """Return what the player is told before a move."""
     lines = [
         f"Current Observation ({num_steps}): \n{lake}",
         "P is not on G yet. What is your next action?",
@@ -146,4 +154,4 @@ def _turn(lake: Lake, num_steps: int, *, limit: int, was_unmoved: bool) -> dict[
     if was_unmoved:
         lines.append(UNMOVED)
     lines.append(f"The maximum number of steps remaining is {limit - num_steps}.")
-    return {"role": "user", "content": "\n".join(lines)}
+    return "\n".join(lines)

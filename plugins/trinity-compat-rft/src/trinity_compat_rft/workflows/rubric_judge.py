@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.workflows import SimpleWorkflow
+from trinity.errors import ConfigError
 
 from trinity_compat_rft.judging import WithJudge, rating
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from openai import OpenAI
     from trinity.common.experience import Experience
     from trinity.common.workflows import Task
 
-__all__ = ["RubricJudgeWorkflow"]
+__all__ = ["RubricJudgeWorkflow", "RubricJudgeWorkflowWithAPI"]
 
 SYSTEM_PROMPT = (
     "You answer the questions of a user. Think the question through first, then give the answer."
@@ -28,14 +33,14 @@ a whole number from 1 to 10:
 }```"""
 
 
-class RubricJudgeWorkflow(WithJudge, SimpleWorkflow):
-    """The reward is a tenth of the judge's mark; 0 where the judge gives none.
-
-    The judge is ``explorer.auxiliary_models[0]``. The column ``rubric`` holds a list of
-    ``{"description": ..., "weight": ...}``.
-    """
+class _Rubric(SimpleWorkflow):
+    """The reward is a tenth of a judge's mark; 0 where the judge gives none."""
 
     needs_reward_fn = False
+
+    def verdict(self, instructions: str, case: str, **options: Any) -> str:
+        """Return what the judge says of a case (Any: how it is asked)."""
+        raise NotImplementedError
 
     def reset(self, task: Task) -> None:
         """Take the question and the rubric of another task; no reward function is asked."""
@@ -68,3 +73,84 @@ class RubricJudgeWorkflow(WithJudge, SimpleWorkflow):
             f"<prompt>\n{self.task_desc}\n</prompt>\n<response>\n{answer}\n</response>\n"
             f"<rubrics>\n{rubrics or 'There are none.'}\n</rubrics>\nYour rating as JSON:"
         )
+
+
+class RubricJudgeWorkflow(WithJudge, _Rubric):
+    """The reward is a tenth of the judge's mark; 0 where the judge gives none.
+
+    The judge is ``explorer.auxiliary_models[0]``. The column ``rubric`` holds a list of
+    ``{"description": ..., "weight": ...}``.
+    """
+
+
+class RubricJudgeWorkflowWithAPI(_Rubric):
+    """The same, with a judge behind an API that speaks as OpenAI's does.
+
+    Arguments (``workflow_args``):
+        judge_model_name: the judge.
+        judge_api_base_url_env: the environment variable with the API's address, OPENAI_BASE_URL.
+        judge_api_key_env: the one with its key, OPENAI_API_KEY.
+    """
+
+    conformance_args: ClassVar[dict[str, Any]] = {"workflow_args": {"judge_model_name": "scripted"}}
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Refuse a taskset without a judge's name or address."""
+        if not arguments.get("judge_model_name"):
+            raise ConfigError(
+                "rubric_judge_openai_workflow has no judge. Name it in "
+                "workflow_args.judge_model_name, as its API knows it."
+            )
+        _address(arguments)
+
+    client: OpenAI | None = None
+
+    def reset(self, task: Task) -> None:
+        """Take the question and the rubric of another task, and who judges.
+
+        Raises:
+            ConfigError: the judge has no name or no address.
+        """
+        self.check_arguments(task.workflow_args)
+        super().reset(task)
+        self.judge_name = str(task.workflow_args["judge_model_name"])
+        self.close()
+        self.client = _client_of(task.workflow_args)
+
+    def verdict(self, instructions: str, case: str, **options: Any) -> str:
+        """Return what the judge says of a case; an API that fails is a failed run."""
+        assert self.client is not None, "reset makes it"
+        asked: list[Any] = [
+            {"role": "system", "content": instructions},
+            {"role": "user", "content": case},
+        ]
+        reply = self.client.chat.completions.create(
+            model=self.judge_name, messages=asked, **options
+        )
+        return reply.choices[0].message.content or ""
+
+    def close(self) -> None:
+        """Close the connections to the API."""
+        if self.client is not None:
+            self.client.close()
+
+
+def _client_of(arguments: Mapping[str, Any]) -> OpenAI:
+    """Return a client of the API that the environment names."""
+    from openai import OpenAI  # takes a second to import
+
+    key = os.environ.get(arguments.get("judge_api_key_env", "OPENAI_API_KEY"))
+    return OpenAI(base_url=_address(arguments), api_key=key or "EMPTY")
+
+
+def _address(arguments: Mapping[str, Any]) -> str:
+    """Return the address that the environment names."""
+    name = arguments.get("judge_api_base_url_env", "OPENAI_BASE_URL")
+    url = os.environ.get(name)
+    if not url:
+        raise ConfigError(
+            f"the environment variable {name} is not set. Give it the address of the judge's API, "
+            f"or name another one in workflow_args.judge_api_base_url_env."
+        )
+    return url

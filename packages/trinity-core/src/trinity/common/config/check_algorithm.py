@@ -21,6 +21,8 @@ __all__ = ["algorithm_problems"]
 _PROVIDED = frozenset(
     {"logprobs", "old_logprob", "rewards", "group", "history", "action_mask", "advantages"}
 )
+#: words that a user's own workflow may provide: nobody says what a class held in hand gives
+_OF_WORKFLOWS = frozenset({"teacher_logprobs"})
 #: words that no built-in part provides -> what they stand for
 _MEANINGS = {
     "values": "a critic's values",
@@ -98,6 +100,8 @@ def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     for _, component in found:
         provided |= component.spec.provides if component else set()
     provided |= _named_in_lists(config)
+    if any(one and one.held and one.kind == "workflow" for _, one in found):
+        provided |= _OF_WORKFLOWS
     if not _has_reference(config, parts):
         provided.discard("ref_logprob")  # the trainer could, but is not asked to
     missing: dict[str, tuple[NamedPart, Component]] = {}  # the first part that needs a word

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import RolloutEngine, RunKey
 
-__all__ = ["AuxiliaryModel", "wrapper_of"]
+__all__ = ["AuxiliaryModel", "auxiliary_client", "wrapper_of"]
 
 _WRAPPER = "trinity_model"  # of a client: the wrapper behind it
 
@@ -38,3 +38,19 @@ class AuxiliaryModel:
 def wrapper_of(client: Any) -> Any:  # Any: what a workflow was given
     """Return the ``ModelWrapper`` behind a client; what is no such client stays itself."""
     return getattr(client, _WRAPPER, client)
+
+
+def auxiliary_client(given: Any, *, is_async: bool) -> Any:  # Any: a client, or what was given
+    """Return the client that a workflow asks an auxiliary model with.
+
+    Args:
+        given: the run's client, or a ``ModelWrapper``; anything else stays itself.
+        is_async: return one that awaits. It belongs to one event loop.
+    """
+    wrapper = wrapper_of(given)
+    if not hasattr(wrapper, "get_openai_client") or (wrapper is not given and not is_async):
+        return given
+    make = wrapper.get_openai_async_client if is_async else wrapper.get_openai_client
+    client: Any = make(record=False)
+    setattr(client, _WRAPPER, wrapper)
+    return client

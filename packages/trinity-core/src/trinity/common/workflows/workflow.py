@@ -7,9 +7,10 @@ import importlib
 import logging
 import warnings
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.common.models.auxiliary import wrapper_of
+from trinity.common.models.auxiliary import auxiliary_client, wrapper_of
 from trinity.extend import Registry
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Workflow(ABC):
 
     Attributes:
         task, model: what it was built with.
-        auxiliary_models: clients of judges and teachers, never trained; None: there are none.
+        auxiliary_models: clients of judges and teachers, never trained; None: there are none. Of
+            ``openai.OpenAI``, or where ``is_async`` of ``openai.AsyncOpenAI``.
         auxiliary_model_wrappers: the same as ``ModelWrapper``, with ``chat`` and ``logprobs``.
         repeat_times: how many runs this call is to make.
         run_id_base: the number of the first of them.
@@ -101,15 +103,17 @@ class Workflow(ABC):
             raise TypeError(f"{type(self).__name__} is missing the keyword {' and '.join(missing)}")
         self.task: Task = given["task"]
         self.model: ModelWrapper = given["model"]
-        self.auxiliary_models: list[Any] | None = given["auxiliary_models"] or None
-        self.auxiliary_model_wrappers = (
-            [wrapper_of(client) for client in self.auxiliary_models]
-            if self.auxiliary_models
-            else self.auxiliary_models
-        )
+        self._auxiliary: list[Any] = list(given["auxiliary_models"] or ())
+        self.auxiliary_model_wrappers = [wrapper_of(one) for one in self._auxiliary] or None
         self.repeat_times = getattr(self.task, "repeat_times", 1) or 1
         self.run_id_base = 0
         self.logger = logging.getLogger(type(self).__module__)
+
+    @cached_property
+    def auxiliary_models(self) -> list[Any] | None:
+        """Return the clients of judges and teachers; None: there are none."""
+        is_async = type(self).is_async
+        return [auxiliary_client(one, is_async=is_async) for one in self._auxiliary] or None
 
     @classmethod  # noqa: B027
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
