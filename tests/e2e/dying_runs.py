@@ -9,6 +9,12 @@ line from stdin and answers each by one line: so that a kill costs a test one se
     {"code": -9, "said": "..."}
 
 The child gets the signal before or after a call of that function; without ``at`` it ends by itself.
+A service is begun, and waited for in a request of its own:
+
+    {"config": "serve.yaml", "command": "serve", "said": "first.said"}
+    {"pid": 4711}
+    {"wait": 4711}
+    {"code": -9}
 """
 
 from __future__ import annotations
@@ -32,26 +38,39 @@ def main() -> None:
         importlib.import_module(module)
     for line in sys.stdin:
         request = json.loads(line)
-        said = Path(request["config"]).with_suffix(".said")
-        pid = os.fork()
-        if pid == 0:
-            _run(request, said)
-        _, status = os.waitpid(pid, 0)
-        answer = {"code": os.waitstatus_to_exitcode(status), "said": said.read_text()}
+        answer = _ended(request["wait"]) if "wait" in request else _begun(request)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+
+
+def _begun(request: dict[str, Any]) -> dict[str, Any]:
+    config = Path(request["config"])
+    said = Path(request.get("said", config.with_suffix(".said")))
+    pid = os.fork()
+    if pid == 0:
+        _run(request, said)
+    return {"pid": pid} if "command" in request else _ended(pid) | {"said": said.read_text()}
+
+
+def _ended(pid: int) -> dict[str, Any]:
+    return {"code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
 
 
 def _run(request: dict[str, Any], said: Path) -> None:
     """Run the configuration as ``trinity run --local`` does, and end the process."""
     code = 3
-    with said.open("w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+    with (
+        said.open("w", buffering=1) as file,
+        contextlib.redirect_stdout(file),
+        contextlib.redirect_stderr(file),
+    ):
         try:
             os.chdir(said.parent)
             if request.get("at"):
                 _die_at(**{k: v for k, v in request.items() if k not in {"config", "plugins"}})
-            sys.argv = ["trinity", "run", "--local", "--config", request["config"]]
-            sys.argv += ["--plugin-dir", request["plugins"]]
+            words = [request["command"]] if "command" in request else ["run", "--local"]
+            sys.argv = ["trinity", *words, "--config", request["config"]]
+            sys.argv += ["--plugin-dir", request["plugins"]] if "plugins" in request else []
             from trinity.cli.main import main as trinity
 
             trinity()

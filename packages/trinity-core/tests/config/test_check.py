@@ -141,7 +141,7 @@ def test_a_model_and_a_dataset_may_be_ids_of_the_hub(cpu, builtin_only, a_run) -
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (["mode=serve"], "mode: 'serve' is not supported yet."),
+        (["mode=colocate"], "mode: 'colocate' is not supported yet."),
         (["mode=bench"], "eval_tasksets: is missing: mode bench has no tasks."),
         (["mode=train"], "storage_type: is queue, but in mode train nothing writes"),
         (["model.model_path=''"], "model.model_path: is empty"),

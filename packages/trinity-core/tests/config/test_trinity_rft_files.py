@@ -56,6 +56,7 @@ DIFFERENCES = {
         4,
         "not rounded to a multiple of sync_interval behind the user's back",
     ),
+    "explorer.listen_address": (25, "who is to reach a service from elsewhere says so"),
     "explorer.rollout_model.dtype": (5, "not given: trainer.precision instead of bfloat16"),
     "explorer.rollout_model.engine_type": (
         23,

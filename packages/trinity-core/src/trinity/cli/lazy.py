@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "LazyGroup"]
 
 COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function", what it does
     "run": ("trinity.cli.run:run", "Train, explore or evaluate, as a configuration says."),
+    "serve": ("trinity.cli.serve:serve", "Answer agents that run elsewhere, and train on them."),
     "log": ("trinity.cli.log:log", "Show what a run and each of its rooms logged."),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
@@ -57,7 +58,7 @@ class LazyGroup(TyperGroup):
 
 def _refuse_misplaced(ctx: Any, name: str, args: list[str]) -> None:
     """Fail where an option of ``trinity`` itself stands behind a command that has none such."""
-    own = {"run": ["-P"], "config": ["-P"]}.get(name, ["-P", "--plugin-dir"])
+    own = {"run": ["-P"], "serve": ["-P"], "config": ["-P"]}.get(name, ["-P", "--plugin-dir"])
     for option in own:
         if option in args and "setup" not in args:  # what stands there belongs to a plugin
             metavar = "no:NAME" if option == "-P" else "DIR"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from starlette.routing import Mount, Route, Router
@@ -21,8 +23,6 @@ from trinity.endpoint.responses import read_response
 from trinity.endpoint.responses_reply import response_reply, response_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.types import Receive, Scope, Send
 
     from trinity.endpoint.service import Service
@@ -32,8 +32,16 @@ __all__ = ["build_app"]
 logger = logging.getLogger(__name__)
 
 
-def build_app(service: Service) -> Router:
-    """Return the application that a server runs."""
+Further = Mapping[str, tuple[str, Callable[[Http], Awaitable[None]]]]
+
+
+def build_app(service: Service, *, further: Further = MappingProxyType({})) -> Router:
+    """Return the application that a server runs.
+
+    Args:
+        service: what its routes share.
+        further: routes beside the model's: the method of each path, and what answers it.
+    """
     routes = _Routes(service)
     open_to_runs = [
         *(
@@ -48,6 +56,7 @@ def build_app(service: Service) -> Router:
             *open_to_runs,
             Mount("/r/{key}", routes=open_to_runs),
             Route("/health", _Handler("GET", routes.health)),
+            *(Route(path, _Handler(method, answer)) for path, (method, answer) in further.items()),
         ],
         redirect_slashes=False,
         default=_Handler("", routes.unknown),

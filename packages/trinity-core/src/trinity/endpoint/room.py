@@ -64,10 +64,12 @@ class EndpointRoom:
     def _started(self) -> Server:
         try:
             from trinity.endpoint.app import build_app
-            from trinity.endpoint.server import Server
+            from trinity.endpoint.server import Server, listening_at
         except ImportError as error:
             raise ConfigError(f"the endpoint needs the package {error.name}. {INSTALL}") from error
-        return Server(build_app(self._service), host=self._host, port=self._port)
+        remedy = "Set explorer.rollout_model.base_port to a free port, or leave it out."
+        listening = listening_at(self._host, self._port, remedy=remedy)
+        return Server(build_app(self._service), listening=listening)
 
     def close(self) -> None:
         """End the server; safe to call twice."""

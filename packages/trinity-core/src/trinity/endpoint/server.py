@@ -14,7 +14,7 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["Server"]
+__all__ = ["Server", "listening_at"]
 
 _KEEPS_ALIVE_S = 75  # an agent thinks, or its tool works, between two calls
 _STARTS_WITHIN_S = 30.0
@@ -26,15 +26,14 @@ class Server:
 
     Args:
         app: what answers.
-        host: the address to listen at.
-        port: 0: a free one.
+        listening: from :func:`listening_at`; closed with the server.
 
     Raises:
-        ConfigError: the address cannot be listened at.
+        ConfigError: it did not start.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
-        self._socket = _bound(host, port)
+    def __init__(self, app: ASGIApp, *, listening: socket.socket) -> None:
+        self._socket = listening
         self.host, self.port = self._socket.getsockname()[:2]
         config = uvicorn.Config(
             app,
@@ -54,7 +53,7 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="trinity-endpoint", daemon=True)
         self._thread.start()
         if not self._server.is_ready.wait(_STARTS_WITHIN_S):
-            raise ConfigError(f"the endpoint at {host}:{self.port} did not start. Try again.")
+            raise ConfigError(f"the endpoint at {self.host}:{self.port} did not start. Try again.")
 
     def close(self) -> None:
         """Stop answering, and free the port; safe to call twice."""
@@ -89,7 +88,17 @@ class _Uvicorn(uvicorn.Server):
         await self._is_stopped.wait()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def listening_at(host: str, port: int, *, remedy: str) -> socket.socket:
+    """Return a socket that listens; what comes before a server has it waits.
+
+    Args:
+        host: the address.
+        port: 0: a free one.
+        remedy: what to do if it cannot, for the message.
+
+    Raises:
+        ConfigError: the address cannot be listened at.
+    """
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -99,7 +108,6 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise ConfigError(
-            f"the endpoint cannot listen at {host}:{port}: {error.strerror}. Set "
-            f"explorer.rollout_model.base_port to a free port, or leave it out."
+            f"the endpoint cannot listen at {host}:{port}: {error.strerror}. {remedy}"
         ) from error
     return bound

@@ -203,8 +203,13 @@ class Session:
     def _train(self, served: Served, *, is_wanted: bool) -> None:
         if served.is_delivered or self._is_closed:
             return
+        if is_wanted:
+            self.record(served)
         served.is_delivered = True
         for reply in served.replies:
             self._unheard.pop(reply.name, None)
-            if is_wanted:
-                self.model.exchanges.train(reply)
+
+    def record(self, served: Served) -> None:
+        """Keep what a client is about to hear, or heard, so that it is trained on."""
+        for reply in served.replies:
+            self.model.exchanges.train(reply)

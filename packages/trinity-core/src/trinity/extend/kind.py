@@ -47,7 +47,7 @@ class Setting:
 
     path: str
     args: str = ""  # where its arguments stand; "": it has none of its own
-    modes: frozenset[str] = frozenset({"both", "explore", "train"})  # which read it
+    modes: frozenset[str] = frozenset({"both", "explore", "train", "serve"})  # which read it
     switch: str = ""  # where it is said whether it is read; "": always
     may_be_empty: bool = False  # "" is no name there, as null is none anywhere
 

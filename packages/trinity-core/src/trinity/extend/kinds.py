@@ -13,8 +13,8 @@ _TASKSETS = {  # where -> the modes that read it
     "buffer.explorer_input.tasksets.*": frozenset({"both", "explore"}),
     "buffer.explorer_input.eval_tasksets.*": frozenset({"both", "explore", "bench"}),
 }
-_EXPLORES = frozenset({"both", "explore", "bench"})
-_TRAINS = frozenset({"both", "train"})
+_EXPLORES = frozenset({"both", "explore", "bench", "serve"})
+_TRAINS = frozenset({"both", "train", "serve"})
 _ALL = _EXPLORES | _TRAINS
 
 
@@ -174,7 +174,7 @@ _ALL_KINDS = (
         hook="trinity_sync_methods",
         contract=f"{_PORTS}:SyncMethod",
         provided=("engines",),
-        settings=(Setting(path="synchronizer.sync_method", modes=frozenset({"both"})),),
+        settings=(Setting(path="synchronizer.sync_method", modes=frozenset({"both", "serve"})),),
     ),
     Kind(
         name="storage",

@@ -111,7 +111,7 @@ def rows_of_a_batch(config: Config, manager: PluginManager) -> int:
     """
     size, name = config.buffer.train_batch_size, config.algorithm.sample_strategy
     num_read = int(_strategy(config, manager).num_read(size))
-    if num_read < 1 and config.mode == "both" and config.trainer.total_steps is None:
+    if num_read < 1 and config.mode in {"both", "serve"} and config.trainer.total_steps is None:
         raise ConfigError(
             f"algorithm.sample_strategy {name} reads none of the explorer's experiences for a "
             f"batch of {size}, so the training would never end. Change "

@@ -28,6 +28,7 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.pace import sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
+from trinity.runtime.serving import Service
 
 if TYPE_CHECKING:
     from trinity.buffer.pipeline import ExperiencePipeline
@@ -81,23 +82,28 @@ class _Builder:
         parts, config, mode = self._parts, self._config, self._config.mode
         chat_format = ChatFormat.from_config(config.model)
         parts.monitors = make_monitors(config, self._manager, rundir=parts.rundir)
-        if mode in {"both", "train", "explore"}:
+        service = Service(parts) if mode == "serve" else None
+        if mode in {"both", "train", "explore", "serve"}:
             parts.storage = make_storage(config, self._manager, chat_format=chat_format)
         tasks = TaskSource(config) if mode in {"both", "explore"} else None
-        if mode in {"both", "train"}:
+        if config.has_trainer:
             self._add_trainer(tasks, chat_format)
         if mode in {"both", "explore", "bench"}:
             self._add_explorer(tasks, chat_format)
+        if service is not None:
+            service.add_to(chat_format)
 
     def _add_trainer(self, tasks: TaskSource | None, chat_format: ChatFormat) -> None:
         parts, config = self._parts, self._config
         parts.num_train_steps = config.trainer.total_steps
-        if tasks is None and parts.num_train_steps is None:
+        if config.mode == "train" and parts.num_train_steps is None:
             parts.num_train_steps = steps_of_storage(config, num_experiences=len(parts.storage))
-        num_steps = parts.num_train_steps or steps_of_tasks(config, self._manager, tasks=tasks)
+        num_steps = parts.num_train_steps or 0  # 0: a service goes on until it is stopped
+        if tasks is not None:
+            num_steps = num_steps or steps_of_tasks(config, self._manager, tasks=tasks)
         parts.trainer = make_trainer(config, self._manager, total_steps=num_steps)
         source: Any = parts.storage
-        if tasks is not None:
+        if config.mode != "train":
             source = make_bounded_source(config, self._manager, storage=parts.storage)
             parts.source, parts.batch_size = source, rows_of_a_batch(config, self._manager)
         parts.strategy = make_strategy(

@@ -49,7 +49,7 @@ class Display:
         has_explorer: bool = True,
         has_trainer: bool = True,
     ) -> None:
-        """Start the picture of a stage of ``total_steps`` steps."""
+        """Start the picture of a stage of ``total_steps`` steps; 0: it has no end."""
         self._stage, self._has_explorer, self._has_trainer = stage, has_explorer, has_trainer
         done = progress.explored if has_explorer else progress.trained
         self._start(total_steps=total_steps, done=done)
@@ -59,7 +59,8 @@ class Display:
             )
             self._live.start()
         else:
-            self.say(f"{self._head()}: {total_steps} steps")
+            steps = f"{total_steps} steps" if total_steps else "steps until it is stopped"
+            self.say(f"{self._head()}: {steps}")
 
     def say(self, text: str) -> None:
         """Print a line above the picture."""
@@ -120,7 +121,7 @@ class Display:
         if self._live is None and is_line and self._is_a_line_due():
             self._last_line = self._done
             values = "  ".join(f"{name} {value}" for name, value in self._values.items())
-            self.say(f"step {self._done}/{self._total_steps}  {values}  {self._clock()}")
+            self.say(f"step {self._counted()}  {values}  {self._clock()}")
 
     def _is_a_line_due(self) -> bool:
         done, last = self._done, self._last_line
@@ -130,9 +131,8 @@ class Display:
 
     def _picture(self) -> Group:
         head = Table.grid(padding=(0, 1), expand=False)
-        bar = ProgressBar(total=max(self._total_steps, 1), completed=self._done, width=40)
-        counted = f"{self._done}/{self._total_steps}"
-        head.add_row(Text(self._head(), style="bold"), bar, counted, self._clock())
+        bar = ProgressBar(total=self._total_steps or None, completed=self._done, width=40)
+        head.add_row(Text(self._head(), style="bold"), bar, self._counted(), self._clock())
         values = list(self._values.items())  # a copy: the thread that draws reads while steps end
         line = Text("  ".join(f"{name} {value}" for name, value in values))
         rows = [head, line]
@@ -142,10 +142,13 @@ class Display:
             rows.append(Text(f"evaluation {self._last_evaluation}"))
         return Group(*rows)
 
+    def _counted(self) -> str:
+        return f"{self._done}/{self._total_steps}" if self._total_steps else str(self._done)
+
     def _clock(self) -> str:
         elapsed = time.perf_counter() - self._began_at
         done = self._done - self._first
-        if done <= 0:
+        if done <= 0 or not self._total_steps:
             return f"{elapsed:.0f} s"
         left = elapsed / done * (self._total_steps - self._done)
         return f"{elapsed:.0f} s, {left:.0f} s left"

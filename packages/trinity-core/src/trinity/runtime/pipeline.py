@@ -104,7 +104,8 @@ class Pipeline:
         try:
             with boundary(f"explore step {progress.explored + 1}"):
                 result = parts.explorer.explore_step(progress.explored + 1)
-        except StopIteration:  # refilled steps took the tasks of later ones
+        except StopIteration:  # refilled steps took the tasks of later ones, or a service is to end
+            self._stop_if_asked()
             parts.num_explore_steps = progress.explored
             return
         progress.explored += 1

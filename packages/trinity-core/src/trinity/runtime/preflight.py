@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["check_workflows", "header_lines", "plugins_of", "set_threads"]
+__all__ = ["check_workflows", "header_lines", "plugins_of", "refuse_over_ray", "set_threads"]
 
 
 def set_threads() -> None:
@@ -55,6 +55,19 @@ def plugins_of(config: Config) -> Iterator[PluginManager]:
         yield manager
     finally:
         set_manager(before)
+
+
+def refuse_over_ray(stages: Sequence[Config], *, local: bool) -> None:
+    """Refuse a service whose rooms would stand in processes of their own.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if not local and any(stage.mode == "serve" for stage in stages):
+        raise ConfigError(
+            "mode serve keeps all of its parts in one process, so it does not run over Ray. "
+            "Start it with: trinity serve --config FILE."
+        )
 
 
 def check_workflows(stages: Sequence[Config], *, manager: PluginManager) -> None:

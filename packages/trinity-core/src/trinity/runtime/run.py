@@ -12,7 +12,13 @@ from trinity.common.models.pretrained import no_progress_bars
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment
 from trinity.runtime.interrupt import Interrupt
-from trinity.runtime.preflight import check_workflows, header_lines, plugins_of, set_threads
+from trinity.runtime.preflight import (
+    check_workflows,
+    header_lines,
+    plugins_of,
+    refuse_over_ray,
+    set_threads,
+)
 from trinity.runtime.record.disk import explained_when_full
 from trinity.runtime.record.lock import run_lock
 from trinity.runtime.record.logs import logs_to
@@ -52,6 +58,7 @@ def run(
     with plugins_of(given) as manager:
         manager.call("trinity_configure", config=given)
         stages = prepared_stages(given)
+        refuse_over_ray(stages, local=local)
         check_workflows(stages, manager=manager)
         display = Display(console, title=given.name)
         rundir = _run_directory(stages[0], given, display)

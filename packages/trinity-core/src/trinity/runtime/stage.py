@@ -199,9 +199,10 @@ class _Story:
     def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
         """Return where the stage goes on: a checkpoint and its state, empty at the beginning."""
         path = self._rundir.path / EXPLORER_STATE
-        if self._config.mode == "explore" and os.path.lexists(path):
+        collects = self._config.mode in {"explore", "serve"} and not self._config.has_trainer
+        if collects and os.path.lexists(path):
             return None, read_record(path, State, remedy=EXPLORE_ANEW)
-        if self._config.mode in {"both", "train"}:
+        if self._config.has_trainer:
             checkpoints = CheckpointStore(self._rundir.path)
             checkpoints.recover()
             checkpoint = checkpoints.newest_whole(say=self._display.say)

@@ -11,6 +11,7 @@ from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
 from trinity.common.config.check_replay import replay_problems
 from trinity.common.config.check_rows import row_problems
+from trinity.common.config.check_serve import serve_problems
 from trinity.common.config.check_support import support_problems
 from trinity.common.config.parts import NamedParts
 
@@ -49,6 +50,7 @@ def check(
     if "mode" not in guessed:
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
+        problems += serve_problems(config)
     if "algorithm" not in guessed:
         problems += algorithm_problems(config, parts)
     if "numbers" not in guessed:

@@ -75,7 +75,7 @@ def _own_check(config: Config, parts: NamedParts) -> list[Problem]:
 def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
     name = config.algorithm.advantage_fn
     component, loaded = parts.find("advantage_fn", name), parts.load("advantage_fn", name)
-    if component is None or loaded is None or config.mode == "train":
+    if component is None or loaded is None or config.mode in {"train", "serve"}:
         return []
     in_groups = getattr(loaded, "computed_on", "batch") == "group"
     needs_group = getattr(loaded, "needs_group", in_groups) or "group" in component.spec.needs
@@ -93,7 +93,7 @@ def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
 
 def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     named = list(named_parts(config))
-    if config.mode == "explore":  # nothing is trained, so nobody asks what works on batches
+    if not config.has_trainer:  # nothing is trained, so nobody asks what works on batches
         named = [part for part in named if not _is_for_batches(part, parts)]
     found = [(part, parts.find(part.kind, part.name)) for part in named]
     provided = set(_PROVIDED)

@@ -170,7 +170,10 @@ def _missing_history(config: Config, parts: NamedParts) -> list[Problem]:
 
 def tasksets_in_use(config: Config) -> list[tuple[str, TasksetConfig]]:
     """Return the tasksets that the mode runs, with their paths."""
-    uses = {"tasksets": config.mode in {"both", "explore"}, "eval_tasksets": config.mode != "train"}
+    uses = {
+        "tasksets": config.mode in {"both", "explore"},
+        "eval_tasksets": config.mode not in {"train", "serve"},
+    }
     inputs = config.buffer.explorer_input
     return [
         (f"{_INPUT}.{name}.{index}", taskset)

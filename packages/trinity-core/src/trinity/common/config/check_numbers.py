@@ -17,7 +17,7 @@ __all__ = ["number_problems"]
 def number_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
     """Return what does not add up."""
     problems = _length_problems(config, machine)
-    if config.mode in {"both", "train"}:
+    if config.has_trainer:
         problems += _cut_problems(config)
     if config.mode == "train" and config.buffer.train_batch_size < 2 and _is_unset(config):
         path = "buffer.train_batch_size"
@@ -85,7 +85,7 @@ def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
     component = parts.find("rollout_engine", engine.engine_type)
     shares_gpu = component is None or component.spec.default_for == "cpu"
     wanted = engine.engine_num * engine.tensor_parallel_size
-    trains = config.mode == "both" and not shares_gpu
+    trains = config.mode != "train" and config.has_trainer and not shares_gpu
     nodes = max(1, config.cluster.node_num)
     have = nodes * (asked or machine.num_gpus)
     if config.mode != "train" and wanted + int(trains) > have:

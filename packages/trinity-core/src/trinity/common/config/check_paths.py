@@ -32,11 +32,11 @@ def path_problems(config: Config) -> list[Problem]:
     problems += [] if config.model.external_model.enable else _model_problems(config)
     if config.mode == "train":
         problems += _train_input_problems(config)
-    if config.mode in {"both", "train"}:
+    if config.has_trainer:
         problems += _auxiliary_problems(config)
     if config.mode in {"both", "explore"}:
         problems += _taskset_problems(config, "tasksets", config.buffer.explorer_input.tasksets)
-    if config.mode != "train":
+    if config.mode not in {"train", "serve"}:
         sets = config.buffer.explorer_input.eval_tasksets
         problems += _taskset_problems(config, "eval_tasksets", sets)
     return problems

@@ -44,6 +44,6 @@ def _reason(config: Config, buffer_path: str) -> str:
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer is not None and buffer.storage_type != "queue":
         return f"only a queue goes by priority, and storage_type is {buffer.storage_type}"
-    if config.mode != "both":
+    if config.mode == "train" or not config.has_trainer:
         return f"in mode {config.mode} no queue lies between an explorer and a trainer"
     return ""

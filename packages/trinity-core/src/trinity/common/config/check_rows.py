@@ -70,7 +70,7 @@ def _names_of_rows(
 
 def _supervised(config: Config) -> dict[str, ExperienceBufferConfig]:
     given = config.buffer.trainer_input
-    if config.mode not in {"both", "train"}:
+    if not config.has_trainer:
         return {}
     buffers = {
         f"{_TRAINER_INPUT}.auxiliary_buffers.{name}": buffer

@@ -45,13 +45,15 @@ def _repeated_models(config: Config) -> Iterator[Problem]:
 def _missing_server(config: Config) -> Iterator[Problem]:
     explorer = config.explorer
     is_needed = explorer.rollout_model.enable_openai_api or explorer.auxiliary_models
-    if is_needed and config.mode != "train":
+    if config.mode == "serve":
+        yield from _missing(config, "mode", ("starlette", "uvicorn"), extra="api")
+    elif is_needed and config.mode != "train":
         path = "explorer.rollout_model.enable_openai_api"
         yield from _missing(config, path, ("starlette", "uvicorn", "openai"), extra="api")
 
 
 def _missing_peft(config: Config) -> Iterator[Problem]:
-    if config.model.lora_configs and config.mode in {"both", "train"}:
+    if config.model.lora_configs and config.has_trainer:
         yield from _missing(config, "model.lora_configs", ("peft",), extra="lora")
 
 

@@ -33,9 +33,7 @@ class Config(StrictModel):
     Made by `load_config`, filled in by `resolve`, judged by `check`.
     """
 
-    mode: Annotated[Mode, Lowercase] = not_yet(
-        "both", "what the run does", values=("serve", "colocate")
-    )
+    mode: Annotated[Mode, Lowercase] = not_yet("both", "what the run does", values=("colocate",))
     project: str = core("Trinity-RFT", "first folder of the run directory")
     group: str = core("", "second folder of the run directory, if any")
     name: str = core("rft", "last folder of the run directory")
@@ -82,6 +80,12 @@ class Config(StrictModel):
     def origins(self) -> dict[str, str]:
         """Return where each value came from, by its dotted path (after `resolve`)."""
         return self._origins
+
+    @property
+    def has_trainer(self) -> bool:
+        """Return whether a run of this mode trains; mode serve does with a section `trainer`."""
+        trains = self.mode in {"both", "train"}
+        return trains or (self.mode == "serve" and "trainer" in self.model_fields_set)
 
     @property
     def notes(self) -> list[str]:

@@ -71,11 +71,19 @@ class ExplorerConfig(StrictModel):
     bench_on_latest_checkpoint: bool = core(
         False, "mode bench: only the last checkpoint instead of all"
     )
-    proxy_port: int = other(8010, "port of the service", used_by=_SERVE)
-    listen_address: str = other("0.0.0.0", "address of the service", used_by=_SERVE)
-    service_status_check_interval: int = other(60, "seconds between checks", used_by=_SERVE)
-    min_running_model_num: int = other(1, "engines that stay up in an update", used_by=_SERVE)
-    db_url: str | None = other(None, "database of the conversations", used_by=_SERVE)
+    proxy_port: int = other(
+        8010, "port of the service; 0: a free one", used_by=_SERVE, ge=0, le=65535
+    )
+    listen_address: str = other("127.0.0.1", "address of the service", used_by=_SERVE)
+    service_status_check_interval: int = other(
+        60, "seconds between checks", used_by="older versions"
+    )
+    min_running_model_num: int = other(1, "engines that stay up in an update", used_by=_SERVE, ge=0)
+    db_url: str | None = other(
+        None,
+        "SQLite file of the exchanges; default: buffer/serve.db in the run directory",
+        used_by=_SERVE,
+    )
     over_rollout: OverRolloutConfig = section(OverRolloutConfig, "do not wait for the slowest")
     dynamic_timeout: DynamicTimeoutConfig = section(DynamicTimeoutConfig, "a timeout that adapts")
     runner_state_report_interval: int = not_yet(

@@ -99,4 +99,4 @@ def _is_read(work: Resolution, used_by: str) -> bool:
     if used_by == CRITIC:
         algorithm: Any = work.parts.load("algorithm", work.config.algorithm.algorithm_type)
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
-    return False
+    return used_by == "mode serve" and work.config.mode == "serve"

@@ -15,6 +15,7 @@ from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
 from trinity.common.ports.request import Completion, GenerationRequest, RunKey, Structure
+from trinity.common.ports.serving import DueRun, Front, RewardRefusedError, RunStore, ServedRun
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
     Counted,
@@ -44,6 +45,7 @@ __all__ = [
     "Completion",
     "Counted",
     "DropsOlder",
+    "DueRun",
     "Endpoint",
     "EndpointOpener",
     "EvaluationSet",
@@ -52,6 +54,7 @@ __all__ = [
     "ExperienceSink",
     "ExperienceSource",
     "Flushes",
+    "Front",
     "GenerationRequest",
     "GivesAgain",
     "Monitor",
@@ -60,11 +63,14 @@ __all__ = [
     "Preflight",
     "PriorityFn",
     "ReplyParser",
+    "RewardRefusedError",
     "RolloutEngine",
     "RowValues",
     "RunKey",
     "RunSession",
+    "RunStore",
     "Scores",
+    "ServedRun",
     "SharesModule",
     "Stateful",
     "Storage",

@@ -53,7 +53,7 @@ class GrowingFiles:
         self._mode = config.mode
         explorer_files = _explorer_files(config, rundir)
         self._of_explorer = {self._name(path): path.absolute() for path in explorer_files}
-        dump = _dump(config, rundir) if config.mode == "both" else None
+        dump = _dump(config, rundir) if config.has_trainer else None
         self._dump = None if dump is None else self._name(dump)  # None: there is no such file
         self._growths: dict[str, Growth] = {}
 
@@ -171,7 +171,7 @@ class GrowingFiles:
 
 
 def _explorer_files(config: Config, rundir: RunDir) -> Iterator[Path]:
-    if config.mode not in {"both", "explore"}:
+    if config.mode not in {"both", "explore", "serve"}:
         return
     dump = _dump(config, rundir)
     if dump is not None:

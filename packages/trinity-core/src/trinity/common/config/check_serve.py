@@ -1,0 +1,86 @@
+"""What mode ``serve`` cannot do with the settings it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.common.config.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.config.config import Config
+
+__all__ = ["db_path", "serve_problems"]
+
+_SQLITE = "sqlite:///"
+_STORAGE = "buffer.trainer_input.experience_buffer.storage_type"
+_RATE = "algorithm.optimizer"
+
+
+def serve_problems(config: Config) -> list[Problem]:
+    """Return what a service could not do; of other modes nothing is asked."""
+    if config.mode != "serve":
+        return []
+    return [*_of_database(config), *_of_buffer(config), *_of_length(config), *_of_engines(config)]
+
+
+def db_path(db_url: str) -> str | None:
+    """Return the file that ``explorer.db_url`` names; None: it names something else.
+
+    >>> db_path("sqlite:///runs/serve.db"), db_path("serve.db"), db_path("postgresql://host/db")
+    ('runs/serve.db', 'serve.db', None)
+    """
+    path = db_url.removeprefix(_SQLITE)
+    return None if "://" in path or not path else path
+
+
+def _of_database(config: Config) -> Iterator[Problem]:
+    url = config.explorer.db_url
+    if url is not None and db_path(url) is None:
+        what = f"{url!r} is no SQLite file, and mode serve keeps its exchanges in one."
+        yield _problem(config, "explorer.db_url", what, "Give a path, or leave it out.")
+
+
+def _of_buffer(config: Config) -> Iterator[Problem]:
+    buffer = config.buffer.trainer_input.experience_buffer
+    assert buffer is not None, "resolve fills it in"
+    if not config.has_trainer and buffer.storage_type == "queue":
+        what = "is queue, but without a section trainer nobody reads from a queue."
+        remedy = "Add a section trainer, or use file, and give its path."
+        yield _problem(config, _STORAGE, what, remedy)
+
+
+def _of_length(config: Config) -> Iterator[Problem]:
+    optimizer = config.algorithm.optimizer
+    if not config.has_trainer or config.trainer.total_steps is not None:
+        return
+    if optimizer.lr_scheduler_type != "constant":
+        what = f"is {optimizer.lr_scheduler_type}, which needs the number of all steps."
+        remedy = "A service goes on until it is stopped: use constant, or set trainer.total_steps."
+        yield _problem(config, f"{_RATE}.lr_scheduler_type", what, remedy)
+    if optimizer.lr_warmup_steps < 0 and optimizer.lr_warmup_steps_ratio > 0:
+        what = "is a part of all steps, and a service goes on until it is stopped."
+        remedy = "Set lr_warmup_steps instead, or trainer.total_steps."
+        yield _problem(config, f"{_RATE}.lr_warmup_steps_ratio", what, remedy)
+
+
+def _of_engines(config: Config) -> Iterator[Problem]:
+    engines, wanted = (
+        config.explorer.rollout_model.engine_num,
+        config.explorer.min_running_model_num,
+    )
+    if engines > 1 and wanted >= engines:
+        what = f"is {wanted}, of {engines} engines: none of them could ever take new weights."
+        remedy = f"Use {engines - 1} or less: engines are updated one after the other."
+        yield _problem(config, "explorer.min_running_model_num", what, remedy)
+
+
+def _problem(config: Config, path: str, message: str, remedy: str) -> Problem:
+    source = config.source
+    return Problem(
+        path=source.written(path),
+        message=message,
+        remedy=remedy,
+        where=source.where(path) or source.where(path.rpartition(".")[0]),
+    )

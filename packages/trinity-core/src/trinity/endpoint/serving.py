@@ -1,0 +1,211 @@
+"""The state of a server whose runs are made by agents outside: which call belongs to which run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import re
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.ports import RunKey
+from trinity.endpoint.fields import text
+from trinity.endpoint.keys import Entry, KeyRing
+from trinity.endpoint.refusal import Refusal
+from trinity.endpoint.service import Service
+from trinity.endpoint.session import Session
+from trinity.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trinity.common.experience import Experience
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.ports import RunStore, ServedRun
+    from trinity.endpoint.call import Served
+    from trinity.endpoint.service import Target
+
+__all__ = ["ServiceEntry", "ServingService", "not_stored"]
+
+RUN_HEADER, TASK_HEADER = "x-trinity-run", "x-trinity-task"
+BATCH = "serve"  # of the keys that seed requests
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceEntry(Entry):
+    """What a key of a service stands for."""
+
+    owner: str  # of runs that are given no name
+
+
+class ServedSession(Session):
+    """A run of an agent outside; what it is served lies in the store before it leaves.
+
+    Args:
+        model: of the run, on the engine that all of its calls go to.
+        keep: stores what a call was answered with; raises a DataError where it cannot.
+    """
+
+    def __init__(
+        self,
+        model: ModelWrapper,
+        *,
+        keys: KeyRing,
+        keep: Callable[[Sequence[Experience], Served], None],
+    ) -> None:
+        super().__init__(model, keys=keys, base_url="", loop=asyncio.get_running_loop())
+        self._keep = keep
+
+    def record(self, served: Served) -> None:
+        """Store an answer.
+
+        Raises:
+            Refusal: it cannot be stored, so it is not given either.
+        """
+        try:
+            self._keep([reply.experience for reply in served.replies], served)
+        except DataError as error:
+            raise not_stored(error) from error
+
+
+class ServingService(Service):
+    """Which run a call belongs to, and which engine answers it; lives on the loop of its server.
+
+    Args:
+        models: one for each engine.
+        store: of the runs.
+        keys: that are let in.
+        logs_requests: whether each request is a line of the log.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ModelWrapper],
+        *,
+        store: RunStore,
+        keys: Sequence[str],
+        logs_requests: bool = False,
+    ) -> None:
+        super().__init__(logs_requests=logs_requests)
+        self.store = store
+        self.models = list(models)
+        self.num_tokens = {"prompt": 0, "completion": 0}  # of stored replies
+        self._own_keys = [key.encode() for key in keys]
+        self._sessions: dict[int, ServedSession] = {}
+
+    def entry(self, key: str) -> ServiceEntry:
+        """Return what a key of the service stands for.
+
+        Raises:
+            Refusal: 401, it is none.
+        """
+        given = key.encode("utf-8", "surrogateescape")
+        if not any(hmac.compare_digest(given, own) for own in self._own_keys):
+            raise Refusal(
+                401,
+                "the key is missing or unknown; send one of TRINITY_SERVE_KEYS, or the one that "
+                "the service printed when it started, as 'Authorization: Bearer KEY'.",
+                code="invalid_api_key",
+            )
+        lobby = Session(
+            self.models[0], keys=self.keys, base_url="", loop=asyncio.get_running_loop()
+        )
+        return ServiceEntry(
+            session=lobby,
+            agent="",
+            record=True,
+            force_sampling=True,
+            owner=hashlib.blake2b(given, digest_size=6).hexdigest(),
+        )
+
+    def target(
+        self, body: Mapping[str, Any], *, entry: Entry, headers: Mapping[str, str]
+    ) -> Target:
+        """Return the model that a body names, for the run that the call belongs to.
+
+        Raises:
+            Refusal: no model has the name, or the run takes no further calls.
+        """
+        assert isinstance(entry, ServiceEntry), "this service gave it"
+        asked = super().target(body, entry=entry, headers=headers)
+        run = self._run(headers, owner=owner_of(entry, body))
+        if run.state != "open" or asked.agent in run.rewarded_agents:
+            raise _over(run, agent=asked.agent)
+        session = self._sessions.get(run.number) or self._begun(run)
+        return replace(asked, session=session, entry=replace(entry, session=session))
+
+    def forget(self, run: int) -> None:
+        """Refuse further calls of a run, and cancel what is being answered; from any thread."""
+        session = self._sessions.pop(run, None)
+        if session is not None:
+            session.close()
+
+    def _run(self, headers: Mapping[str, str], *, owner: str) -> ServedRun:
+        name, task = _name(headers, RUN_HEADER), _name(headers, TASK_HEADER)
+        try:
+            if name:
+                return self.store.run(name, task=task)
+            return self.store.unnamed(owner, task=task)
+        except DataError as error:
+            raise not_stored(error) from error
+
+    def _begun(self, run: ServedRun) -> ServedSession:
+        model = self.models[zlib.crc32(run.name.encode()) % len(self.models)]
+        own = model.for_run(RunKey(batch=BATCH, task=run.number, request=run.num_calls))
+
+        def keep(experiences: Sequence[Experience], served: Served) -> None:
+            agent = str(experiences[0].info.get("agent", ""))
+            self.store.keep(run.number, experiences, request=served.number, agent=agent)
+            self.num_tokens["prompt"] += len(served.prompt_token_ids)
+            self.num_tokens["completion"] += served.num_sampled
+
+        session = self._sessions[run.number] = ServedSession(own, keys=self.keys, keep=keep)
+        return session
+
+
+def owner_of(entry: ServiceEntry, body: Mapping[str, Any]) -> str:
+    """Return who makes a run that is given no name: the key, and the ``user`` of the body."""
+    user = text(body, "user")
+    if not user:
+        return entry.owner
+    return hashlib.blake2b(f"{entry.owner}/{user}".encode(), digest_size=6).hexdigest()
+
+
+def not_stored(error: DataError) -> Refusal:
+    """Return that nothing is answered, as nothing can be kept."""
+    return Refusal(
+        503,
+        f"the service cannot store what it answers: {error}",
+        code="not_stored",
+        headers={"retry-after": "10"},
+    )
+
+
+def _name(headers: Mapping[str, str], header: str) -> str:
+    name = headers.get(header, "")
+    if name and not _NAME.match(name):
+        raise Refusal(
+            400,
+            f"the header {header} is {name[:80]!r}; use up to 128 of A-Z a-z 0-9 _ . and -.",
+            code="invalid_request_error",
+            param=header,
+        )
+    return name
+
+
+def _over(run: ServedRun, *, agent: str) -> Refusal:
+    if run.state == "dropped":
+        why = "got no reward in time (explorer.max_timeout) and was dropped"
+    elif run.state == "open":
+        why = f"has the reward of its agent {agent!r}"
+    else:
+        why = "has its reward"
+    return Refusal(
+        409,
+        f"the run {run.name!r} {why}, so it takes no further calls; give the next one another "
+        f"name in the header X-Trinity-Run.",
+        code="run_over",
+    )

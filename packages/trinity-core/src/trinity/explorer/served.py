@@ -1,0 +1,153 @@
+"""The explorer of a service: agents outside make the runs, it takes those that were committed.
+
+front --wake--> wait --due--> experiences --pipeline--> buffer
+                  |                            store <--taken--+
+                  +--silent runs are dropped
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.experience import EID
+from trinity.common.metrics import aggregate
+from trinity.explorer.explorer import ExploreResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trinity.common.experience import Experience
+    from trinity.common.metrics import Metrics
+    from trinity.common.ports import DueRun, ExperienceProcessor, Front, RunStore
+
+__all__ = ["ServedExplorer"]
+
+logger = logging.getLogger(__name__)
+
+LOOKS_EVERY_S = 0.5
+UNNAMED = "committed"  # the group of runs that were given no task
+
+
+class ServedExplorer:
+    """Takes what was committed; each commit is an explore step.
+
+    A run is taken in the step that the store notes. A run of Trinity that goes on from a checkpoint
+    first makes due again what later steps took: so each is trained once in the weights that stay.
+
+    Args:
+        front: what agents ask; closed with this.
+        store: of their runs; closed with this.
+        pipeline: takes the experiences.
+        max_silence_s: a run without a reward is dropped after so long without a call.
+        is_stopping: whether the service was asked to stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        front: Front,
+        store: RunStore,
+        pipeline: ExperienceProcessor,
+        max_silence_s: float,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._front = front
+        self._store = store
+        self._pipeline = pipeline
+        self._max_silence_s = max_silence_s
+        self._is_stopping = is_stopping
+        self._is_open = False
+
+    def explore_step(self, step: int) -> ExploreResult:
+        """Wait for a commit and hand on the runs of it.
+
+        Raises:
+            StopIteration: the service was asked to stop.
+            DataError: the store cannot be read or written.
+        """
+        if not self._is_open:
+            self._store.rewind(step - 1)
+            self._front.open()
+            self._is_open = True
+        runs = self._committed()
+        experiences = [one for run in runs for one in _rewarded(run, step=step)]
+        processed = self._pipeline.process(experiences)
+        self._store.taken([run.reward_number for run in runs], step=step)
+        num_written = processed.get("experience_pipeline/num_written", len(experiences))
+        return ExploreResult(
+            metrics={**self._metrics(runs, experiences), **processed},
+            num_experiences=int(num_written),
+        )
+
+    def evaluate(self, step: int) -> Metrics:
+        """Return nothing: a service has no tasks to evaluate on."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the store knows in which step each run was taken."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state."""
+
+    def close(self) -> None:
+        """Refuse further calls, and free the store; safe to call twice."""
+        with ExitStack() as stack:  # all of them, whichever fails
+            stack.callback(self._store.close)
+            stack.callback(self._pipeline.close)
+            stack.callback(self._front.close)
+
+    def _committed(self) -> list[DueRun]:
+        while not self._is_stopping():
+            runs = self._store.due()
+            if runs:
+                return runs
+            self._drop_silent()
+            self._front.wait(LOOKS_EVERY_S)
+        raise StopIteration
+
+    def _drop_silent(self) -> None:
+        dropped = self._store.drop(before=time.time() - self._max_silence_s)
+        if dropped:
+            self._front.forget(dropped)
+            logger.info(
+                "%d runs got no reward within %g s of their last call (explorer.max_timeout): "
+                "they are dropped",
+                len(dropped), self._max_silence_s,
+            )  # fmt: skip
+
+    def _metrics(self, runs: Sequence[DueRun], experiences: Sequence[Experience]) -> Metrics:
+        rows = [{"reward": run.reward, **run.metrics} for run in runs]
+        num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
+        counts = self._store.counts()
+        return {
+            **aggregate(rows, prefix="rollout"),
+            "rollout/num_runs": float(len(runs)),
+            "rollout/num_experiences": float(len(experiences)),
+            "serve/num_tokens": float(num_tokens),
+            "serve/open_runs": float(counts["open"]),
+            "serve/dropped_runs": float(counts["dropped"]),
+        }
+
+
+def _rewarded(run: DueRun, *, step: int) -> list[Experience]:
+    """Return the experiences of a run as the trainer wants them: with reward, group and number."""
+    group = run.task or UNNAMED
+    for experience in run.experiences:
+        given = experience.eid
+        experience.reward = run.reward
+        experience.eid = EID(
+            batch=step,
+            task=f"{group}-{run.agent}" if run.agent else group,
+            run=run.run_number,
+            step=given.step,
+            suffix=given.suffix,
+        )
+        experience.info = {**experience.info, "run": run.name}
+    if run.experiences:
+        last = run.experiences[-1]
+        last.metrics = {**(last.metrics or {}), **run.metrics}
+    return list(run.experiences)

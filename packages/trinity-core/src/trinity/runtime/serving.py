@@ -1,0 +1,130 @@
+"""The rooms of mode ``serve``, all in this process: engines, the front, the store of runs.
+
+agents --> front --> engines <--weights-- trainer
+             |                              ^
+             +--> store --> explorer --> buffer
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trinity.buffer.run_store import SqliteRunStore
+from trinity.common.config.check_serve import db_path
+from trinity.common.models.clients import INSTALL
+from trinity.common.models.model import ModelWrapper
+from trinity.errors import ConfigError
+from trinity.explorer.served import ServedExplorer
+from trinity.runtime.assembly import make_engine, make_experience_pipeline, make_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.common.models.chat_format import ChatFormat
+    from trinity.endpoint.serving_room import ServingRoom
+    from trinity.runtime.display import Display
+    from trinity.runtime.parts import Parts
+
+__all__ = ["KEYS", "Service"]
+
+KEYS = "TRINITY_SERVE_KEYS"
+_SHORTEST_KEY = 8
+
+
+class Service:
+    """LISTENING, before anything large is loaded, then part of a run by :meth:`add_to`.
+
+    Args:
+        parts: of the run, without engines and explorer; the port is freed with them.
+
+    Raises:
+        ConfigError: the port is taken, a key is too short, or a package is missing.
+        DataError: the store cannot be opened.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        explorer = parts.config.explorer
+        self._parts = parts
+        self._keys, self._has_own_key = _keys(os.environ.get(KEYS, ""))
+        self._room = parts.rooms = _room(explorer.listen_address, explorer.proxy_port)
+        named = db_path(explorer.db_url) if explorer.db_url else None
+        self._store = SqliteRunStore(Path(named) if named else parts.rundir.buffer / "serve.db")
+
+    def add_to(self, chat_format: ChatFormat) -> None:
+        """Add the engines, and the explorer that takes what agents outside make."""
+        parts, config = self._parts, self._parts.config
+        rollout = config.explorer.rollout_model
+        # The trainer works while agents are answered, so no engine shares its module.
+        parts.engines = [make_engine(config, parts.manager) for _ in range(rollout.engine_num)]
+        models = [
+            ModelWrapper(engine, chat_format, rollout, model=config.model)
+            for engine in parts.engines
+        ]
+        logs = rollout.enable_log_requests
+        self._room.serve(models, store=self._store, keys=self._keys, logs_requests=logs)
+        parts.explorer = ServedExplorer(
+            front=_ToldFront(self._room, parts.display, self._said(models[0].model_name)),
+            store=self._store,
+            pipeline=make_experience_pipeline(
+                config, parts.manager, sink=parts.storage, rundir=parts.rundir
+            ),
+            max_silence_s=config.explorer.max_timeout,
+            is_stopping=lambda: parts.interrupt.is_requested,
+        )
+        parts.num_explore_steps = sys.maxsize  # as many as there are commits
+        if parts.trainer is not None:
+            parts.sync = make_sync(config, parts.manager, engines=parts.engines)
+
+    def _said(self, model_name: str) -> list[str]:
+        url = self._room.url
+        lines = [f"serving {model_name!r} at {url}/v1"]
+        if self._has_own_key:
+            lines.append(f"the key of this start, as {KEYS} is not set: {self._keys[0]}")
+        lines.append(f"rewards: POST {url}/feedback; training on them: POST {url}/commit")
+        if self._parts.trainer is None:
+            lines.append("there is no section trainer: what is committed is stored, not trained")
+        return lines
+
+
+class _ToldFront:
+    """The front, which says where it is when it opens."""
+
+    def __init__(self, room: ServingRoom, display: Display, lines: Sequence[str]) -> None:
+        self._display = display
+        self._lines = lines
+        self._room = room
+        self.wait, self.forget, self.close = room.wait, room.forget, room.close
+
+    def open(self) -> None:
+        """Begin to answer, and say where."""
+        self._room.open()
+        for line in self._lines:
+            self._display.say(line)
+
+
+def _room(host: str, port: int) -> ServingRoom:
+    try:
+        from trinity.endpoint.serving_room import ServingRoom
+    except ImportError as error:
+        raise ConfigError(f"mode serve needs the package {error.name}. {INSTALL}") from error
+    return ServingRoom(host=host, port=port)
+
+
+def _keys(given: str) -> tuple[list[str], bool]:
+    """Return the keys that are let in, and whether the only one was made here.
+
+    Raises:
+        ConfigError: one is easily guessed.
+    """
+    keys = [key for key in re.split(r"[\s,]+", given) if key]
+    if any(len(key) < _SHORTEST_KEY for key in keys):
+        raise ConfigError(
+            f"{KEYS} holds a key of less than {_SHORTEST_KEY} characters, which is easily guessed. "
+            f"Use longer ones, with commas between them."
+        )
+    return (keys, False) if keys else ([f"trs-{secrets.token_urlsafe(24)}"], True)

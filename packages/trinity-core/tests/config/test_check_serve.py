@@ -1,0 +1,81 @@
+"""What is said against a service before it starts."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.common.config import check, load_config, resolve
+from trinity.common.config.problem import listed
+from trinity.errors import ConfigError
+from trinity.runtime.preflight import refuse_over_ray
+
+
+@pytest.fixture
+def service(cpu, builtin_only, a_run):
+    """Return a function that gives problems and notes of a service of these settings."""
+
+    def run(*overrides: str) -> str:
+        given = load_config(a_run(), overrides=["mode=serve", *overrides])
+        config = resolve(given, cpu)
+        return "\n".join([*listed(check(config, cpu)), *config.notes])
+
+    return run
+
+
+def test_a_service_needs_no_tasks(service) -> None:
+    assert service("trainer={save_interval: 4}", "explorer.db_url=serve.db") == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            "explorer.db_url=postgresql://host/db",
+            "explorer.db_url: 'postgresql://host/db' is no SQLite file, and mode serve keeps its "
+            "exchanges in one. Give a path, or leave it out.",
+        ),
+        (
+            "algorithm.optimizer.lr_scheduler_type=cosine",
+            "lr_scheduler_type: is cosine, which needs the number of all steps. A service goes on "
+            "until it is stopped: use constant, or set trainer.total_steps.",
+        ),
+        (
+            "algorithm.optimizer.lr_warmup_steps_ratio=0.1",
+            "is a part of all steps, and a service goes on until it is stopped. Set "
+            "lr_warmup_steps instead, or trainer.total_steps.",
+        ),
+        ("explorer.proxy_port=70000", "less than or equal to 65535"),
+    ],
+)
+def test_what_a_service_cannot_do_is_said_before_it_starts(service, setting, message) -> None:
+    try:
+        said = service("trainer={save_interval: 4}", setting)
+    except ConfigError as error:
+        said = str(error)
+
+    assert message in said
+
+
+def test_a_service_that_nobody_reads_from_is_refused(service) -> None:
+    assert (
+        "storage_type: is queue, but without a section trainer nobody reads from a queue. "
+        "Add a section trainer, or use file, and give its path."
+    ) in service()
+
+
+def test_all_engines_but_one_may_stay_up(gpus, builtin_only, a_run) -> None:
+    settings = ["mode=serve", "trainer={save_interval: 4}", "explorer.min_running_model_num=2"]
+    settings += ["explorer.rollout_model.engine_num=2"]
+    config = resolve(load_config(a_run(), overrides=settings), gpus)
+
+    assert (
+        "explorer.min_running_model_num: is 2, of 2 engines: none of them could ever take new "
+        "weights. Use 1 or less: engines are updated one after the other."
+    ) in "\n".join(listed(check(config, gpus)))
+
+
+def test_a_service_over_ray_is_refused_in_a_sentence(cpu, builtin_only, a_run) -> None:
+    config = resolve(load_config(a_run(), overrides=["mode=serve"]), cpu)
+
+    refuse_over_ray([config], local=True)
+    with pytest.raises(ConfigError, match=r"mode serve keeps .* with: trinity serve --config FILE"):
+        refuse_over_ray([config], local=False)

@@ -1,0 +1,169 @@
+"""The explorer of a service: it waits for commits, and takes each run once."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.common.experience import EID, Experience
+from trinity.common.ports import DueRun
+from trinity.explorer.served import ServedExplorer
+
+
+class Store:
+    """Gives what a test puts in; writes down what was asked."""
+
+    def __init__(self) -> None:
+        self.waiting: list[DueRun] = []
+        self.story: list[object] = []
+        self.silent: list[int] = []
+
+    def due(self):
+        return list(self.waiting)
+
+    def taken(self, rewards, *, step):
+        self.story.append(("taken", list(rewards), step))
+        self.waiting = []
+
+    def rewind(self, step):
+        self.story.append(("rewind", step))
+
+    def drop(self, *, before):
+        silent, self.silent = self.silent, []
+        return silent
+
+    def counts(self):
+        return {"open": 2, "dropped": 1}
+
+    def close(self):
+        self.story.append("store closed")
+
+
+class Front:
+    def __init__(self, store) -> None:
+        self.store = store
+        self.comes: list[DueRun] = []
+        self.forgotten: list[int] = []
+
+    def open(self):
+        self.store.story.append("open")
+
+    def wait(self, timeout_s):
+        self.store.waiting += self.comes
+
+    def forget(self, runs):
+        self.forgotten += runs
+
+    def close(self):
+        self.store.story.append("front closed")
+
+
+class Pipeline:
+    def __init__(self) -> None:
+        self.got: list[Experience] = []
+
+    def process(self, exps):
+        self.got += exps
+        return {"experience_pipeline/num_written": float(len(exps))}
+
+    def close(self):
+        pass
+
+
+def a_run(number: int, *, reward: float, task: str = "", agent: str = "", calls: int = 1) -> DueRun:
+    made = [
+        Experience(tokens=[1, 2, 3], prompt_length=1, logprobs=[-1.0, -1.0], eid=EID(step=step))
+        for step in range(calls)
+    ]
+    return DueRun(
+        reward_number=10 * number,
+        run_number=number,
+        name=f"run-{number}",
+        task=task,
+        agent=agent,
+        reward=reward,
+        metrics={"turns": float(calls)},
+        experiences=tuple(made),
+    )
+
+
+@pytest.fixture
+def served():
+    """Return an explorer with the things around it."""
+    store, pipeline = Store(), Pipeline()
+    front = Front(store)
+    store.is_stopping = False
+    explorer = ServedExplorer(
+        front=front,
+        store=store,
+        pipeline=pipeline,
+        max_silence_s=60.0,
+        is_stopping=lambda: store.is_stopping,
+    )
+    return explorer, store, front, pipeline
+
+
+def test_a_commit_is_a_step_and_its_runs_are_one_group(served) -> None:
+    explorer, store, front, pipeline = served
+    front.comes = [a_run(4, reward=1.0, calls=2), a_run(7, reward=0.0)]
+
+    result = explorer.explore_step(1)
+
+    assert [e.eid.uid for e in pipeline.got] == [
+        "1/committed/4/0",
+        "1/committed/4/1",
+        "1/committed/7/0",
+    ]
+    assert [e.reward for e in pipeline.got] == [1.0, 1.0, 0.0]
+    assert [e.info["run"] for e in pipeline.got] == ["run-4", "run-4", "run-7"]
+    assert [e.metrics for e in pipeline.got] == [{}, {"turns": 2.0}, {"turns": 1.0}]
+    assert store.story == [("rewind", 0), "open", ("taken", [40, 70], 1)]
+    assert result.num_experiences == 3
+    assert result.metrics["rollout/reward/mean"] == 0.5
+    assert result.metrics["rollout/num_runs"] == 2
+    assert result.metrics["serve/num_tokens"] == 6
+
+
+def test_runs_of_a_task_are_a_group_and_so_are_those_of_an_agent(served) -> None:
+    explorer, _, front, pipeline = served
+    front.comes = [a_run(1, reward=1.0, task="sum"), a_run(2, reward=0.0, task="sum", agent="a")]
+
+    explorer.explore_step(3)
+
+    assert [e.eid.tid for e in pipeline.got] == ["3/sum", "3/sum-a"]
+
+
+def test_it_goes_back_to_where_the_weights_are_once(served) -> None:
+    explorer, store, front, _ = served
+    front.comes = [a_run(1, reward=1.0)]
+
+    explorer.explore_step(6)
+    explorer.explore_step(7)
+
+    assert [one for one in store.story if one[0] == "rewind"] == [("rewind", 5)]
+    assert store.story.count("open") == 1
+
+
+def test_silent_runs_are_dropped_while_it_waits(served) -> None:
+    explorer, store, front, _ = served
+    store.silent, front.comes = [5, 6], [a_run(1, reward=1.0)]
+
+    explorer.explore_step(1)
+
+    assert front.forgotten == [5, 6]
+
+
+def test_a_stop_ends_the_wait(served) -> None:
+    explorer, store, _, pipeline = served
+    store.is_stopping = True
+
+    with pytest.raises(StopIteration):
+        explorer.explore_step(1)
+
+    assert pipeline.got == []
+
+
+def test_it_answers_nobody_once_it_is_closed(served) -> None:
+    explorer, store, _, _ = served
+
+    explorer.close()
+
+    assert store.story == ["front closed", "store closed"]

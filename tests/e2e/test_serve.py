@@ -1,0 +1,226 @@
+"""``trinity serve`` as a user has it: a process, clients, a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from trinity.runtime.record.history import read_history
+
+KEY = "a-key-of-the-test"
+pytestmark = pytest.mark.slow
+
+
+class Service:
+    """A service in a process of its own."""
+
+    def __init__(self, begun: Callable[..., dict[str, int]], config: Path, said: Path) -> None:
+        self._begun = begun
+        self._said = said
+        self.code: int | None = None
+        self.pid = begun(config=str(config), command="serve", said=str(said))["pid"]
+        found = self.until(lambda: re.search(r"serving .* at (http://\S+)/v1", self.said))
+        self.url = found.group(1)
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text() if self._said.exists() else ""
+
+    def until(self, condition, seconds: float = 60):
+        limit = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < limit, self.said
+            assert "Error" not in self.said, self.said
+            time.sleep(0.05)
+        return found
+
+    def ask(self, path: str, body=None, **headers: str):
+        raw = None if body is None else json.dumps(body).encode()
+        given = {"Authorization": f"Bearer {KEY}"}
+        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(self.url + path, data=raw, headers=given)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def run(self, name: str, reward: float, *, model) -> None:
+        """Make a run of one call, and reward it."""
+        body = {"model": str(model), "messages": [{"role": "user", "content": f"{name} + 1 ="}]}
+        self.ask("/v1/chat/completions", body, X_Trinity_Run=name)
+        self.ask("/feedback", {"run": name, "reward": reward})
+
+    def end(self, number: signal.Signals) -> int:
+        if self.code is None:
+            os.kill(self.pid, number)
+            self.code = self._begun(wait=self.pid)["code"]
+        return self.code
+
+
+@pytest.fixture(scope="module")
+def begun():
+    """Return a function that asks the process whose children the services are."""
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("dying_runs.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"TRINITY_SERVE_KEYS": KEY},
+        text=True,
+    ) as process:
+
+        def ask(**request):
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield ask
+        process.stdin.close()
+
+
+@pytest.fixture
+def serve(begun, tmp_path):
+    """Return a function that starts a service; what is left of it is killed."""
+    started: list[Service] = []
+
+    def start(config: Path) -> Service:
+        started.append(Service(begun, config, tmp_path / f"{len(started)}.said"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def config_dict(config_dict):
+    """Return a service that trains on batches of eight."""
+    del config_dict["buffer"]["explorer_input"]
+    config_dict["buffer"] = {"train_batch_size": 8}
+    config_dict["explorer"] = {"proxy_port": 0}
+    config_dict["trainer"] = {"save_interval": 0}
+    return config_dict
+
+
+def trained_runs(run_dir) -> Counter:
+    """Return how often each run was trained, by its number."""
+    if not (run_dir / "history.jsonl").exists():
+        return Counter()
+    return Counter(int(eid.split("/")[2]) for step in read_history(run_dir) for eid in step)
+
+
+def feedback_kill_commit(serve, config, run_dir, *, model, num_runs: int) -> None:
+    service = serve(config)
+    for number in range(num_runs):
+        service.run(str(number), float(number % 2), model=model)
+    assert service.end(signal.SIGKILL) == -9
+    assert not trained_runs(run_dir)
+
+    service = serve(config)
+    assert service.ask("/commit", {}) == {"runs": num_runs, "experiences": num_runs}
+    service.until(lambda: sum(trained_runs(run_dir).values()) == num_runs)
+    assert service.ask("/commit", {})["runs"] == 0
+
+    assert service.end(signal.SIGKILL) == -9  # trained, and no checkpoint holds it
+    service = serve(config)
+    service.until(lambda: sum(trained_runs(run_dir).values()) == num_runs)
+    assert service.end(signal.SIGTERM) == 130, service.said
+
+    assert trained_runs(run_dir) == dict.fromkeys(range(1, num_runs + 1), 1)
+    port = int(service.url.rpartition(":")[2])
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+
+
+def test_rewarded_runs_are_trained_once_whatever_the_service_is_killed_at(
+    config_dict, write_yaml, run_dir, serve, tiny_model, status_of
+) -> None:
+    config = write_yaml(config_dict)
+
+    feedback_kill_commit(serve, config, run_dir, model=tiny_model, num_runs=4)
+
+    assert status_of()["status"] == "interrupted"
+    assert status_of()["trained_experiences"] == 4
+    saved = (run_dir / "latest_checkpointed_iteration.txt").read_text()
+    assert saved == "1\n"
+
+
+@pytest.mark.acceptance
+def test_fifty_feedbacks_are_trained_once_in_spite_of_a_kill(
+    config_dict, write_yaml, run_dir, serve, tiny_model
+) -> None:
+    began = time.perf_counter()
+
+    feedback_kill_commit(serve, write_yaml(config_dict), run_dir, model=tiny_model, num_runs=50)
+
+    seconds = time.perf_counter() - began
+    sys.stdout.write(f"50 feedbacks, 2 kills, 50 trained once, {seconds:.0f} s\n")
+
+
+@pytest.mark.acceptance
+def test_kills_at_any_moment_lose_no_rewarded_run_and_train_none_twice(
+    config_dict, write_yaml, run_dir, serve, tiny_model
+) -> None:
+    """Kill the service again and again while four runs a round are made, rewarded, committed."""
+    config_dict["trainer"]["save_interval"] = 1
+    config = write_yaml(config_dict)
+    rewarded: set[str] = set()
+    for attempt in range(8):
+        service, kill_at = serve(config), time.monotonic() + 0.15 * attempt
+        with suppress(OSError, urllib.error.URLError):
+            for number in range(40):
+                if time.monotonic() > kill_at and number:
+                    service.end(signal.SIGKILL)
+                name = f"{attempt}-{number}"
+                service.run(name, float(number % 2), model=tiny_model)
+                rewarded.add(name)
+                if number % 4 == 3:
+                    service.ask("/commit", {})
+        service.end(signal.SIGKILL)
+
+    service = serve(config)
+    service.ask("/commit", {})
+    service.until(lambda: sum(trained_runs(run_dir).values()) >= len(rewarded))
+    assert service.end(signal.SIGTERM) == 130
+
+    counts = trained_runs(run_dir)
+    assert set(counts.values()) == {1}
+    # A kill may fall between a reward on the disk and its answer: that run counts too.
+    assert len(rewarded) <= len(counts) <= len(rewarded) + 8
+    said = f"8 kills, {len(rewarded)} runs rewarded, {len(counts)} trained once"
+    sys.stdout.write(f"{said}\n")
+
+
+def test_without_a_trainer_what_is_committed_is_stored_once(
+    config_dict, write_yaml, run_dir, serve, tiny_model, tmp_path
+) -> None:
+    del config_dict["trainer"]
+    stored = tmp_path / "collected.jsonl"
+    buffer = {"name": "collected", "storage_type": "file", "path": str(stored)}
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": buffer}
+    config = write_yaml(config_dict)
+    service = serve(config)
+    service.run("a", 1.0, model=tiny_model)
+    service.ask("/commit", {})
+    service.until(lambda: stored.exists() and stored.read_text().endswith("\n"))
+    service.end(signal.SIGKILL)
+
+    service = serve(config)
+    service.run("b", 0.0, model=tiny_model)
+    service.ask("/commit", {})
+    service.until(lambda: stored.exists() and stored.read_text().count("\n") == 2)
+    assert service.end(signal.SIGTERM) == 130
+
+    rows = [json.loads(line) for line in stored.read_text().splitlines()]
+    assert [row["info"]["run"] for row in rows] == ["a", "b"]
