@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.common.config.taskset import GenerationConfig
     from trinity.common.models.model import ModelWrapper
 
-__all__ = ["RunModels", "run_models", "sampling_of"]
+__all__ = ["RunModels", "chat_model", "run_models", "sampling_of"]
 
 RunModels = tuple[Any, dict[str, Any]]  # Any: AgentScope's chat models
 
@@ -39,9 +39,9 @@ async def run_models(
     others = [with_template_settings(m.get_openai_async_client(record=False)) for m in auxiliary]
     try:
         yield (
-            _chat_model(own, sampling),
+            chat_model(own, sampling),
             {
-                wrapper.model_name: _chat_model(client, {})
+                wrapper.model_name: chat_model(client, {})
                 for wrapper, client in zip(auxiliary, others, strict=True)
             },
         )
@@ -62,7 +62,7 @@ def sampling_of(given: GenerationConfig) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def _chat_model(client: Any, sampling: Mapping[str, Any]) -> Any:
+def chat_model(client: Any, sampling: Mapping[str, Any]) -> Any:
     """Return a chat model over a client; making one anew would open a client of its own."""
     pattern = _pattern()
     model = object.__new__(type(pattern))  # its own __new__ warns each time of an older name
@@ -75,7 +75,7 @@ def _chat_model(client: Any, sampling: Mapping[str, Any]) -> Any:
 
 @cache
 def _pattern() -> Any:
-    chat_model = imported("agentscope.model").TrinityChatModel
+    cls = imported("agentscope.model").TrinityChatModel
     with warnings.catch_warnings():  # the published functions are annotated with it
         warnings.simplefilter("ignore", DeprecationWarning)
-        return chat_model(SimpleNamespace(model_path="none"))
+        return cls(SimpleNamespace(model_path="none"))
