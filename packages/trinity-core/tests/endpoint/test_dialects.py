@@ -5,6 +5,8 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+from trinity.endpoint import http
+from trinity.errors import ModelError
 from trinity_testing.engines import ScriptedEngine
 
 TOOL = {
@@ -63,6 +65,38 @@ def test_a_stream_of_a_failed_engine_is_an_error_status(model_of, asked, chat):
     status, body = asked(model_of(ScriptedEngine("x", fails_at=0)).endpoint(), chat(stream=True))
 
     assert (status, body["error"]["code"]) == (503, "engine_failed")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_comments_keep_a_stream_alive_until_the_reply_is_there(
+    model_of, held_engine, chat, monkeypatch, fails
+):
+    monkeypatch.setattr(http, "COMMENT_EVERY_S", 0.01)
+    engine = held_engine("hello")
+    endpoint = model_of(engine).endpoint()
+    connection = HTTPConnection(urlsplit(endpoint.base_url).netloc, timeout=20)
+    headers = {"Authorization": f"Bearer {endpoint.key}"}
+    connection.request("POST", "/v1/chat/completions", json.dumps(chat(stream=True)), headers)
+
+    answer = connection.getresponse()
+    comments = [answer.readline() for _ in range(4)]
+    if fails:
+        engine.held[0][1].set_exception(ModelError("out of memory"))
+    else:
+        engine.let_go()
+    rest = answer.read().decode()
+    connection.close()
+
+    assert (answer.status, comments) == (200, [b": the model is at work\n", b"\n"] * 2)
+    told = [line for line in rest.splitlines() if line and not line.startswith(":")]
+    if fails:
+        assert told[0] == "event: error"
+        assert json.loads(told[1].removeprefix("data: "))["error"]["code"] == "engine_failed"
+    else:
+        assert (
+            json.loads(told[1].removeprefix("data: "))["choices"][0]["delta"]["content"] == "hello"
+        )
+        assert told[-1] == "data: [DONE]"
 
 
 def test_a_plain_text_is_gone_on_with_by_its_ids(model_of, asked):

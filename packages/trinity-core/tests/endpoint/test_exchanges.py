@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
+from trinity.endpoint.session import Session
 from trinity_testing.engines import ScriptedEngine
 
 
@@ -154,13 +155,15 @@ def test_the_label_of_a_model_names_the_agent(model_of, asked, chat):
 def test_the_configurations_sampling_wins_for_agents_of_others(model_of, asked, chat):
     engine = ScriptedEngine("a", "b")
     model = model_of(engine, temperature=0.7, top_k=5)
-    asked(model.endpoint(), chat(temperature=0.1, top_k=1, max_tokens=9))
-    asked(model.endpoint(force_sampling=False), chat(temperature=0.1, top_k=1, max_tokens=9999))
+    asked(model.endpoint(), chat(temperature=0.1, top_k=1, min_p=0.3, max_tokens=9))
+    own = chat(temperature=0.1, top_k=1, min_p=0.3, max_tokens=9999)
+    asked(model.endpoint(force_sampling=False), own)
 
     forced, free = (exchange.request for exchange in engine.exchanges)
 
     assert (forced.temperature, forced.top_k, forced.max_new_tokens) == (0.7, 5, 9)
     assert (free.temperature, free.top_k, free.max_new_tokens) == (0.1, 1, 512)
+    assert (forced.min_p, free.min_p) == (0.0, 0.3)
 
 
 def test_ids_and_logprobs_come_when_they_are_asked_for(model_of, asked, chat):
@@ -201,3 +204,17 @@ def test_chains_hold_each_reply_once(model_of, asked, chat):
     num_said = [len("one") + 1, len("two") + 1, len("other") + 1]
     assert masked == [num_said[0] + num_said[1], num_said[2]]
     assert first.tokens.tolist() == exchanges[1].tokens.tolist()
+
+
+def test_an_answer_that_nobody_heard_is_counted_and_not_trained(model_of, asked, chat, monkeypatch):
+    model = model_of("lost", "heard")
+    endpoint = model.endpoint()
+    monkeypatch.setattr(Session, "deliver", lambda *args, **kwargs: None)
+    asked(endpoint, chat("a"))  # as if its client had gone away meanwhile
+    monkeypatch.undo()
+    asked(endpoint, chat("b"))
+
+    [experience] = model.extract_experience_from_history()
+
+    assert experience.response_text == "heard"
+    assert experience.metrics["api/undelivered:sum"] == 1.0

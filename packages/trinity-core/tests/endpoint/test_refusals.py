@@ -37,7 +37,7 @@ def test_a_form_that_the_engine_cannot_hold_is_named_so_that_a_client_leaves_it_
         ({"audio": {}}, "audio"),
         ({"prediction": {}}, "prediction"),
         ({"functions": [{"name": "f"}]}, "functions"),
-        ({"min_p": 0.1}, "min_p"),
+        ({"min_p": 1.5}, "min_p"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"n": 129}, "n"),

@@ -57,6 +57,15 @@ def test_top_k_cuts_before_top_p():
     assert choose(0.99, top_k=2, top_p=0.55)[0] == 1
 
 
+def test_min_p_leaves_out_what_is_rare_beside_the_likeliest():
+    # 0.1 < 0.5 / 4: of 0.5 and 0.4, token 1 up to 5/9
+    assert [choose(u, min_p=0.25)[0] for u in (0.0, 0.55, 0.56, 0.99)] == [1, 1, 2, 2]
+    # 0.1 > 0.5 * 0.19 stays
+    assert choose(0.99, min_p=0.19, probs=[0.5, 0.1, 0.4])[0] == 1
+    # before top_p: of 5/9 and 4/9, 5/9 >= 0.55 suffices
+    assert choose(0.99, min_p=0.25, top_p=0.55)[0] == 1
+
+
 def test_temperature_0_takes_the_most_likely_and_reports_temperature_1():
     assert choose(0.99, temperature=0.0) == (1, pytest.approx(math.log(0.5)))
 

@@ -33,6 +33,14 @@ def test_a_run_that_only_explores_shows_its_steps(display, shown) -> None:
     assert "reward 0.750" in shown.getvalue()
 
 
+def test_a_run_of_agents_shows_their_calls_and_how_many_chats_went_on(display, shown) -> None:
+    display.began(total_steps=1, progress=Progress(), has_trainer=False)
+    calls = {"rollout/api/calls/mean": 2.5, "rollout/api/continued_ratio/mean": 0.875}
+    display.explored(1, calls)
+
+    assert "calls a run 2.5  chains continued 88%" in shown.getvalue()
+
+
 def test_failed_runs_are_those_of_the_step(display, shown) -> None:
     display.began(total_steps=2, progress=Progress(), has_trainer=False)
     display.explored(1, {"rollout/failed_runs": 3.0})

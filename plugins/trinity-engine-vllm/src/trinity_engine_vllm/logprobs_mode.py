@@ -30,6 +30,7 @@ class Sampling:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
+    min_p: float = 0.0
     repetition_penalty: float = 1.0
     min_response_tokens: int = 0
 
@@ -40,6 +41,7 @@ class Sampling:
             temperature=request.temperature,
             top_p=request.top_p,
             top_k=request.top_k,
+            min_p=request.min_p,
             repetition_penalty=request.repetition_penalty,
             min_response_tokens=request.min_new_tokens,
         )
@@ -61,6 +63,7 @@ class Sampling:
         found = {
             f"top_p {self.top_p}": self.top_p < 1,
             f"top_k {self.top_k}": self.top_k > 0,
+            f"min_p {self.min_p}": self.min_p > 0,
             f"repetition_penalty {self.repetition_penalty}": self.repetition_penalty != 1,
             f"min_response_tokens {self.min_response_tokens}": self.min_response_tokens > 0,
         }

@@ -33,6 +33,7 @@ def parameters(
         "temperature": request.temperature,
         "top_p": request.top_p,
         "top_k": request.top_k if request.top_k > 0 else 0,
+        "min_p": request.min_p,
         "repetition_penalty": request.repetition_penalty,
         "max_tokens": most,
         "min_tokens": min(request.min_new_tokens, most),

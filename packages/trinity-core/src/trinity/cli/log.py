@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import deque
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from trinity.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
@@ -26,7 +27,7 @@ _STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
-def log(
+def log(  # noqa: PLR0913, PLR0917 -- the options of a command
     run_dir: Annotated[
         Path | None, typer.Argument(help="The run directory: the header of a run names it.")
     ] = None,
@@ -37,6 +38,9 @@ def log(
         str, typer.Option(help="Only this room's: driver, explorer, runner-0, engine-0, ...")
     ] = "",
     level: Annotated[str, typer.Option(help="The least severe messages to show.")] = "debug",
+    run: Annotated[
+        str, typer.Option(help="Only what names this run of a task: BATCH/TASK/RUN, as 3/7/0.")
+    ] = "",
     lines: Annotated[
         int, typer.Option("--lines", "-n", help="So many records from the end; 0: all.")
     ] = 0,
@@ -49,7 +53,8 @@ def log(
 
     directory, least = _directory(run_dir, config), _level(level)
     files = _files(directory, room)
-    records, console = _records(files, least), Console(highlight=False)
+    is_wanted, console = _names(run), Console(highlight=False)
+    records = filter(is_wanted, _records(files, least))
     for record in deque(records, maxlen=lines) if lines else records:
         _show(console, record)
     while follow:
@@ -58,7 +63,7 @@ def log(
         except KeyboardInterrupt:
             return
         files += _new_files(directory, room, files)
-        for record in _records(files, least):
+        for record in filter(is_wanted, _records(files, least)):
             _show(console, record)
 
 
@@ -118,6 +123,19 @@ def _records(files: list[LogFile], level: int) -> Iterator[LogRecord]:
     from trinity.runtime.record.log_reader import merged
 
     return merged(files, level=level)
+
+
+def _names(run: str) -> Callable[[LogRecord], bool]:
+    """Return what tells whether a record is about a run of a task; no run: each is."""
+    if not run:
+        return lambda record: True
+    batch_and_task, _, number = run.rpartition("/")
+    if not batch_and_task or not number.isdecimal():
+        raise typer.BadParameter(f"run is {run!r}; write BATCH/TASK/RUN, as 3/7/0")
+    named = rf"\brun {re.escape(run)}(?!\d)"
+    failed = rf"\b{re.escape(batch_and_task)} \([^)]*\), run {number}(?!\d)"
+    pattern = re.compile(f"{named}|{failed}")
+    return lambda record: pattern.search(record.text) is not None
 
 
 def _show(console: Console, record: LogRecord) -> None:

@@ -25,6 +25,7 @@ from trinity.endpoint.responses_reply import response_reply, response_stream
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from trinity.endpoint.keys import Entry
     from trinity.endpoint.service import Service
 
 __all__ = ["build_app"]
@@ -124,16 +125,24 @@ class _Routes:
 
     async def ask(self, http: Http, dialect: Dialect) -> None:
         """Answer a call in the form that it came in."""
-        service, entry = self._service, self._service.entry(http.key)
+        entry = self._service.entry(http.key)
+        try:
+            await self._answer(http, dialect, entry)
+        except Refusal as refusal:
+            self._service.note_refused(entry, refusal)
+            raise
+
+    async def _answer(self, http: Http, dialect: Dialect, entry: Entry) -> None:
+        service = self._service
         body, retry = await http.json()
         target = service.target(body, entry=entry, headers=http.headers)
         reads = target.template_reads
         request = dialect.read(body, agent=target.agent, retry=retry, template_reads=reads)
-        service.note(target, body)
         with service.counted():
             async with http.while_connected():
                 answer = target.session.ask(request.call, entry=target.entry)
                 served = await (http.wait_for(answer) if request.is_streamed else answer)
+            service.note(target, served)
             name, decode = target.name, target.decode
             if request.is_streamed:
                 events = list(dialect.stream(served, request, model=name, decode=decode))

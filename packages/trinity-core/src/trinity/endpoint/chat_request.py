@@ -45,7 +45,6 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "presence_penalty": (0, 0.0),
     "frequency_penalty": (0, 0.0),
-    "min_p": (0, 0.0),
     "top_logprobs": (0,),
 }
 READ = frozenset(
@@ -55,6 +54,7 @@ READ = frozenset(
         "temperature",
         "top_p",
         "top_k",
+        "min_p",
         "n",
         "max_tokens",
         "max_completion_tokens",
@@ -137,6 +137,7 @@ def sampling_of(body: Mapping[str, Any]) -> dict[str, Any]:
         "temperature": number(body, "temperature", low=0),
         "top_p": number(body, "top_p", low=0, high=1, above=True),
         "top_k": whole(body, "top_k", low=-1),
+        "min_p": number(body, "min_p", low=0, high=1),
         "max_tokens": next((value for value in most if value is not None), None),
         "min_tokens": whole(body, "min_tokens", low=0),
         "repetition_penalty": number(body, "repetition_penalty", low=0, above=True),

@@ -19,6 +19,8 @@ __all__ = ["EndpointRoom"]
 
 logger = logging.getLogger(__name__)
 
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a server that listens at all is found
+
 
 class EndpointRoom:
     """The endpoint of one process.
@@ -53,7 +55,8 @@ class EndpointRoom:
             if self._server is None:
                 self._server = self._started()
             server = self._server
-        host = f"[{server.host}]" if ":" in server.host else server.host
+        host = _LOOPBACK.get(server.host, server.host)
+        host = f"[{host}]" if ":" in host else host
         return Session(
             model,
             keys=self._service.keys,

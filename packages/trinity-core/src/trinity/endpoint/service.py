@@ -15,6 +15,7 @@ from trinity.endpoint.refusal import Refusal, bad_field
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from trinity.endpoint.call import Served
     from trinity.endpoint.keys import Entry
     from trinity.endpoint.session import Session
 
@@ -70,9 +71,9 @@ class Service:
         return self.keys.find(key)
 
     def names(self, entry: Entry) -> list[str]:
-        """Return the models that a key may ask, the run's own first."""
+        """Return the models that a key may ask: the run's own, then those beside it."""
         model = entry.session.model
-        return list(dict.fromkeys([model.model_path, model.model_name]))
+        return list(dict.fromkeys([model.model_path, model.model_name, *model.beside]))
 
     def target(
         self, body: Mapping[str, Any], *, entry: Entry, headers: Mapping[str, str]
@@ -88,7 +89,7 @@ class Service:
         names = self.names(entry)
         base, _, label = asked.rpartition(":")
         if asked in names:
-            label = headers.get(_AGENT_HEADER, "")
+            base, label = asked, headers.get(_AGENT_HEADER, "")
         elif base not in names:
             raise Refusal(
                 404,
@@ -100,6 +101,9 @@ class Service:
             raise bad_field(
                 "model", f"has the label {label[:80]!r}; use up to 64 of A-Z a-z 0-9 _ . and -."
             )
+        model = entry.session.model
+        if base not in {model.model_path, model.model_name}:
+            entry = entry.session.beside(base) or entry
         return Target(
             session=entry.session,
             entry=entry,
@@ -108,11 +112,26 @@ class Service:
             ignored=self._ignored,
         )
 
-    def note(self, target: Target, body: Mapping[str, Any]) -> None:
-        """Write a line about a request, where that is wanted."""
+    def note(self, target: Target, served: Served) -> None:
+        """Write a line about each reply of a call, where that is wanted."""
+        if not self.logs_requests:
+            return
+        for reply in served.replies:
+            info, completion = reply.experience.info, reply.completion
+            going_on = f", continues {info['continues']}" if "continues" in info else ""
+            broken = f", chain broken: {info['chain_broken']}" if "chain_broken" in info else ""
+            logger.info(
+                "run %s: call %s of %s by %s: %d prompt tokens, %d sampled, %s%s%s",
+                *(served.run, reply.name, target.name, target.agent or "an agent"),
+                *(len(served.prompt_token_ids), len(completion.token_ids), reply.finish_reason),
+                *(going_on, broken),
+            )
+
+    def note_refused(self, entry: Entry, refusal: Refusal) -> None:
+        """Write a line about a call that is not answered, where that is wanted."""
         if self.logs_requests:
-            size = len(body.get("messages") or ())
-            logger.info("%s asks %s, %d messages", target.agent or "an agent", target.name, size)
+            run = entry.session.model.run_id
+            logger.info("run %s: a call is refused, %d: %s", run, refusal.status, refusal)
 
     @contextmanager
     def counted(self) -> Iterator[None]:

@@ -33,13 +33,14 @@ __all__ = ["Session"]
 
 logger = logging.getLogger(__name__)
 
-FORCED = ("temperature", "top_p", "top_k")  # the configuration's win where sampling is forced
+# the configuration's win where sampling is forced
+FORCED = ("temperature", "top_p", "top_k", "min_p")
 
 
 class Session:
     """One run attempt: OPEN -> CLOSED.
 
-    Asking and delivering are for the loop of the server, all else for any thread.
+    Asking, delivering and ``beside`` are for the loop of the server, all else for any thread.
 
     Args:
         model: of the run.
@@ -64,6 +65,7 @@ class Session:
         self._own_keys: list[str] = []
         self._attempts = Attempts()
         self._unheard: dict[str, tuple[Served, bool]] = {}  # by the names of their replies
+        self._beside: dict[str, Entry] = {}  # auxiliary models, by name
         self._num_served = 0
         self._has_forced = self._is_closed = False
         self._lock = threading.Lock()
@@ -72,6 +74,22 @@ class Session:
     def num_served(self) -> int:
         """Return how many calls were answered."""
         return self._num_served
+
+    @property
+    def num_undelivered(self) -> int:
+        """Return how many answers to be recorded no client has heard."""
+        unheard = list(self._unheard.values())  # a copy: the loop of the server changes it
+        return len({id(served) for served, is_wanted in unheard if is_wanted})
+
+    def beside(self, name: str) -> Entry | None:
+        """Return what stands for an auxiliary model of the run; None: none has the name."""
+        model = self.model.beside.get(name)
+        if model is None:
+            return None
+        if name not in self._beside:
+            key = model.endpoint(record=False, force_sampling=False).key
+            self._beside[name] = self._ring.find(key)
+        return self._beside[name]
 
     def endpoint(
         self, *, agent: str = "", record: bool = True, force_sampling: bool = False
@@ -140,7 +158,7 @@ class Session:
         exchanges, key = self.model.exchanges, asked.request.key
         replies = exchanges.replies(asked, completions, calls=call.calls, max_calls=call.max_calls)
         served = Served(
-            run=f"{key.batch}/{key.task}/{key.run}",
+            run=self.model.run_id,
             number=key.request,
             created=int(time.time()),
             prompt_token_ids=asked.prompt.token_ids,

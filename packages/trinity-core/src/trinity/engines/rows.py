@@ -29,7 +29,7 @@ class Ask:
         """Note what the sampler goes by."""
         r = self.waiting.request
         least = 0 if r.structure else r.min_new_tokens
-        self.settings = (r.temperature, r.top_p, r.top_k, least, r.repetition_penalty)
+        self.settings = (r.temperature, r.top_p, r.top_k, r.min_p, least, r.repetition_penalty)
 
     @property
     def request(self) -> GenerationRequest:

@@ -2,8 +2,8 @@
 
     B rows of the batch   V vocabulary   N blocks of W columns
 
-What the settings of a request change (penalty, minimum length, structure, top-k, top-p) changes
-what is sampled, never the log-probability that is reported: that one is of the model's own
+What the settings of a request change (penalty, minimum length, structure, min-p, top-k, top-p)
+changes what is sampled, never the log-probability that is reported: that one is of the model's own
 distribution.
 """
 
@@ -48,6 +48,7 @@ class Sampler:
         self._has_greedy, self._all_greedy = any(greedy), all(greedy)
         self._top_k_B = _column([r.top_k if r.top_k > 0 else len(eos_V) for r in requests], device)
         self._top_p_B = _column([r.top_p for r in requests], device)
+        self._min_p_B = _column([float(r.min_p) for r in requests], device)
         is_cut = [_is_cut(r, len(eos_V)) for r in requests]
         self._cut_B = _column(is_cut, device) if any(is_cut) else None
         least = [0 if r.structure else r.min_new_tokens for r in requests]
@@ -115,6 +116,7 @@ class Sampler:
                 uniforms_B[cut],
                 top_k_B=self._top_k_B.expand(len(tokens_B))[cut],
                 top_p_B=self._top_p_B.expand(len(tokens_B))[cut],
+                min_p_B=self._min_p_B.expand(len(tokens_B))[cut],
             )
         if self._has_greedy:
             tokens_B = torch.where(self._greedy_B, scores_BV.argmax(dim=-1), tokens_B)
@@ -155,11 +157,12 @@ def _block_width(columns: int) -> int:
 
 
 def _search_cut(
-    probs_BV: Tensor, uniforms_B: Tensor, *, top_k_B: Tensor, top_p_B: Tensor
+    probs_BV: Tensor, uniforms_B: Tensor, *, top_k_B: Tensor, top_p_B: Tensor, min_p_B: Tensor
 ) -> Tensor:
     sorted_BV, index_BV = probs_BV.sort(dim=-1, descending=True, stable=True)
     ranks_V = torch.arange(probs_BV.shape[1], device=probs_BV.device)
-    sorted_BV = sorted_BV.masked_fill(ranks_V >= top_k_B[:, None], 0.0)
+    is_rare_BV = sorted_BV < min_p_B[:, None] * sorted_BV[:, :1]
+    sorted_BV = sorted_BV.masked_fill((ranks_V >= top_k_B[:, None]) | is_rare_BV, 0.0)
     before_BV = sorted_BV.cumsum(dim=-1) - sorted_BV  # probability of the likelier ones
     allowed_B1 = top_p_B[:, None] * sorted_BV.sum(dim=-1, keepdim=True)
     sorted_BV = sorted_BV.masked_fill((before_BV >= allowed_B1) & (ranks_V > 0), 0.0)
@@ -167,7 +170,7 @@ def _search_cut(
 
 
 def _is_cut(request: GenerationRequest, vocab: int) -> bool:
-    has_limit = 0 < request.top_k < vocab or request.top_p < 1.0
+    has_limit = 0 < request.top_k < vocab or request.top_p < 1.0 or request.min_p > 0.0
     return has_limit and request.temperature != 0
 
 

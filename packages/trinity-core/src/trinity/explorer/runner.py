@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.models.auxiliary import AuxiliaryModel, wrapper_of
+from trinity.common.models.auxiliary import Auxiliary, wrapper_of
 from trinity.common.models.model import ModelWrapper
 from trinity.common.workflows.env_pool import end_free_environments
 from trinity.errors import EnvError
@@ -130,7 +130,7 @@ class Runner:
 
     Args:
         model: the wrapper of the engine; each run gets one of its own.
-        auxiliary_models: handed to every workflow; each run gets a client of an ``AuxiliaryModel``.
+        auxiliary_models: handed to every workflow; each run gets a client of an ``Auxiliary``.
         loop: where workflows that await run.
     """
 
@@ -167,7 +167,7 @@ class Runner:
             stack.callback(end_free_environments)
             stack.callback(self._loop.close)
             for one in self._auxiliary_models:
-                if isinstance(one, AuxiliaryModel):
+                if isinstance(one, Auxiliary):
                     stack.callback(one.close)
             for instance in self._pool.empty():
                 stack.callback(instance.close)
@@ -218,9 +218,11 @@ class Runner:
         # The class was looked up when the order was made; a name could mean another one by now.
         task = replace(task, workflow=order.workflow.cls)
         auxiliary = [
-            one.for_run(key) if isinstance(one, AuxiliaryModel) else one
+            one.for_run(key) if isinstance(one, Auxiliary) else one
             for one in self._auxiliary_models
         ]
+        wrappers = [one for one in map(wrapper_of, auxiliary) if isinstance(one, ModelWrapper)]
+        model.beside = {one.model_name: one for one in wrappers}
         workflow = task.to_workflow(model, auxiliary)
         return _Instance(workflow, model, self._told, auxiliary)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trinity.common.models.auxiliary import AuxiliaryModel
+from trinity.common.models.auxiliary import Auxiliary, AuxiliaryModel, ExternalModel
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
+from trinity.errors import ConfigError
 from trinity.runtime.assembly import make_engine
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ _FOLLOWS = ("engine_type", "dtype", "seed")  # the trained model's engine, where
 
 def make_auxiliary_models(
     config: Config, manager: PluginManager, *, endpoints: EndpointOpener | None
-) -> list[AuxiliaryModel]:
+) -> list[Auxiliary]:
     """Return the models of ``explorer.auxiliary_models``, in their order.
 
     Args:
@@ -34,11 +36,15 @@ def make_auxiliary_models(
 
     Raises:
         ModelError: one cannot be loaded.
+        ConfigError: the environment does not say where an external one is.
     """
-    made: list[AuxiliaryModel] = []
+    made: list[Auxiliary] = []
     try:
         for section in config.explorer.auxiliary_models:
-            made.append(_made(section, config, manager, endpoints=endpoints))
+            if section.external_model_config.enable:
+                made.append(_external(section))
+            else:
+                made.append(_made(section, config, manager, endpoints=endpoints))
     except BaseException:
         for model in made:
             model.close()
@@ -67,3 +73,19 @@ def _made(
     )
     model = ModelWrapper(engines[0], chat_format, settings, endpoints=endpoints)
     return AuxiliaryModel(model=model, engines=engines)
+
+
+def _external(section: InferenceModelConfig) -> ExternalModel:
+    api = section.external_model_config
+    name = api.model_name or section.model_path
+    assert name is not None, "config check asks for it"
+    missing = [one for one in (api.base_url_env, api.api_key_env) if not os.environ.get(one)]
+    if missing:
+        raise ConfigError(
+            f"explorer.auxiliary_models: {section.name or name!r} is asked by an external API, and "
+            f"{' and '.join(missing)} is not set. Set it in the environment of trinity, or name "
+            f"another variable in external_model_config."
+        )
+    return ExternalModel.at(
+        os.environ[api.base_url_env], api_key=os.environ[api.api_key_env], name=name
+    )

@@ -75,6 +75,8 @@ class Display:
         tokens, seconds = metrics.get("rollout/num_tokens"), metrics.get("time/rollout_s")
         if tokens and seconds:
             self._values["tokens/s"] = f"{tokens / seconds:,.0f}"
+        for name, value in _of_calls(metrics):
+            self._values[name] = value
         self._values.pop("failed runs", None)  # those of the last step
         failed = metrics.get("rollout/failed_runs", 0)
         if failed:
@@ -152,6 +154,14 @@ class Display:
             return f"{elapsed:.0f} s"
         left = elapsed / done * (self._total_steps - self._done)
         return f"{elapsed:.0f} s, {left:.0f} s left"
+
+
+def _of_calls(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return how agents asked their model: calls a run, and how many chats went on by ids."""
+    calls = metrics.get("rollout/api/calls/mean")
+    continued = metrics.get("rollout/api/continued_ratio/mean")
+    found = [] if calls is None else [("calls a run", f"{calls:.1f}")]
+    return found if continued is None else [*found, ("chains continued", f"{continued:.0%}")]
 
 
 def _rewards_of(metrics: Mapping[str, float]) -> list[tuple[str, float]]:

@@ -24,4 +24,5 @@ def make_endpoints(config: Config, *, number: int = 0) -> EndpointOpener | None:
     from trinity.endpoint.room import EndpointRoom
 
     port = 0 if rollout.base_port is None else rollout.base_port + number
-    return EndpointRoom(port=port, logs_requests=rollout.enable_log_requests)
+    host = config.explorer.listen_address
+    return EndpointRoom(host=host, port=port, logs_requests=rollout.enable_log_requests)

@@ -99,3 +99,21 @@ def test_a_directory_or_a_configuration_has_to_be_named(log):
     result = log()
     assert result.exit_code == 2
     assert "name either a run directory or a --config" in result.output
+
+
+def test_the_lines_of_one_run_are_found_by_its_id(run_directory, log):
+    about = {
+        "run 3/7/0: call 0-0 of tiny by planner": True,
+        "run 3/7/01: call 0-0 of tiny by planner": False,
+        "run 13/7/0: call 0-0 of tiny by planner": False,
+        "workflow_error: workflow 'w' (p), task 3/7 (train row 5), run 0, attempt 1: bad": True,
+        "workflow_error: workflow 'w' (p), task 3/7 (train row 5), run 10, attempt 1: bad": False,
+    }
+    lines = [f"2026-11-21 16:00:05,000 INFO trinity.endpoint: {text}\n" for text in about]
+    (run_directory / "logs" / "runner-0.log").write_text("".join(lines))
+
+    shown = log(run_directory, "--run", "3/7/0").stdout
+
+    assert [text in shown for text in about] == list(about.values())
+    assert "first" not in shown
+    assert log(run_directory, "--run", "7").exit_code == 2

@@ -24,6 +24,7 @@ def support_problems(config: Config) -> list[Problem]:
         *_missing_peft(config),
         *_missing_server(config),
         *_repeated_models(config),
+        *_external_models(config),
     ]
 
 
@@ -37,6 +38,30 @@ def _repeated_models(config: Config) -> Iterator[Problem]:
                 path=config.source.written(path),
                 message=f"{name!r} is also the name of entry {names.index(name)}.",
                 remedy="Give each auxiliary model a name of its own.",
+                where=config.source.where(path),
+                severity="error",
+            )
+
+
+def _external_models(config: Config) -> Iterator[Problem]:
+    """Yield the models behind an API that nobody could ask, or train."""
+    path = "explorer.rollout_model.external_model_config.enable"
+    if config.explorer.rollout_model.external_model_config.enable:
+        yield Problem(
+            path=config.source.written(path),
+            message="a model behind an external API cannot be trained or evaluated.",
+            remedy="Leave it out; auxiliary models may be behind one.",
+            where=config.source.where(path),
+            severity="not_yet",
+        )
+    for index, section in enumerate(config.explorer.auxiliary_models):
+        api = section.external_model_config
+        if api.enable and not (api.model_name or section.model_path):
+            path = f"explorer.auxiliary_models.{index}.external_model_config.model_name"
+            yield Problem(
+                path=config.source.written(path),
+                message="is missing: the API is asked for a model by its name.",
+                remedy="Give the model's name at the API.",
                 where=config.source.where(path),
                 severity="error",
             )

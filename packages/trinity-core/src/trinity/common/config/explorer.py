@@ -74,7 +74,9 @@ class ExplorerConfig(StrictModel):
     proxy_port: int = other(
         8010, "port of the service; 0: a free one", used_by=_SERVE, ge=0, le=65535
     )
-    listen_address: str = other("127.0.0.1", "address of the service", used_by=_SERVE)
+    listen_address: str = core(
+        "127.0.0.1", "address that the HTTP endpoints of runs, or the service, listen at"
+    )
     service_status_check_interval: int = other(
         60, "seconds between checks", used_by="older versions"
     )

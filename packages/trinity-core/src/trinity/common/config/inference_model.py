@@ -15,11 +15,25 @@ from trinity.common.config.base import (
     other,
     section,
 )
-from trinity.common.config.model import ExternalModelConfig
 
 __all__ = ["InferenceModelConfig"]
 
 _API = "the OpenAI-compatible server"
+
+
+class ExternalApiConfig(StrictModel):
+    """``external_model_config``: ask an auxiliary model by an OpenAI-compatible API."""
+
+    enable: bool = core(False, "ask the API; no engine is made (auxiliary models only)")
+    base_url_env: str = core(
+        "OPENAI_BASE_URL", "environment variable that holds the address", switch="enable"
+    )
+    api_key_env: str = core(
+        "OPENAI_API_KEY", "environment variable that holds the key", switch="enable"
+    )
+    model_name: str | None = core(
+        None, "the model's name at the API; default: model_path", switch="enable"
+    )
 
 
 class InferenceModelConfig(StrictModel):
@@ -79,7 +93,14 @@ class InferenceModelConfig(StrictModel):
         False, "let workflows and agents ask by HTTP, as OpenAI's clients do (trinity-core[api])"
     )
     enable_log_requests: bool = core(
-        False, "log a line for each HTTP request", switch="enable_openai_api"
+        False,
+        "log a line for each reply by HTTP; trinity log --run finds them",
+        switch="enable_openai_api",
+    )
+    served_model_name: str | None = core(
+        None,
+        "name that clients may call the model by, beside model_path; default: none",
+        switch="enable_openai_api",
     )
     base_port: int | None = core(
         None,
@@ -107,7 +128,9 @@ class InferenceModelConfig(StrictModel):
         "go on by recorded ids where a client or the chat template leaves out the reasoning of "
         "earlier replies",
     )
-    external_model_config: ExternalModelConfig = section(ExternalModelConfig, "an external API")
+    external_model_config: ExternalApiConfig = section(
+        ExternalApiConfig, "an auxiliary model behind an external API, in place of an engine"
+    )
     enable_return_routed_experts: bool = not_yet(
         False, "return the experts that a mixture-of-experts model chose"
     )

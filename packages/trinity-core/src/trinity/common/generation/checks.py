@@ -25,6 +25,7 @@ def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int)
         "temperature": (request.temperature >= 0, "0 (greedy) or more"),
         "top_p": (0 < request.top_p <= 1, "above 0 and at most 1"),
         "top_k": (request.top_k >= -1, "-1 (no limit) or more"),
+        "min_p": (0 <= request.min_p <= 1, "0 (no limit) to 1"),
         "max_new_tokens": (request.max_new_tokens >= 1, "at least 1"),
         "min_new_tokens": (request.min_new_tokens >= 0, "0 or more"),
         "repetition_penalty": (request.repetition_penalty > 0, "above 0"),

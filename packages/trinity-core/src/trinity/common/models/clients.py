@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import Endpoint, EndpointOpener, RunSession
 
-__all__ = ["INSTALL", "ClientsOfRun", "RunEndpoints", "async_client_of", "client_of"]
+__all__ = [
+    "INSTALL",
+    "ClientsOfRun",
+    "RunEndpoints",
+    "api_async_client",
+    "api_client",
+    "async_client_of",
+    "client_of",
+]
 
 INSTALL = "Install it: pip install 'trinity-core[api]'."
 _SWITCH = "explorer.rollout_model.enable_openai_api"
@@ -41,6 +49,11 @@ class RunEndpoints:
     def num_served(self) -> int:
         """Return how many calls were answered."""
         return self._session.num_served if self._session is not None else 0
+
+    @property
+    def num_undelivered(self) -> int:
+        """Return how many answers no client has heard."""
+        return self._session.num_undelivered if self._session is not None else 0
 
     def endpoint(
         self, model: ModelWrapper, *, agent: str, record: bool, force_sampling: bool
@@ -156,6 +169,24 @@ def async_client_of(endpoint: Endpoint) -> AsyncOpenAI:
         base_url=endpoint.base_url, api_key=endpoint.key, http_client=http
     )
     client.model_path = endpoint.model  # type: ignore[attr-defined]
+    return client
+
+
+def api_client(base_url: str, *, api_key: str, model: str) -> OpenAI:
+    """Return OpenAI's client for an API elsewhere; its ``model_path`` is the model's name.
+
+    Raises:
+        ConfigError: the package is missing.
+    """
+    client: OpenAI = _openai().OpenAI(base_url=base_url, api_key=api_key)
+    client.model_path = model  # type: ignore[attr-defined]
+    return client
+
+
+def api_async_client(base_url: str, *, api_key: str, model: str) -> AsyncOpenAI:
+    """Return the client for those that await; see :func:`api_client`."""
+    client: AsyncOpenAI = _openai().AsyncOpenAI(base_url=base_url, api_key=api_key)
+    client.model_path = model  # type: ignore[attr-defined]
     return client
 
 

@@ -46,6 +46,9 @@ class ModelWrapper(ClientsOfRun, Scored):
         enable_history: record every call for :meth:`extract_experience_from_history`; None: as
             ``config`` says.
         endpoints: opens endpoints of this process; None: :meth:`endpoint` is refused.
+
+    Attributes:
+        beside: auxiliary models of the run by their names; its endpoints answer for them, too.
     """
 
     def __init__(  # noqa: PLR0913 -- what a run's model is made of
@@ -69,6 +72,7 @@ class ModelWrapper(ClientsOfRun, Scored):
         self._history = History()
         self._recorder = Recorder()
         self._endpoints = RunEndpoints(endpoints)
+        self.beside: Mapping[str, ModelWrapper] = {}
         self._run.endpoints.append(self._endpoints)
 
     @property
@@ -78,8 +82,15 @@ class ModelWrapper(ClientsOfRun, Scored):
 
     @property
     def model_name(self) -> str:
-        """Return the model's name: an auxiliary model's own, else its path."""
-        return self._settings.name or self._settings.model_path
+        """Return the model's name: the one that it is served by, else its path."""
+        settings = self._settings
+        return settings.name or settings.served_model_name or settings.model_path
+
+    @property
+    def run_id(self) -> str:
+        """Return which run this is: its batch, task and run, as ``3/7/0``."""
+        key = self._run.key
+        return f"{key.batch}/{key.task}/{key.run}"
 
     @property
     def model_version(self) -> int:
@@ -122,8 +133,8 @@ class ModelWrapper(ClientsOfRun, Scored):
 
         Args:
             messages: each with ``role`` and ``content``.
-            **options: ``n``, ``temperature``, ``top_p``, ``top_k``, ``max_tokens``, ``min_tokens``,
-                ``repetition_penalty``, ``ignore_eos``, ``stop`` (a text or several),
+            **options: ``n``, ``temperature``, ``top_p``, ``top_k``, ``min_p``, ``max_tokens``,
+                ``min_tokens``, ``repetition_penalty``, ``ignore_eos``, ``stop`` (one or several),
                 ``stop_token_ids``, ``structure``; ``tools`` and ``enable_thinking`` for the
                 chat template (Any: each option's own type; None: the default).
 
@@ -226,6 +237,9 @@ class ModelWrapper(ClientsOfRun, Scored):
         found = self._recorder.chains() if are_chains else self._recorder.exchanges()
         if clear_history:
             self._recorder.clear()
+        lost = self._endpoints.num_undelivered
+        if lost and found:
+            found[-1].metrics["api/undelivered:sum"] = float(lost)
         return found
 
     def for_run(
@@ -274,6 +288,7 @@ class ModelWrapper(ClientsOfRun, Scored):
         """Return a wrapper of the same run that records apart."""
         clone = self.for_run(self._run.key)
         clone._settings = self._settings
+        clone.beside = self.beside
         clone._run = self._run  # the requests of both are counted together
         self._run.endpoints.append(clone._endpoints)
         return clone

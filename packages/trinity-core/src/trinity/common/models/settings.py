@@ -21,7 +21,8 @@ class ModelSettings:
     """What a model wrapper reads of ``explorer.rollout_model`` and ``model``."""
 
     model_path: str = ""
-    name: str | None = None  # None: the model_path
+    name: str | None = None  # of an auxiliary model; None: it has none
+    served_model_name: str | None = None  # None: the model_path
     max_model_len: int = 4096
     max_prompt_tokens: int | None = None  # None: what the context holds
     max_response_tokens: int | None = None  # None: what the context still holds
@@ -82,6 +83,7 @@ class Sampling:
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float | None = None
     max_tokens: int | None = None
     min_tokens: int | None = None
     repetition_penalty: float | None = None
@@ -117,6 +119,7 @@ class Sampling:
             temperature=float(_first(self.temperature, settings.temperature)),
             top_p=float(_first(self.top_p, settings.top_p)),
             top_k=_first(self.top_k, settings.top_k),
+            min_p=float(_first(self.min_p, 0.0)),
             max_new_tokens=_first(self.max_tokens, settings.max_response_tokens, room),
             min_new_tokens=_first(self.min_tokens, settings.min_response_tokens),
             repetition_penalty=float(_first(self.repetition_penalty, settings.repetition_penalty)),

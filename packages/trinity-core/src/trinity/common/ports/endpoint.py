@@ -44,13 +44,17 @@ class RunSession(Protocol):
     def num_served(self) -> int:
         """Return how many calls were answered."""
 
+    @property
+    def num_undelivered(self) -> int:
+        """Return how many answers no client has heard: they are not trained on."""
+
     def endpoint(self, *, agent: str, record: bool, force_sampling: bool) -> Endpoint:
         """Return an endpoint with a key of its own.
 
         Args:
             agent: who asks by it, for ``info["agent"]``.
             record: whether the exchanges become experiences.
-            force_sampling: whether the configuration's temperature, top_p and top_k win.
+            force_sampling: whether the configuration's temperature, top_p, top_k win.
         """
 
     def close(self) -> None:

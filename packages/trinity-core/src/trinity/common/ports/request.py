@@ -55,6 +55,7 @@ class GenerationRequest:
     temperature: float = 1.0  # 0: greedy
     top_p: float = 1.0
     top_k: int = -1  # -1: no limit
+    min_p: float = 0.0  # least probability, as a part of the likeliest token's; 0: no limit
     max_new_tokens: int = 16
     min_new_tokens: int = 0
     repetition_penalty: float = 1.0
@@ -69,7 +70,7 @@ class Completion:
     """One sampled continuation.
 
     ``logprobs`` are natural log-probabilities of the sampled tokens under the full softmax at the
-    sampling temperature, before top-k, top-p, penalties and structure (at temperature 0: at
+    sampling temperature, before min-p, top-k, top-p, penalties and structure (at temperature 0: at
     temperature 1). An engine that cannot tell them for a request refuses it with a ``ModelError``
     that names the setting.
     """
