@@ -35,11 +35,20 @@ def a_run(config, write_yaml, name, *, local):
 
 
 def rows_of(result):
+    """Return the metrics but for times, by role and step: where sides overlap, lines do too."""
     lines = (result.directory / "monitor" / "metrics.jsonl").read_text().splitlines()
-    return [
+    rows = [
         {name: value for name, value in json.loads(line).items() if "time/" not in name}
         for line in lines
     ]
+    return sorted(rows, key=lambda row: (row["role"], row["step"], "eval" in str(row)))
+
+
+def steps_that_trained_beside(result):
+    """Return the explore steps during which an optimizer step was made."""
+    lines = (result.directory / "monitor" / "metrics.jsonl").read_text().splitlines()
+    spans = {row["step"]: row for row in map(json.loads, lines) if "time/trained_beside_s" in row}
+    return [step for step, row in spans.items() if row["time/trained_beside_s"] > 0.01]
 
 
 def scores_of(stage):
@@ -94,6 +103,8 @@ def test_twenty_steps_give_the_numbers_and_weights_of_a_run_in_one_process(
     there = a_run(long_config, write_yaml, "there", local=False)
 
     assert there.status is RunStatus.FINISHED
+    assert len(steps_that_trained_beside(there)) >= 18  # all but the first, and perhaps one
+    assert steps_that_trained_beside(here) == []
     own, others = rows_of(here), rows_of(there)
     assert len(own) == len(others) > 50
     for one, other in zip(own, others, strict=True):

@@ -8,6 +8,7 @@ import pytest
 from trinity.common.config import SynchronizerConfig
 from trinity.errors import RunFailedError
 from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.sides import Turns
 
 
 class CountingStorage:
@@ -28,6 +29,7 @@ class FakeParts:
     """Parts that write down what happens to them."""
 
     has_evaluation = False
+    sides = Turns()
 
     def __init__(
         self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings

@@ -128,7 +128,9 @@ def trinity_sample_strategies() -> Mapping[str, str | ComponentSpec]:
     strategies = "trinity.algorithm.sample_strategy"
     return {
         "default": ComponentSpec(
-            f"{strategies}.default:DefaultSampleStrategy", aliases=("warmup",)
+            f"{strategies}.default:DefaultSampleStrategy",
+            aliases=("warmup",),
+            provides=frozenset({"in_order"}),
         ),
         "staleness_control": f"{strategies}.staleness_control:StalenessControlSampleStrategy",
         "mix": ComponentSpec(
@@ -224,7 +226,7 @@ def trinity_storages() -> Mapping[str, str | ComponentSpec]:
     return {
         "queue": ComponentSpec(
             "trinity.buffer.queue:QueueStorage",
-            provides=frozenset({"waiting", "state", "put_back", "drop_older"}),
+            provides=frozenset({"waiting", "state", "put_back", "drop_older", "in_order"}),
         ),
         "file": ComponentSpec(
             "trinity.buffer.file:FileStorage",

@@ -93,6 +93,13 @@ _ALL_KINDS = (
         hook="trinity_sample_strategies",
         contract=f"{_ALGORITHM}.sample_strategy:SampleStrategy",
         settings=_of_algorithm("sample_strategy"),
+        abilities=(
+            Ability(
+                word="in_order",
+                meaning="a batch is what comes next, nothing is dropped, and it is the same "
+                "whenever it is read. Without it, nothing is trained while a step is explored.",
+            ),
+        ),
         is_pure=True,
     ),
     Kind(
@@ -185,15 +192,23 @@ _ALL_KINDS = (
             Setting(path=f"{_BUFFER}.storage_type"),
             Setting(path="buffer.trainer_input.auxiliary_buffers.*.storage_type"),
         ),
-        abilities=_abilities(
-            waiting="Waiting",
-            state="Stateful",
-            put_back="TakesBack",
-            drop_older="DropsOlder",
-            counts="Tallied",
-            gives_again="GivesAgain",
-            own_order="OwnOrder",
-            length="Counted",
+        abilities=(
+            *_abilities(
+                waiting="Waiting",
+                state="Stateful",
+                put_back="TakesBack",
+                drop_older="DropsOlder",
+                counts="Tallied",
+                gives_again="GivesAgain",
+                own_order="OwnOrder",
+                length="Counted",
+            ),
+            Ability(
+                word="in_order",
+                meaning="reads come in the order of writes, from several threads too, and "
+                "`waiting` has all of it in that order. Without it, nothing is trained while a "
+                "step is explored.",
+            ),
         ),
     ),
     Kind(

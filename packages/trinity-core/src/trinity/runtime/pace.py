@@ -4,7 +4,8 @@ explore, explore, explore | train, train, sync | explore, ...
                           ^ a turn of the trainer
 
 Between two syncs the explorer sees nothing of what is trained, so all of it is trained in one turn
-right before the sync. Whenever the explorer works, the engines have the trainer's weights.
+right before the sync. Where both sides may work at once (``runtime/sides.py``), style ``fixed`` says
+what of the next turn is there already.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ class Pace(Protocol):
     def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
         """Return whether the engines get weights, after an optimizer step or the turn."""
 
+    def num_ready(self, progress: Progress) -> int:
+        """Return how many experiences the next turn will hold, whatever is explored until then."""
+
 
 @dataclass(frozen=True)
 class Fixed:
@@ -53,6 +57,20 @@ class Fixed:
     def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
         """Return whether the turn is over."""
         return is_turn_over
+
+    def num_ready(self, progress: Progress) -> int:
+        """Return what is written of the steps up to the next sync, but for the offset's.
+
+        >>> from trinity.runtime.record.progress import Progress
+        >>> [Fixed(1, 1).num_ready(Progress(explored=n, written=[4])) for n in (1, 2)]
+        [4, 4]
+        >>> Fixed(1, 2).num_ready(Progress(explored=3, written=[4, 4]))
+        4
+        """
+        rounds = max(0, (progress.explored - self.offset) // self.interval)
+        last = (rounds + 1) * self.interval  # the step up to which the next turn trains
+        keep = max(0, progress.explored - last)
+        return sum(progress.written[: max(0, len(progress.written) - keep)])
 
 
 @dataclass(frozen=True)
@@ -78,6 +96,10 @@ class ByExplorer:
         """Return whether the turn is over and left newer weights."""
         return is_turn_over and progress.trained > progress.pulled
 
+    def num_ready(self, progress: Progress) -> int:
+        """Return 0: what a turn holds is decided when it begins."""
+        return 0
+
 
 @dataclass(frozen=True)
 class ByTrainer:
@@ -100,6 +122,10 @@ class ByTrainer:
         is_full = progress.trained % self.interval == 0
         is_cut_off = is_turn_over and not progress.num_due
         return (is_full or is_cut_off) and progress.trained > progress.pulled
+
+    def num_ready(self, progress: Progress) -> int:
+        """Return 0: what a turn holds is decided when it begins."""
+        return 0
 
 
 def pace_of(config: Config, *, batch_size: int) -> Pace:

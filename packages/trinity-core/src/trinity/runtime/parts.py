@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.engine_weights import read_weights
 from trinity.runtime.record.history import History
 from trinity.runtime.record.metrics import Recorder
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rewind import GrowingFiles
+from trinity.runtime.sides import Turns
 from trinity.runtime.without_flush import name_of_monitor
 
 if TYPE_CHECKING:
@@ -29,12 +32,14 @@ if TYPE_CHECKING:
         Closable,
         DueSource,
         Engine,
+        EngineWeights,
         ExplorerRole,
         FlushingMonitor,
         StorageRole,
         SyncRole,
         TrainerRole,
     )
+    from trinity.runtime.sides import Sides
 
 __all__ = ["EXPLORER_STATE", "Parts", "RunInfo"]
 
@@ -69,6 +74,8 @@ class Parts:
     source: DueSource | None = None
     storage: StorageRole | None = None
     sync: SyncRole | None = None
+    sides: Sides = field(default_factory=Turns)
+    engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[FlushingMonitor]] = field(default_factory=dict)  # by role
     recorder: Recorder | None = None  # None: nothing was recorded
@@ -138,8 +145,8 @@ class Parts:
         saved = self.checkpoints.save(
             progress.trained,
             state=self._state(progress, explorer_state),
-            experiences=self._waiting_experiences(),
-            write_actor=self.trainer.save,
+            experiences=self._waiting_experiences(progress),
+            write_actor=partial(self._write_weights, progress),
         )
         self.manager.call("trinity_checkpoint_saved", path=saved.path)
 
@@ -178,6 +185,7 @@ class Parts:
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:
             _try(f"{name_of_monitor(monitor)} did not write", monitor.flush)
+        is_behind = self._engines_are_behind(progress)
         return {
             "mode": self.config.mode,
             "progress": asdict(progress),
@@ -187,10 +195,34 @@ class Parts:
             "files": self.files.marks() | explorer_state.get("files", {}),
             "plugins": self.manager.describe(),
             "digest": self.manager.digest(),
+            **({"engines": {"version": progress.pulled}} if is_behind else {}),
         }
 
-    def _waiting_experiences(self) -> list[Experience]:
-        return list(self.storage.waiting()) if self.storage is not None else []
+    def _write_weights(self, progress: Progress, actor: Path) -> None:
+        assert self.trainer is not None
+        self.trainer.save(actor)
+        if self._engines_are_behind(progress) and progress.pulled:
+            assert self.engine_weights is not None
+            self.engine_weights.save(actor.parent)
+
+    def _engines_are_behind(self, progress: Progress) -> bool:
+        """Return whether explore steps to come need older weights than the trainer's."""
+        return self.sides.overlap and progress.pulled < progress.trained
+
+    def load_engines(self, checkpoint: Path, *, version: int) -> None:
+        """Give the engines the weights that they had at a checkpoint; 0: the model's own."""
+        if version == 0:
+            return
+        snapshot = read_weights(checkpoint, version=version)
+        if self.engine_weights is not None:
+            self.engine_weights.load(snapshot)
+        elif self.sync is not None:
+            self.sync.sync(lambda: snapshot)
+
+    def _waiting_experiences(self, progress: Progress) -> list[Experience]:
+        """Return what waits, without what a step wrote that has not been told to have ended."""
+        waiting = list(self.storage.waiting()) if self.storage is not None else []
+        return waiting[: progress.num_waiting] if self.sides.overlap else waiting
 
 
 def _try(failure: str, call: Callable[[], None]) -> None:

@@ -8,6 +8,8 @@
 With style ``fixed``, interval i and offset o, the explorer gets new weights after its steps o+i,
 o+2i, ...; before that the trainer has trained all that was explored up to i steps after the last
 sync, and nothing of the last o steps. The other styles train whole batches: ``runtime/pace.py``.
+Over Ray, the whole batches that the next sync waits for are trained while the next steps are
+explored; the numbers are the same: ``runtime/sides.py``.
 """
 
 from __future__ import annotations
@@ -24,8 +26,12 @@ from trinity.runtime.pace import pace_of
 from trinity.runtime.record.progress import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trinity.common.experience import Experience
+    from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
+    from trinity.runtime.roles import ExplorerRole
 
 __all__ = ["Interrupted", "Pipeline"]
 
@@ -37,7 +43,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Pipeline:
-    """Runs the parts of one stage in one process, one phase after the other."""
+    """Runs the parts of one stage."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -89,21 +95,26 @@ class Pipeline:
         return (
             self._parts.explorer is not None
             and self.progress.explored < self._parts.num_explore_steps
-            and not self._is_trained_enough()
+            and not self._is_enough(
+                self.progress.pulled if self._parts.sides.overlap else self.progress.trained
+            )
         )
 
-    def _is_trained_enough(self) -> bool:
+    def _is_enough(self, trained: int) -> bool:
         limit = self._parts.num_train_steps
-        return limit is not None and self.progress.trained >= limit
+        return limit is not None and trained >= limit
+
+    def _is_trained_enough(self) -> bool:
+        return self._is_enough(self.progress.trained)
 
     def _explore(self) -> None:
         parts, progress = self._parts, self.progress
         assert parts.explorer is not None
         self._explorer_state = parts.explorer_state()
         began = self._step_began = time.perf_counter()
+        explore = partial(_explored, parts.explorer, step=progress.explored + 1)
         try:
-            with boundary(f"explore step {progress.explored + 1}"):
-                result = parts.explorer.explore_step(progress.explored + 1)
+            result, beside_s = parts.sides.explore(explore, beside=self._train_ahead)
         except StopIteration:  # refilled steps took the tasks of later ones, or a service is to end
             self._stop_if_asked()
             parts.num_explore_steps = progress.explored
@@ -111,6 +122,8 @@ class Pipeline:
         progress.explored += 1
         progress.written.append(result.num_experiences)
         metrics = result.metrics | {"time/rollout_s": time.perf_counter() - began}
+        if parts.sides.overlap:
+            metrics["time/trained_beside_s"] = beside_s
         self._explorer_state = parts.explorer_state()
         parts.record("explorer", metrics, step=progress.explored)
         parts.display.explored(progress.explored, metrics)
@@ -147,7 +160,18 @@ class Pipeline:
                 self._sync()
         progress.num_due = source.num_due if source.available() else 0
 
-    def _train_step(self) -> None:
+    def _train_ahead(self, is_explored: Callable[[], bool]) -> None:
+        """Train whole batches of what the next sync waits for, while a step is explored."""
+        parts, progress, source = self._parts, self.progress, self._parts.source
+        while source is not None and not (
+            is_explored() or parts.interrupt.is_requested or self._is_trained_enough()
+        ):
+            source.num_due = self._pace.num_ready(progress)
+            if source.available() < parts.batch_size:
+                return
+            self._train_step(is_ahead=True)
+
+    def _train_step(self, *, is_ahead: bool = False) -> None:
         parts, progress = self._parts, self.progress
         assert parts.trainer is not None
         assert parts.strategy is not None
@@ -162,14 +186,17 @@ class Pipeline:
         progress.trained += 1
         progress.trained_experiences += len(experiences)
         parts.note_trained(progress.trained, experiences)
-        if parts.source is not None:
+        if is_ahead:
+            progress.take_ahead(self._pace.num_ready(progress) - parts.source.num_due)
+        elif parts.source is not None:
             progress.num_due = parts.source.num_due
         metrics |= sampled | with_prefix("buffer", parts.buffer_counts())
         metrics |= {"time/sample_s": waited, "time/train_s": time.perf_counter() - began}
         parts.record("trainer", metrics, step=progress.trained)
         parts.display.trained(progress.trained, metrics)
         self._save_if_due()
-        self._stop_if_asked()
+        if not is_ahead:  # the step that is explored ends first
+            self._stop_if_asked()
 
     def _sync(self) -> None:
         parts, progress = self._parts, self.progress
@@ -258,3 +285,8 @@ class Pipeline:
         if self._parts.interrupt.is_requested:
             self._save()
             raise Interrupted
+
+
+def _explored(explorer: ExplorerRole, *, step: int) -> ExploreResult:
+    with boundary(f"explore step {step}"):
+        return explorer.explore_step(step)

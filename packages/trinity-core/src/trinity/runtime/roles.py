@@ -24,6 +24,7 @@ __all__ = [
     "Closable",
     "DueSource",
     "Engine",
+    "EngineWeights",
     "ExplorerRole",
     "FlushingMonitor",
     "StorageRole",
@@ -112,6 +113,16 @@ class Engine(Closable, Protocol):
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Replace the weights."""
+
+
+class EngineWeights(Protocol):
+    """Has the weights that engines in other processes have."""
+
+    def save(self, checkpoint: Path) -> None:
+        """Write them into a checkpoint's folder."""
+
+    def load(self, snapshot: WeightSnapshot) -> None:
+        """Let all engines load these."""
 
 
 class SyncRole(Protocol):

@@ -31,6 +31,7 @@ from trinity.runtime.record.second_start import (
     read_before,
     settings_of,
 )
+from trinity.runtime.sides import runs_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -238,7 +239,12 @@ class _Story:
             with _fitting("strategy", place):
                 parts.strategy.load_state_dict(state["strategy"])
         if parts.sync is not None and parts.trainer is not None:
-            parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+            engines = state.get("engines")
+            if engines is None or checkpoint is None or not runs_ahead(self._config):
+                parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+            else:
+                with _fitting("engines", place):
+                    parts.load_engines(checkpoint.path, version=engines["version"])
         self._display.say(f"going on after {_name_of(state)}")
         self._say_changed_plugins(state)
 

@@ -37,6 +37,7 @@ from trinity.runtime.ray.remote_parts import (
 )
 from trinity.runtime.ray.share import gpu_shares
 from trinity.runtime.ray.watch import is_ray_lost
+from trinity.runtime.sides import AtOnce, may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -248,7 +249,9 @@ class _Builder:
         if tasks is not None:
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:
-            parts.sync = sync
+            parts.sync = parts.engine_weights = sync
+            if may_overlap(config, parts.manager):
+                parts.sides = AtOnce()
 
     def _start_sync(self, namespace: str, num_engines: int) -> RoomHandle:
         return self._rooms.start(

@@ -225,6 +225,10 @@ class RemoteSync:
         version: WeightVersion = self._room.call("sync_trainer")
         return version
 
+    def save(self, checkpoint: Path) -> None:
+        """Write the weights that the engines have into a checkpoint's folder."""
+        self._room.call("save", checkpoint.absolute())
+
     def load(self, snapshot: WeightSnapshot) -> None:
         """Bring these weights to all engines."""
         self._room.call("sync", snapshot.version, [ray.put(PackedWeights.of(snapshot))])

@@ -12,8 +12,11 @@ from trinity.runtime.assembly import make_sync
 from trinity.runtime.ray.handle import RoomHandle, find_room
 from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
 from trinity.runtime.ray.returning import Returning
+from trinity.runtime.record.engine_weights import write_weights
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import ray
 
     from trinity.common.ports import WeightSnapshot, WeightVersion
@@ -72,6 +75,12 @@ class SyncRoom:
     def latest(self) -> tuple[WeightVersion, list[ray.ObjectRef[PackedWeights]]] | None:
         """Return the weights that every engine should have; None: the model's own."""
         return self._latest
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the weights that the engines got last into a checkpoint's folder."""
+        assert self._latest is not None
+        version, refs = self._latest
+        write_weights(snapshot_of(version, refs[0]), checkpoint)
 
     def close(self) -> None:
         """Let go of the weights."""

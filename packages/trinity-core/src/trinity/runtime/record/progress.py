@@ -42,6 +42,24 @@ class Progress:
         self.num_due += sum(self.written[:num_ready])
         self.written = self.written[num_ready:]
 
+    def take_ahead(self, count: int) -> None:
+        """Note that the first ``count`` experiences of steps not yet due are trained.
+
+        >>> progress = Progress(written=[4, 4])
+        >>> progress.take_ahead(6)
+        >>> progress.written
+        [0, 2]
+        """
+        for place, there in enumerate(self.written):
+            taken = min(there, count)
+            self.written[place] -= taken
+            count -= taken
+
+    @property
+    def num_waiting(self) -> int:
+        """Return how many experiences of whole explore steps are not trained."""
+        return self.num_due + sum(self.written)
+
     def note_evaluation(self, metrics: Metrics) -> None:
         """Remember how the model did as it is now."""
         self.evaluated, self.evaluated_trained = self.explored, self.trained

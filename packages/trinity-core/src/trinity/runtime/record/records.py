@@ -89,6 +89,7 @@ class State(_Record):
     files: Marks
     plugins: list[dict[str, Any]]
     digest: str
+    engines: dict[Literal["version"], Count] | None = None  # where they are behind the trainer
 
 
 class Status(_Record):
