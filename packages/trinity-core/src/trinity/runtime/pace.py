@@ -4,8 +4,8 @@ explore, explore, explore | train, train, sync | explore, ...
                           ^ a turn of the trainer
 
 Between two syncs the explorer sees nothing of what is trained, so all of it is trained in one turn
-right before the sync. Where both sides may work at once (``runtime/sides.py``), style ``fixed`` says
-what of the next turn is there already.
+right before the sync. Where both sides may work at once (``runtime/sides.py``), style ``fixed``
+says what of the next turn is there already.
 """
 
 from __future__ import annotations
