@@ -35,6 +35,7 @@ DISTRIBUTIONS = (
     "plugins/trinity-algo-opmd",
     "plugins/trinity-compat-rft",
     "plugins/trinity-envs-alfworld",
+    "plugins/trinity-envs-openenv",
     "plugins/trinity-envs-webshop",
     "plugins/trinity-monitors",
 )
@@ -220,6 +221,21 @@ def agentscope(session: nox.Session, release: str) -> None:
     chosen = ["-e", "plugins/trinity-compat-rft", "-e", f"{own}[agentscope]"]
     session.install(*GROUPS["run"], *chosen, f"agentscope=={release}", "pytest")
     session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+def openenv(session: nox.Session) -> None:
+    """Act in servers of the real OpenEnv; train ten steps in which one of them is killed."""
+    with_its_environment(session, "openenv")
+
+
+def with_its_environment(session: nox.Session, name: str) -> None:
+    """Run the tests of a plugin that has an environment of its own, with that made."""
+    own = f"plugins/trinity-envs-{name}"
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", own, "pytest", "uv")
+    env = {**RUN_ENV, "TRINITY_ENVIRONMENTS": str(ROOT / ".nox" / "environments")}
+    session.run("trinity", "plugins", "setup", name, "--environment", env=env)
+    session.run("python", "-m", "pytest", own, *session.posargs, env=env)
 
 
 @nox.session(venv_backend="none")

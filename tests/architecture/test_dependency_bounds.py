@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from trinity.extend import EnvironmentSpec
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "packages/trinity-core"
@@ -73,6 +76,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "plugins/trinity-compat-rft",
         "plugins/trinity-engine-vllm",
         "plugins/trinity-envs-alfworld",
+        "plugins/trinity-envs-openenv",
         "plugins/trinity-envs-webshop",
         "plugins/trinity-monitors",
     ],
@@ -83,7 +87,8 @@ def test_every_package_that_is_imported_is_required(folder: str) -> None:
     ]
     extras = [text for extra in project.get("optional-dependencies", {}).values() for text in extra]
     required = {
-        canonicalize_name(Requirement(text).name) for text in [*project["dependencies"], *extras]
+        canonicalize_name(Requirement(text).name)
+        for text in [*project["dependencies"], *extras, *packages_of_environment(project)]
     }
     owners = packages_distributions() | {"trinity": ["trinity-core"], "pydantic_core": ["pydantic"]}
     missing = {
@@ -95,6 +100,18 @@ def test_every_package_that_is_imported_is_required(folder: str) -> None:
     }
 
     assert missing == set()
+
+
+def packages_of_environment(project: dict[str, Any]) -> list[str]:
+    """Return what a plugin's own environment holds, for the scripts that run there."""
+    points = project.get("entry-points", {}).get("trinity.plugins", {})
+    specs = [
+        need
+        for module in map(importlib.import_module, points.values())
+        for need in getattr(module, "trinity_assets", list)()
+        if isinstance(need, EnvironmentSpec)
+    ]
+    return [package for spec in specs for package in spec.packages]
 
 
 def imported_packages(path: Path) -> set[str]:

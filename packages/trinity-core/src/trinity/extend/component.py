@@ -86,6 +86,11 @@ class AssetSpec:
     fetch: str | None = None  # "module:function"; None: only a person can get it
 
 
+_BOUND = (
+    r"\s*(?:[<>=!]=|~=|[<>])\s*\d+(?:\.\d+)*(?:\.\*)?\s*"  # such as >=3.11; no parser is loaded
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
     """A virtual environment of the plugin's own: packages that cannot stand beside Trinity's.
@@ -108,14 +113,10 @@ class EnvironmentSpec:
         if isinstance(words, str) or not words or not all(isinstance(w, str) for w in words):
             raise TypeError(f"EnvironmentSpec: packages is {words!r}, not a tuple of requirements")
         object.__setattr__(self, "packages", tuple(words))
-        from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-        try:
-            SpecifierSet(self.python)
-        except InvalidSpecifier as error:
+        if not re.fullmatch(rf"{_BOUND}(,{_BOUND})*", self.python):
             raise TypeError(
                 f"EnvironmentSpec: python is {self.python!r}, not versions such as '>=3.11,<3.15'"
-            ) from error
+            )
 
 
 @dataclass(frozen=True)

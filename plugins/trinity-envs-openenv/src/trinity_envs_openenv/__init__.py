@@ -1,0 +1,1 @@
+"""Environments of OpenEnv as workflows of Trinity."""
