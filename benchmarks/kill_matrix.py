@@ -58,6 +58,8 @@ def main() -> int:
     options.add_argument("--steps", type=int, default=NUM_STEPS, help="of a run: its kills + 1")
     options.add_argument("--only", choices=("local", "ray"), help="one kind of run")
     options.add_argument("--unbroken", choices=("local", "ray"), help="the kind compared with")
+    options.add_argument("--interval", type=int, default=1, help="synchronizer.sync_interval")
+    options.add_argument("--offset", type=int, default=0, help="above 0 the sides overlap over Ray")
     options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
     options.add_argument("--folder", type=Path, help="is kept; a matrix that broke off goes on")
     chosen = options.parse_args()
@@ -70,7 +72,7 @@ def main() -> int:
 
 def _matrix(folder: Path, chosen: argparse.Namespace) -> int:
     if not (folder / "run.yaml").exists():
-        _write_inputs(folder, num_steps=chosen.steps)
+        _write_inputs(folder, chosen)
     rows: list[dict[str, Any]] = []
     bad = 0
     unbroken: dict[str, dict[str, Any]] = {}
@@ -230,14 +232,14 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _write_inputs(folder: Path, *, num_steps: int) -> None:
+def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
     import yaml
     from trinity_testing.tiny import make_tiny_model
 
     make_tiny_model(folder / "model")
     (folder / "plugins").mkdir()
     (folder / "plugins" / "letters.py").write_text(REWARD)
-    for name, count in (("rows", 2 * num_steps), ("held_out", 4)):
+    for name, count in (("rows", 2 * chosen.steps), ("held_out", 4)):
         rows = [{"question": f"{n} + 1 =", "answer": str(n + 1)} for n in range(count)]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -259,6 +261,7 @@ def _write_inputs(folder: Path, *, num_steps: int) -> None:
         },
         "buffer": {"batch_size": 2, "total_epochs": 1, "explorer_input": inputs},
         "explorer": {"eval_on_startup": False, "eval_interval": 1},
+        "synchronizer": {"sync_interval": chosen.interval, "sync_offset": chosen.offset},
         "trainer": {"save_interval": 1, "max_checkpoints_to_keep": 2},
         "monitor": {"monitor_type": "jsonl"},
     }  # fmt: skip
