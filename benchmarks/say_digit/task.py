@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ __all__ = ["ANSWER_TOKENS", "GROUP", "LR", "PROMPTS", "digit_share", "make_model
 
 PROMPTS, GROUP = 8, 8  # 64 samples a step
 ANSWER_TOKENS = 8
+NUM_ROWS = 512
 LR = 3e-4
 
 
@@ -29,9 +31,9 @@ def make_model(folder: Path, *, seed: int) -> Path:
     )
 
 
-def make_rows(path: Path, *, digits: str) -> Path:
-    """Write one row for each digit, repeated so that a step has its prompts."""
-    rows = [{"question": f"say {digit}", "answer": digit} for digit in digits]
-    rows *= -(-PROMPTS // len(rows))
+def make_rows(path: Path, *, digits: str, seed: int) -> Path:
+    """Write rows whose digits are drawn by the seed, so that the prompts of a step vary."""
+    drawn = random.Random(seed).choices(digits, k=NUM_ROWS)
+    rows = [{"question": f"say {digit}", "answer": digit} for digit in drawn]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
