@@ -12,9 +12,10 @@ The token ids are those that the engine produced. Text is never tokenised again.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from trinity.common.experience_values import is_of, token_ids, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -152,7 +153,7 @@ class Experience:
 
     def __post_init__(self) -> None:
         self._to_tensors()
-        self.prompt_length = _whole_number(self.prompt_length)
+        self.prompt_length = whole_number(self.prompt_length)
         self._check_lengths()
         self._own_mask()
 
@@ -231,7 +232,7 @@ class Experience:
         for name in ("tokens", "chosen", "rejected"):
             ids: Sequence[int] | Tensor | None = getattr(self, name)
             if ids is not None:
-                setattr(self, name, _token_ids(ids, name=name))
+                setattr(self, name, token_ids(ids, name=name))
         kinds = {
             "action_mask": torch.bool,
             "logprobs": torch.float32,
@@ -242,7 +243,7 @@ class Experience:
         }
         for name, dtype in kinds.items():
             value: Any = getattr(self, name)  # Any: of a user's own code
-            if value is not None and not _is_of(value, dtype):
+            if value is not None and not is_of(value, dtype):
                 setattr(self, name, torch.as_tensor(value, dtype=dtype, device="cpu"))
 
     def _own_mask(self) -> None:
@@ -308,51 +309,6 @@ _REPLACED = (
     "where the model itself chose all of the response"
 )
 _NAMES = tuple(field.name for field in fields(Experience))
-
-
-def _is_of(value: Any, dtype: torch.dtype) -> bool:  # Any: of a user's own code
-    """Return whether it is a tensor of this type already; to ask costs a tenth of converting it."""
-    return getattr(value, "dtype", None) is dtype and value.is_cpu
-
-
-def _token_ids(value: Sequence[int] | Tensor, *, name: str) -> Tensor:
-    """Return the ids as one row of int64.
-
-    Raises:
-        TypeError: they are no whole numbers; rounding would make other tokens of them.
-        ValueError: they are no single row.
-    """
-    import torch
-
-    if not isinstance(value, torch.Tensor) or not _is_of(value, torch.int64):
-        value = torch.as_tensor(value, device="cpu")
-    ids = value
-    if ids.dtype != torch.int64:
-        is_whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
-        if not is_whole and ids.numel():  # a list of nothing is of floats
-            raise TypeError(f"{name} holds {ids.dtype} numbers; token ids are whole numbers")
-        ids = ids.to(torch.int64)
-    if ids.dim() != 1:
-        raise ValueError(f"{name} has the shape {list(ids.shape)}; it must be one row of token ids")
-    return ids
-
-
-def _whole_number(prompt_length: Any) -> int:  # Any: of a user's own code
-    """Return the number of prompt tokens.
-
-    Raises:
-        TypeError: it is no whole number.
-    """
-    try:
-        if isinstance(prompt_length, bool):
-            raise TypeError("true and false count nothing")
-        return operator.index(prompt_length)
-    except TypeError as error:
-        kind = type(prompt_length).__name__
-        raise TypeError(
-            f"prompt_length is {prompt_length!r:.40}, a {kind}; it must be the whole number of "
-            "prompt tokens"
-        ) from error
 
 
 def _custom_field(given: CustomField | dict[str, Any]) -> CustomField:

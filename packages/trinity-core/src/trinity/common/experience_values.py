@@ -1,0 +1,59 @@
+"""What a user's code gives an experience, as the types that training needs."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch import Tensor
+
+__all__ = ["is_of", "token_ids", "whole_number"]
+
+
+def is_of(value: Any, dtype: torch.dtype) -> bool:  # Any: of a user's own code
+    """Return whether it is a tensor of this type already; to ask costs a tenth of converting it."""
+    return getattr(value, "dtype", None) is dtype and value.is_cpu
+
+
+def token_ids(value: Sequence[int] | Tensor, *, name: str) -> Tensor:
+    """Return the ids as one row of int64.
+
+    Raises:
+        TypeError: they are no whole numbers; rounding would make other tokens of them.
+        ValueError: they are no single row.
+    """
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not is_of(value, torch.int64):
+        value = torch.as_tensor(value, device="cpu")
+    ids = value
+    if ids.dtype != torch.int64:
+        is_whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+        if not is_whole and ids.numel():  # a list of nothing is of floats
+            raise TypeError(f"{name} holds {ids.dtype} numbers; token ids are whole numbers")
+        ids = ids.to(torch.int64)
+    if ids.dim() != 1:
+        raise ValueError(f"{name} has the shape {list(ids.shape)}; it must be one row of token ids")
+    return ids
+
+
+def whole_number(prompt_length: Any) -> int:  # Any: of a user's own code
+    """Return the number of prompt tokens.
+
+    Raises:
+        TypeError: it is no whole number.
+    """
+    try:
+        if isinstance(prompt_length, bool):
+            raise TypeError("true and false count nothing")
+        return operator.index(prompt_length)
+    except TypeError as error:
+        kind = type(prompt_length).__name__
+        raise TypeError(
+            f"prompt_length is {prompt_length!r:.40}, a {kind}; it must be the whole number of "
+            "prompt tokens"
+        ) from error
