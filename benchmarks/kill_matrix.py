@@ -4,6 +4,9 @@
 unbroken and the others killed about once a step at a random moment of a phase, and prints what the
 person at the terminal saw. Each run is started again with the same command until it is finished.
 The history of the weights must be that of the unbroken run; otherwise the exit code is 1.
+
+``--agents`` gives the runs to commands that ask by HTTP, the second call streamed, and kills those
+commands too, and the runner's process while it streams. ``--engine vllm`` answers with that engine.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import kill_matrix_agents as agents
 
 NUM_STEPS = 8  # of each run, unless --steps says otherwise
 PHASES = ("explore", "train", "sync", "save", "evaluation")
@@ -60,6 +65,8 @@ def main() -> int:
     options.add_argument("--unbroken", choices=("local", "ray"), help="the kind compared with")
     options.add_argument("--interval", type=int, default=1, help="synchronizer.sync_interval")
     options.add_argument("--offset", type=int, default=0, help="above 0 the sides overlap over Ray")
+    options.add_argument("--agents", action="store_true", help="commands that ask by HTTP")
+    options.add_argument("--engine", help="the engine_type; none: the embedded one")
     options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
     options.add_argument("--folder", type=Path, help="is kept; a matrix that broke off goes on")
     chosen = options.parse_args()
@@ -86,15 +93,21 @@ def _matrix(folder: Path, chosen: argparse.Namespace) -> int:
             folder, f"{kind}-{number}", kills, kind=kind, seconds=_usual_seconds(whole["events"])
         )
         bad += _compared(ended, whole, rows)
+    left = agents.left_behind(folder)
     _print_table(rows)
     print(f"{len(rows)} kills in {number + 1} runs; {bad} experiences lost, repeated or misplaced")
-    return 1 if bad or len(rows) < chosen.kills else 0
+    print(f"{len(left)} processes and ports left: {', '.join(left) or 'none'}")
+    return 1 if bad or left or len(rows) < chosen.kills else 0
 
 
 def _plans(chosen: argparse.Namespace) -> list[list[Kill]]:
     """Return the kills of each run: every process and phase in turn, each at a step of its own."""
     dice = random.Random(chosen.seed)
     cells = [("driver", phase, False) for phase in PHASES] if chosen.only != "ray" else []
+    if chosen.agents and chosen.only != "ray":
+        cells.append(("agent", "explore", False))
+    if chosen.agents and chosen.only != "local":
+        cells.append(("agent", "explore", True))
     if chosen.only != "local":
         cells += [(process, phase, True) for process in ("driver", *ROOMS) for phase in PHASES]
     if chosen.cells:
@@ -195,7 +208,8 @@ def _compared(ended: dict[str, Any], unbroken: dict[str, Any], rows: list[dict[s
         if "killed" in event:
             rows.append(
                 event
-                | {"lost": lost, "twice": twice, "drift": drift, "saw": _saw(ended, event["t"])}
+                | {"lost": lost, "twice": twice, "drift": drift}
+                | dict(zip(("said_s", "saw"), _saw(ended, event["t"]), strict=True))
                 | {"seconds": _seconds_until_whole(ended["events"][number:])}
             )
     return lost + twice + misplaced + (ended["code"] != 0)
@@ -209,26 +223,28 @@ def _seconds_until_whole(events: list[dict[str, Any]]) -> float:
     return max(times[0] for times in done) - float(events[0]["t"])
 
 
-def _saw(ended: dict[str, Any], killed_at: float) -> str:
-    """Return the first line that told the person at the terminal about it."""
+def _saw(ended: dict[str, Any], killed_at: float) -> tuple[float, str]:
+    """Return the first line that told the person at the terminal, and after how many seconds."""
     for line in ended["said"]:
         at, _, text = line.partition(" ")
         if float(at) >= killed_at and SEEN.search(text):
-            return text.removeprefix("warning: ")
-    return "nothing"
+            return float(at) - killed_at, text.removeprefix("warning: ")
+    return float("nan"), "nothing"
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
     print("seconds: until an explore step and an optimizer step were done")
-    print("| run | process | phase | lost | twice | largest loss difference | seconds | seen |")
-    print("|---|---|---|---|---|---|---|---|")
-    order = {name: number for number, name in enumerate(("driver", *ROOMS))}
+    print("said: seconds until it was")
+    print("| run | process | phase | lost | twice | loss difference | seconds | said | seen |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    order = {name: number for number, name in enumerate(("driver", "agent", *ROOMS))}
     for row in sorted(rows, key=lambda r: (r["is_over_ray"], order[r["killed"]], r["phase"])):
         kind = "Ray" if row["is_over_ray"] else "--local"
         saw = re.sub(r"/\S*/", ".../", row["saw"])[:110]
+        phase = f"{row['phase']}, streaming" if row.get("is_streaming") else row["phase"]
         print(
-            f"| {kind} | {row['killed']} | {row['phase']} | {row['lost']} | {row['twice']} "
-            f"| {row['drift']:.1e} | {row['seconds']:.1f} | {saw} |"
+            f"| {kind} | {row['killed']} | {phase} | {row['lost']} | {row['twice']} "
+            f"| {row['drift']:.1e} | {row['seconds']:.1f} | {row['said_s']:.1f} | {saw} |"
         )
 
 
@@ -236,7 +252,7 @@ def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
     import yaml
     from trinity_testing.tiny import make_tiny_model
 
-    make_tiny_model(folder / "model")
+    make_tiny_model(folder / "model", hidden=128 if chosen.engine else 64)
     (folder / "plugins").mkdir()
     (folder / "plugins" / "letters.py").write_text(REWARD)
     for name, count in (("rows", 2 * chosen.steps), ("held_out", 4)):
@@ -253,6 +269,8 @@ def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
         }
 
     inputs = {"taskset": taskset("rows"), "eval_tasksets": [taskset("held_out")]}
+    if chosen.agents:
+        inputs["taskset"] |= agents.written(folder)
     config = {
         "project": "kills",
         "algorithm": {"algorithm_type": "grpo", "repeat_times": 4, "optimizer": {"lr": 1e-3}},
@@ -265,6 +283,8 @@ def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
         "trainer": {"save_interval": 1, "max_checkpoints_to_keep": 2},
         "monitor": {"monitor_type": "jsonl"},
     }  # fmt: skip
+    if chosen.engine:
+        config["explorer"]["rollout_model"] = {"engine_type": chosen.engine}
     (folder / "run.yaml").write_text(yaml.safe_dump(config))
 
 

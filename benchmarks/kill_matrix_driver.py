@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import kill_matrix_agents as agents
+
 METHODS = {
     "explore": "_explore",
     "train": "_train_step",
@@ -32,6 +34,7 @@ class Killer:
     """Knows the phase that the run is in, and kills as planned."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._events = folder / "events.jsonl"
         noted = self._events.read_text().splitlines() if self._events.exists() else []
         done = [json.loads(line)["number"] for line in noted if '"killed"' in line]
@@ -72,13 +75,21 @@ class Killer:
                 return
 
     def _kill(self, number: int, kill: dict[str, Any], delay_s: float) -> None:
-        pid = self.pids[kill["process"]]
-        if kill["process"].startswith(("engine", "runner")):
-            pid = self.rooms[kill["process"]].facts().pid  # it may be a later one
+        process, pid = kill["process"], 0
+        if process.startswith(("engine", "runner")):
+            pid = self.rooms[process].facts().pid  # it may be a later one
+        elif process != "agent":
+            pid = self.pids[process]
         time.sleep(delay_s)
+        streaming = None
+        if process in {"agent", "runner-0"}:  # where runs are agents: while one is answered
+            streaming = agents.wait_for_stream(self._folder.parent)
+            pid = streaming if process == "agent" and streaming else pid
+        if not pid:
+            return  # no run was an agent's
         phase = self._phases[-1] if self._phases else kill["phase"]
-        self._note(number=number, killed=kill["process"], phase=phase, pid=pid,
-                   is_over_ray=kill["is_over_ray"])  # fmt: skip
+        self._note(number=number, killed=process, phase=phase, pid=pid,
+                   is_over_ray=kill["is_over_ray"], is_streaming=streaming is not None)  # fmt: skip
         os.kill(pid, signal.SIGKILL)
 
     def _note(self, **event: Any) -> None:

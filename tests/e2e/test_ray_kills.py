@@ -30,3 +30,24 @@ def test_an_engine_and_a_runner_are_replaced_and_a_lost_trainer_starts_anew() ->
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "3 kills in 1 runs; 0 experiences lost, repeated or misplaced" in ended.stdout
+
+
+def test_kills_of_an_agent_and_of_its_endpoint_while_it_streams_lose_nothing() -> None:
+    """With an environment that has vLLM: ``--agents --engine vllm`` beside these."""
+    options = ["--agents", "--only", "ray", "--kills", "3", "--steps", "4", "--unbroken", "local"]
+    cells = ["agent:explore", "runner-0:explore", "engine-0:explore"]
+
+    ended = subprocess.run(
+        [sys.executable, MATRIX, *options, "--cells", *cells],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "3 kills in 1 runs; 0 experiences lost, repeated or misplaced" in ended.stdout
+    assert "0 processes and ports left" in ended.stdout
+    assert "agent | explore, streaming" in ended.stdout
+    assert "runner-0 | explore, streaming" in ended.stdout

@@ -163,6 +163,13 @@ def test_a_command_that_fails_is_told_with_what_it_printed(workflow_of):
         workflow_of("x", command=command).run()
 
 
+def test_a_command_that_is_killed_is_no_fault_of_the_agent(workflow_of):
+    command = ["python", "-c", "import os; os.kill(os.getpid(), 9)"]
+
+    with pytest.raises(EnvError, match=r"was ended by signal 9 \(Killed\): by another process"):
+        workflow_of("x", command=command).run()
+
+
 def test_closing_ends_a_command_and_what_it_started(workflow_of, tmp_path):
     mark = tmp_path / "pid"
     code = (

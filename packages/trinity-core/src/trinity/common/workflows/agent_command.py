@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,7 +57,7 @@ class AgentCommand:
         """Return what the command wrote to its result file; None: nothing.
 
         Raises:
-            EnvError: it could not be started, or was ended.
+            EnvError: it could not be started, or was ended, by its run or by a signal.
             WorkflowError: it failed, or its result is no JSON.
         """
         with tempfile.TemporaryDirectory(prefix="trinity-agent-") as folder:
@@ -116,6 +117,12 @@ class AgentCommand:
         told = output.read().decode(errors="replace").strip() or "nothing"
         if self._is_closed:
             return EnvError("the agent was ended with its run")
+        if code < 0:
+            how = f"signal {-code} ({signal.strsignal(-code)})"
+            return EnvError(
+                f"the agent {' '.join(self._words)!r:.200} was ended by {how}: by another process, "
+                f"or because there was no memory left. It printed: {told}"
+            )
         return WorkflowError(
             f"the agent {' '.join(self._words)!r:.200} ended with code {code}. It printed: {told}"
         )
