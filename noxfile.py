@@ -2,7 +2,7 @@
 
 Every session shares one environment, ``.nox/shared``, made once with the versions of
 ``constraints.txt`` and brought up to date when those or a ``pyproject.toml`` change. The exceptions
-are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors`` and
+are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors``, ``sdks`` and
 ``chat_templates``, whose packages nothing else needs.
 """
 
@@ -52,7 +52,7 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-QUICK = "not acceptance and not network"  # as in pyproject.toml
+QUICK = "not acceptance and not network and not sdk"  # as in pyproject.toml
 # Files in their order, the long ones in the middle: the processors end together.
 SIDE_BY_SIDE = (
     "--numprocesses=auto",
@@ -62,6 +62,18 @@ SIDE_BY_SIDE = (
 )
 
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
+
+SDKS = {  # of agents; oldest: the clients that the endpoint promises to work with
+    "newest": (
+        "openai-agents",
+        "langgraph",
+        "langchain-openai",
+        "pydantic-ai-slim[openai]",
+        "smolagents[openai]",
+        "anthropic",
+    ),
+    "oldest": ("openai==2.25.0", "anthropic==0.60.0"),
+}
 
 QUICKSTART = "examples/quickstart/quickstart.yaml"
 
@@ -177,7 +189,7 @@ def minimums(session: nox.Session) -> None:
     session.install("-c", str(MINIMUMS), *itertools.chain(*chosen))
     # The reference holds the help texts of the newest typer; building needs the newest packaging.
     ignored = ("architecture/test_docs.py", "e2e/test_broken_plugin.py")
-    fast = ["-m", "not slow and not acceptance", "--deselect", TESTS_THAT_BUILD]
+    fast = ["-m", "not slow and not acceptance and not sdk", "--deselect", TESTS_THAT_BUILD]
     fast += [f"--ignore=tests/{name}" for name in ignored] + [f"--ignore={COMPILED}"]
     session.run("python", "-m", "pytest", *fast, env=RUN_ENV)
 
@@ -236,6 +248,16 @@ def with_its_environment(session: nox.Session, name: str) -> None:
     env = {**RUN_ENV, "TRINITY_ENVIRONMENTS": str(ROOT / ".nox" / "environments")}
     session.run("trinity", "plugins", "setup", name, "--environment", env=env)
     session.run("python", "-m", "pytest", own, *session.posargs, env=env)
+
+
+@nox.session(reuse_venv=True)
+@nox.parametrize("clients", ["newest", "oldest"])
+def sdks(session: nox.Session, clients: str) -> None:
+    """Run the agents of examples/agents with the published SDKs, on a scripted engine."""
+    core = "packages/trinity-core"
+    session.install("-e", f"{core}{EXTRAS[core]}", *GROUPS["run"][2:], "pytest", *SDKS[clients])
+    chosen = ["-m", "sdk", *(["-k", "client or command"] if clients == "oldest" else [])]
+    session.run("python", "-m", "pytest", "tests/agents", *chosen, *session.posargs, env=RUN_ENV)
 
 
 @nox.session(venv_backend="none")

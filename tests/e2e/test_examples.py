@@ -13,11 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 OWN_DATA = {
+    "agents",
     "agentscope_tuner",
     "grpo_alfworld",
     "grpo_alfworld_general_multi_step",
     "grpo_webshop",
-}  # of a plugin
+}  # of a plugin, or another model
 YAMLS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.parent.name not in OWN_DATA)
 SCORE = "eval/held_out/reward/mean@4"
 

@@ -29,6 +29,19 @@ def test_a_form_that_the_engine_cannot_hold_is_named_so_that_a_client_leaves_it_
     assert body["error"]["message"].startswith(f"{named} cannot be honoured: structure")
 
 
+def test_a_model_that_may_call_tools_is_held_to_no_form(model_of, asked, chat):
+    engine = ScriptedEngine("4")
+    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
+    endpoint = model_of(engine).endpoint()
+
+    free, _ = asked(endpoint, chat(tools=[tool], response_format=form))
+    held, told = asked(endpoint, chat(tools=[tool], tool_choice="none", response_format=form))
+
+    assert engine.exchanges[0].request.structure is None
+    assert (free, held, told["error"]["param"]) == (200, 400, "response_format")
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [

@@ -115,13 +115,14 @@ def chat_call(
     body: Mapping[str, Any], *, agent: str, retry: Retry, template_reads: Callable[[str], bool]
 ) -> CanonicalCall:
     """Return the call of a body; see :func:`read_chat`."""
-    choice = tool_choice(body)
+    choice, wanted = tool_choice(body), _structure(body)
+    may_call = bool(choice.tools) and choice.calls == "read"  # held to a form, it never would
     return CanonicalCall(
         messages=canonical_messages(body),
         tools=choice.tools,
         template_options=_template_options(body, template_reads),
         sampling=sampling_of(body),
-        structure=choice.structure or _structure(body),
+        structure=None if may_call else choice.structure or wanted,
         calls=choice.calls,
         max_calls=None if boolean(body, "parallel_tool_calls", default=True) else 1,
         agent=agent,
