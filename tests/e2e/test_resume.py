@@ -159,3 +159,29 @@ def test_a_run_leaves_no_thread_behind(config_dict, run) -> None:
     run(config_dict)
 
     assert set(threading.enumerate()) <= before
+
+
+def test_a_step_that_failed_after_it_wrote_is_explored_again_and_trained_once(
+    config_dict, run, trained, monkeypatch
+) -> None:
+    from trinity.buffer.task_source import TaskSource
+
+    feedback, calls = TaskSource.feedback, []
+
+    def fails_once(self, told):
+        calls.append(told)
+        if len(calls) == 2:
+            raise ValueError("a selector of a plugin broke")
+        return feedback(self, told)
+
+    config_dict["buffer"]["total_steps"] = 3
+    config_dict["trainer"] = {"save_interval": 10}  # nothing is saved before the failure
+    monkeypatch.setattr(TaskSource, "feedback", fails_once)
+    with pytest.raises(TrinityError, match="explore step 2 failed"):
+        run(config_dict)
+
+    assert run(config_dict).status is RunStatus.FINISHED
+
+    eids = [eid for _, batch, _ in trained for eid in batch]
+    assert [step for step, _, _ in trained] == [1, 2, 3]
+    assert len(eids) == len(set(eids)) == 48

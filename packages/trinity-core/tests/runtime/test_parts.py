@@ -6,8 +6,11 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
 from trinity.runtime.parts import Parts
+from trinity.runtime.record.engine_weights import read_weights, write_weights
+from trinity.runtime.record.progress import Progress
 
 
 class Monitor:
@@ -110,3 +113,61 @@ def test_a_room_that_does_not_close_is_named_and_the_others_are_closed(parts, ca
     assert broken.is_closed
     assert whole.is_closed
     assert "Monitor did not close: OSError: no network" in caplog.text
+
+
+class Engines:
+    """What stands in for a sync method and for the process that has the engines' weights."""
+
+    def __init__(self) -> None:
+        self.loaded = []
+
+    def sync(self, snapshot):
+        self.loaded.append(snapshot().version)
+        return snapshot().version
+
+
+@pytest.fixture
+def behind(parts, tmp_path):
+    """Return parts that take turns, and a checkpoint of step 5 whose engines have version 4."""
+    torch = pytest.importorskip("torch")
+    weights = WeightSnapshot(version=WeightVersion(4), tensors={"w": torch.arange(3.0)})
+    write_weights(weights, tmp_path)
+    parts.sync = Engines()
+    parts.trainer = SimpleNamespace(save=lambda folder: None)
+    return parts
+
+
+def test_a_run_in_turns_that_goes_on_from_beside_a_step_keeps_the_engines_weights(
+    behind, tmp_path
+) -> None:
+    behind.load_engines(tmp_path, version=4)
+    again = tmp_path / "again" / "actor"
+    again.mkdir(parents=True)
+
+    behind._write_weights(Progress(trained=5, pulled=4), again)
+
+    assert behind.sync.loaded == [4]
+    assert read_weights(again.parent, version=4).tensors["w"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_once_the_engines_have_the_trainers_weights_no_older_ones_are_kept(
+    behind, tmp_path
+) -> None:
+    behind.load_engines(tmp_path, version=4)
+    (tmp_path / "again").mkdir()
+
+    for progress in (Progress(trained=6, pulled=6), Progress(trained=7, pulled=6)):
+        behind._write_weights(progress, tmp_path / "again" / "actor")
+
+    assert list((tmp_path / "again").iterdir()) == []
+
+
+def test_the_models_own_weights_are_not_copied(behind, tmp_path) -> None:
+    behind.load_engines(tmp_path, version=0)
+    (tmp_path / "again").mkdir()
+
+    behind._write_weights(Progress(trained=2, pulled=0), tmp_path / "again" / "actor")
+
+    assert behind.sync.loaded == []
+    assert behind._engines_are_behind(Progress(trained=2, pulled=0))
+    assert list((tmp_path / "again").iterdir()) == []

@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from trinity.errors import RunFailedError
+from trinity.errors import RunFailedError, TrinityError
 from trinity.runtime.pipeline import Interrupted, Pipeline
 from trinity.runtime.sides import AtOnce
 
@@ -201,3 +201,68 @@ def test_a_trainer_that_fails_does_not_wait_for_the_explorer() -> None:
     with pytest.raises(ValueError, match="the loss broke"):
         AtOnce().explore(goes_on.wait, beside=fail)
     goes_on.set()
+
+
+def test_a_strategy_that_has_nothing_beside_a_step_is_asked_again_in_the_turn(overlapping) -> None:
+    parts = overlapping(steps=4, interval=2, offset=1)
+    sample, asked = parts.sample, []
+
+    def with_a_gap(step):
+        asked.append(step)
+        if len(asked) == 2:
+            raise StopIteration
+        return sample(step)
+
+    parts.sample = with_a_gap
+    pipeline = Pipeline(parts)
+
+    pipeline.run()
+
+    assert (pipeline.progress.explored, pipeline.progress.trained) == (4, 4)
+
+
+@pytest.mark.parametrize("kind", ["syncing", "overlapping"])
+def test_a_loss_that_lets_a_stop_iteration_out_is_an_error_and_no_end(kind, request) -> None:
+    parts = request.getfixturevalue(kind)(steps=3, offset=1)
+
+    def lets_it_out(experiences, *, step):
+        raise StopIteration
+
+    parts.train_step = lets_it_out
+
+    with pytest.raises(TrinityError, match="a part of the trainer raised StopIteration"):
+        Pipeline(parts).run()
+
+
+def test_the_last_evaluation_is_of_what_the_engines_have_and_not_of_what_is_trained(
+    overlapping,
+) -> None:
+    parts = overlapping(steps=3, interval=4, eval_interval=3, num_train_steps=2)
+    parts.has_evaluation = True
+    explore_step = parts.explore_step
+
+    def without_a_fourth(step):
+        if step == 4:
+            raise StopIteration
+        return explore_step(step)
+
+    parts.explore_step, parts.num_explore_steps = without_a_fourth, 8
+    pipeline = Pipeline(parts)
+
+    pipeline.run()
+
+    assert parts.story[-3:] == ["sync", "evaluate 3", "save 2"]
+    assert pipeline.progress.evaluated_trained == pipeline.progress.pulled == 2
+
+
+def test_an_evaluation_is_not_made_again_after_a_checkpoint_beside_the_next_step(
+    overlapping,
+) -> None:
+    parts = overlapping(steps=2, interval=2, offset=1, eval_interval=1, save_interval=1)
+    parts.has_evaluation, saved = True, []
+    parts.save = lambda progress, state: saved.append(progress.copy())
+
+    Pipeline(parts).run()
+
+    assert (saved[0].explored, saved[0].trained) == (1, 1)
+    assert saved[0].is_evaluated

@@ -29,6 +29,7 @@ from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.pace import sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.serving import Service
+from trinity.runtime.sides import is_in_order
 
 if TYPE_CHECKING:
     from trinity.buffer.pipeline import ExperiencePipeline
@@ -85,6 +86,7 @@ class _Builder:
         service = Service(parts) if mode == "serve" else None
         if mode in {"both", "train", "explore", "serve"}:
             parts.storage = make_storage(config, self._manager, chat_format=chat_format)
+            parts.is_in_order = is_in_order(config, self._manager)
         tasks = TaskSource(config) if mode in {"both", "explore"} else None
         if config.has_trainer:
             self._add_trainer(tasks, chat_format)

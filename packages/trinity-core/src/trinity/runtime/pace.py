@@ -35,6 +35,9 @@ class Pace(Protocol):
     def num_ready(self, progress: Progress) -> int:
         """Return how many experiences the next turn will hold, whatever is explored until then."""
 
+    def num_counted(self, progress: Progress) -> int:
+        """Return the optimizer steps that decide whether the run has enough to explore on."""
+
 
 @dataclass(frozen=True)
 class Fixed:
@@ -72,6 +75,10 @@ class Fixed:
         keep = max(0, progress.explored - last)
         return sum(progress.written[: max(0, len(progress.written) - keep)])
 
+    def num_counted(self, progress: Progress) -> int:
+        """Return those that the engines have: what is trained ahead ends no run earlier."""
+        return progress.pulled
+
 
 @dataclass(frozen=True)
 class ByExplorer:
@@ -100,6 +107,10 @@ class ByExplorer:
         """Return 0: what a turn holds is decided when it begins."""
         return 0
 
+    def num_counted(self, progress: Progress) -> int:
+        """Return all of them."""
+        return progress.trained
+
 
 @dataclass(frozen=True)
 class ByTrainer:
@@ -126,6 +137,10 @@ class ByTrainer:
     def num_ready(self, progress: Progress) -> int:
         """Return 0: what a turn holds is decided when it begins."""
         return 0
+
+    def num_counted(self, progress: Progress) -> int:
+        """Return all of them."""
+        return progress.trained
 
 
 def pace_of(config: Config, *, batch_size: int) -> Pace:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.record.checkpoint import CheckpointStore
-from trinity.runtime.record.engine_weights import read_weights
+from trinity.runtime.record.engine_weights import read_weights, write_weights
 from trinity.runtime.record.history import History
 from trinity.runtime.record.metrics import Recorder
 from trinity.runtime.record.records import write_record
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.common.experience import Experience
+    from trinity.common.ports import WeightSnapshot
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
@@ -57,6 +58,14 @@ class RunInfo:
     stage: str  # "": a run without stages
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The weights that engines got from a checkpoint's ``engine/``."""
+
+    version: int
+    snapshot: WeightSnapshot | None  # None: the model's own, or the engines' process has them
+
+
 @dataclass(kw_only=True)
 class Parts:
     """Everything that a pipeline uses; who is not part of the mode is None."""
@@ -76,6 +85,8 @@ class Parts:
     sync: SyncRole | None = None
     sides: Sides = field(default_factory=Turns)
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
+    restored: Restored | None = None  # what the engines were given that a checkpoint kept for them
+    is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
     rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[FlushingMonitor]] = field(default_factory=dict)  # by role
     recorder: Recorder | None = None  # None: nothing was recorded
@@ -201,28 +212,39 @@ class Parts:
     def _write_weights(self, progress: Progress, actor: Path) -> None:
         assert self.trainer is not None
         self.trainer.save(actor)
-        if self._engines_are_behind(progress) and progress.pulled:
-            assert self.engine_weights is not None
+        if not self._engines_are_behind(progress) or not progress.pulled:
+            return
+        if self.engine_weights is not None:
             self.engine_weights.save(actor.parent)
+        else:
+            assert self.restored is not None
+            assert self.restored.snapshot is not None
+            write_weights(self.restored.snapshot, actor.parent)
 
     def _engines_are_behind(self, progress: Progress) -> bool:
-        """Return whether explore steps to come need older weights than the trainer's."""
-        return self.sides.overlap and progress.pulled < progress.trained
+        """Return whether explore steps to come may need older weights than the trainer's.
+
+        In turns they do only where the run goes on from a checkpoint that was written beside one.
+        """
+        is_restored = self.restored is not None and self.restored.version == progress.pulled
+        return progress.pulled < progress.trained and (self.sides.overlap or is_restored)
 
     def load_engines(self, checkpoint: Path, *, version: int) -> None:
         """Give the engines the weights that they had at a checkpoint; 0: the model's own."""
-        if version == 0:
+        snapshot = read_weights(checkpoint, version=version) if version else None
+        self.restored = Restored(version, snapshot if self.engine_weights is None else None)
+        if snapshot is None:
             return
-        snapshot = read_weights(checkpoint, version=version)
         if self.engine_weights is not None:
             self.engine_weights.load(snapshot)
         elif self.sync is not None:
             self.sync.sync(lambda: snapshot)
 
     def _waiting_experiences(self, progress: Progress) -> list[Experience]:
-        """Return what waits, without what a step wrote that has not been told to have ended."""
+        """Return what waits, without what a step wrote that has not ended or that failed."""
         waiting = list(self.storage.waiting()) if self.storage is not None else []
-        return waiting[: progress.num_waiting] if self.sides.overlap else waiting
+        is_fed = self.explorer is not None and self.is_in_order
+        return waiting[: progress.num_waiting] if is_fed else waiting
 
 
 def _try(failure: str, call: Callable[[], None]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
-    from trinity.runtime.roles import ExplorerRole
+    from trinity.runtime.roles import ExplorerRole, TrainerRole
 
 __all__ = ["Interrupted", "Pipeline"]
 
@@ -95,9 +95,7 @@ class Pipeline:
         return (
             self._parts.explorer is not None
             and self.progress.explored < self._parts.num_explore_steps
-            and not self._is_enough(
-                self.progress.pulled if self._parts.sides.overlap else self.progress.trained
-            )
+            and not self._is_enough(self._pace.num_counted(self.progress))
         )
 
     def _is_enough(self, trained: int) -> bool:
@@ -169,7 +167,10 @@ class Pipeline:
             source.num_due = self._pace.num_ready(progress)
             if source.available() < parts.batch_size:
                 return
-            self._train_step(is_ahead=True)
+            try:
+                self._train_step(is_ahead=True)
+            except StopIteration:  # the strategy has nothing: the turn asks it again
+                return
 
     def _train_step(self, *, is_ahead: bool = False) -> None:
         parts, progress = self._parts, self.progress
@@ -181,7 +182,7 @@ class Pipeline:
         waited = time.perf_counter() - began
         self._in_hand = experiences
         with boundary(f"optimizer step {progress.trained + 1}"):
-            metrics = parts.trainer.train_step(experiences, step=progress.trained + 1)
+            metrics = _trained(parts.trainer, experiences, step=progress.trained + 1)
         self._in_hand = []
         progress.trained += 1
         progress.trained_experiences += len(experiences)
@@ -285,6 +286,18 @@ class Pipeline:
         if self._parts.interrupt.is_requested:
             self._save()
             raise Interrupted
+
+
+def _trained(trainer: TrainerRole, experiences: Any, *, step: int) -> dict[str, float]:
+    """Return the metrics of an optimizer step (Any: the role's batch).
+
+    Raises:
+        RuntimeError: a part let a StopIteration out, which elsewhere means that nothing is left.
+    """
+    try:
+        return trainer.train_step(experiences, step=step)
+    except StopIteration as error:
+        raise RuntimeError("a part of the trainer raised StopIteration") from error
 
 
 def _explored(explorer: ExplorerRole, *, step: int) -> ExploreResult:

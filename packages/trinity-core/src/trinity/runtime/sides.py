@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trinity.explorer.explorer import ExploreResult
     from trinity.extend import PluginManager
 
-__all__ = ["AtOnce", "Sides", "Turns", "may_overlap", "runs_ahead"]
+__all__ = ["AtOnce", "Sides", "Turns", "is_in_order", "may_overlap", "runs_ahead"]
 
 LOOK_S = 1.0  # so often a wait comes back to Python, where a second Ctrl-C is heard
 IN_ORDER = "in_order"  # in provides
@@ -105,13 +105,17 @@ def may_overlap(config: Config, manager: PluginManager) -> bool:
 
     The explorer must run ahead, and what is read must not depend on what is written meanwhile.
     """
-    buffer = config.buffer.trainer_input.experience_buffer
     strategy = manager.find("sample_strategy", config.algorithm.sample_strategy)
-    storage = manager.find("storage", buffer.storage_type)
     return (
         config.mode == "both"
         and runs_ahead(config)
-        and not buffer.replay_buffer.enable
         and IN_ORDER in KINDS["sample_strategy"].declared_by(strategy)
-        and IN_ORDER in KINDS["storage"].declared_by(storage)
+        and is_in_order(config, manager)
     )
+
+
+def is_in_order(config: Config, manager: PluginManager) -> bool:
+    """Return whether the buffer gives out, and shows, what it holds as it was written."""
+    buffer = config.buffer.trainer_input.experience_buffer
+    storage = manager.find("storage", buffer.storage_type)
+    return not buffer.replay_buffer.enable and IN_ORDER in KINDS["storage"].declared_by(storage)

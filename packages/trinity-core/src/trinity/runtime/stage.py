@@ -240,11 +240,13 @@ class _Story:
                 parts.strategy.load_state_dict(state["strategy"])
         if parts.sync is not None and parts.trainer is not None:
             engines = state.get("engines")
-            if engines is None or checkpoint is None or not runs_ahead(self._config):
-                parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
-            else:
+            if engines and checkpoint is not None and runs_ahead(self._config):
                 with _fitting("engines", place):
                     parts.load_engines(checkpoint.path, version=engines["version"])
+            else:
+                parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+                if engines:  # another configuration: from here on they have what is trained
+                    self._progress.pulled = self._progress.trained
         self._display.say(f"going on after {_name_of(state)}")
         self._say_changed_plugins(state)
 

@@ -37,7 +37,7 @@ from trinity.runtime.ray.remote_parts import (
 )
 from trinity.runtime.ray.share import gpu_shares
 from trinity.runtime.ray.watch import is_ray_lost
-from trinity.runtime.sides import AtOnce, may_overlap
+from trinity.runtime.sides import AtOnce, is_in_order, may_overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -208,6 +208,7 @@ class _Builder:
             "buffer", "buffer_room:BufferRoom", num_threads=4, is_bounded=is_bounded
         )
         parts.storage = buffer = RemoteBuffer(room)
+        parts.is_in_order = is_in_order(self._config, parts.manager)
         if is_bounded:
             parts.source = buffer
         if self._config.mode != "explore":

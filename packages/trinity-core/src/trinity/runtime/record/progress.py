@@ -61,15 +61,15 @@ class Progress:
         return self.num_due + sum(self.written)
 
     def note_evaluation(self, metrics: Metrics) -> None:
-        """Remember how the model did as it is now."""
-        self.evaluated, self.evaluated_trained = self.explored, self.trained
+        """Remember how the model did that the engines have now."""
+        self.evaluated, self.evaluated_trained = self.explored, self.pulled
         self.evaluation = metrics
         self.first_evaluation = self.first_evaluation or metrics
 
     @property
     def is_evaluated(self) -> bool:
-        """Return whether the model was evaluated as it is now."""
-        return (self.evaluated, self.evaluated_trained) == (self.explored, self.trained)
+        """Return whether the model that the engines have now was evaluated."""
+        return (self.evaluated, self.evaluated_trained) == (self.explored, self.pulled)
 
     def copy(self) -> Progress:
         """Return the same progress, which later steps do not change."""
