@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +18,22 @@ import torch
 from trinity.algorithm import AdvantageFn, EntropyLossFn, KLFn, PolicyLossFn, SampleStrategy
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import EID, Experience
+from trinity.common.models.auxiliary import AuxiliaryModel
 from trinity.common.operators import ExperienceOperator, ExperienceOperatorV1
+from trinity.common.ports import RunKey
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.common.workflows import Workflow
 from trinity.extend import PluginManager, set_manager
 from trinity_testing.builders import a_task
-from trinity_testing.scripted_model import scripted_model
+from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import model_over
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.ports import Completion, GenerationRequest
 
 B, R = 4, 3
 
@@ -183,7 +192,7 @@ def use_operator(cls: Any) -> None:
 
 
 def use_workflow(cls: Any) -> None:
-    """Run a task."""
+    """Run a task, with a judge as ``explorer.auxiliary_models`` and as an API."""
     named = [value for name, value in ROWS.items() if name in cls.__name__]
     row = {"question": "40 + 6?", "answer": "46", **(named[0] if named else {})}
     reward = REWARD_FUNCTIONS.get("math_boxed_reward")
@@ -191,12 +200,50 @@ def use_workflow(cls: Any) -> None:
         reward = OfAReply
     if "lfworld" in cls.__name__:
         row["question"] = a_game()
-    task = a_task(workflow=cls, reward_fn=reward, repeat_times=2, raw_task=row)
-    workflow = task.to_workflow(scripted_model(r"\boxed{4} <answer>4</answer>", repeat=True))
+    engine = Obliging(VERDICT, repeat=True)
+    judge = model_over(engine)
+    as_api(judge)
+    os.environ["DEFAULT_EMAIL_DB_PATH"] = no_mails()
+    task = a_task(
+        workflow=cls,
+        reward_fn=None if "ReActWorkflow" in cls.__name__ else reward,
+        repeat_times=2,
+        raw_task=row,
+        workflow_args={"judge_model_name": "scripted"} if "WithAPI" in cls.__name__ else {},
+    )
+    model = model_over(Obliging(r"\boxed{4} <answer>4</answer>", repeat=True))
+    client = AuxiliaryModel(model=judge, engines=(engine,)).for_run(RunKey())
+    workflow = task.to_workflow(model, [client])
     if workflow.repeatable:
         workflow.set_repeat_times(2, 0)
     experiences = asyncio.run(workflow.run_async()) if workflow.asynchronous else workflow.run()
     assert experiences, "no experience"
+
+
+VERDICT = 'true ```json\n{"rating": 7}\n``` [1.0, 0.0]'  # what each kind of judge is asked for
+
+
+class Obliging(ScriptedEngine):
+    """Says its answers also to who asks for a form of reply, which it does not keep to."""
+
+    def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
+        """Answer as if no form was asked for."""
+        return super().submit(replace(request, structure=None))
+
+
+def as_api(judge: ModelWrapper) -> None:
+    """Name the judge in the environment as an API that a user would have."""
+    endpoint = judge.endpoint(record=False, force_sampling=False)
+    os.environ |= {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": endpoint.key}
+
+
+def no_mails() -> str:
+    """Return the file of a database without mails."""
+    from trinity_compat_rft.emails.mailbox import write_mailbox
+
+    path = Path(tempfile.mkdtemp()) / "mails.db"
+    write_mailbox(path, [])
+    return str(path)
 
 
 class OfAReply(RewardFn):
@@ -224,6 +271,13 @@ ROWS: Mapping[str, dict[str, Any]] = {  # part of a class's name -> the columns 
         "answer": '[{"name": "add", "arguments": {"a": 40, "b": 6}}]',
     },
     "FrozenLake": {"size": 3, "p": 0.9, "seed": 1},
+    "EmailSearch": {
+        "id": 1,
+        "message_ids": ["<1>"],
+        "how_realistic": 1.0,
+        "inbox_address": "ann@example.org",
+        "query_date": "2001-05-01",
+    },
 }
 
 

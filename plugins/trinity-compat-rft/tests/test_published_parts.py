@@ -303,10 +303,9 @@ def test_an_estimator_of_pass_rates_is_asked_as_published():
     assert drawn[0] == drawn[1]
 
 
-def test_a_run_is_started_from_python_as_the_tuner_does(tmp_path, monkeypatch):
-    from trinity.cli.launcher import run_stage
-
-    monkeypatch.setattr(trinity, "run", functools.partial(trinity.run, local=True))  # without Ray
+@pytest.fixture
+def explored_once(tmp_path):
+    """Return the settings of an exploration of one task."""
     (tmp_path / "rows.jsonl").write_text('{"question": "40 + 6?", "answer": "46"}\n' * 2)
     config = Config(checkpoint_root_dir=str(tmp_path), mode="explore")
     config.model.model_path = str(make_tiny_model(tmp_path / "tiny"))
@@ -317,11 +316,29 @@ def test_a_run_is_started_from_python_as_the_tuner_does(tmp_path, monkeypatch):
         format=FormatConfig(prompt_key="question", response_key="answer"),
     )
     config.buffer.explorer_input.default_workflow_type = "math_workflow"
+    return config.check_and_update()
 
-    status = run_stage(config=config.check_and_update())
+
+def test_a_run_is_started_from_python_as_the_tuner_does(explored_once, monkeypatch):
+    from trinity.cli.launcher import run_stage
+
+    monkeypatch.setattr(trinity, "run", functools.partial(trinity.run, local=True))  # without Ray
+    status = run_stage(config=explored_once)
 
     assert (status.stage, status.success) == ("explore", True)
     assert status.total_time_sec > 0
+
+
+@pytest.mark.ray
+@pytest.mark.acceptance
+def test_a_run_that_is_started_from_python_goes_over_ray(explored_once):
+    import ray
+    from trinity.cli.launcher import run_stage
+
+    status = run_stage(config=explored_once)
+
+    assert (status.stage, status.success) == ("explore", True)
+    assert not ray.is_initialized()
 
 
 def test_what_starts_ray_on_many_machines_says_how_to_do_it_by_hand():

@@ -36,6 +36,12 @@ def trinity_workflows() -> dict[str, ComponentSpec]:
 
 
 @hookimpl
+def trinity_published_modules() -> dict[str, str]:
+    """Return the module that is found under Trinity-RFT's import path."""
+    return {f"{_PUBLISHED}.RAFT_utils": "trinity_envs_alfworld.raft_utils"}
+
+
+@hookimpl
 def trinity_assets() -> list[AssetSpec]:
     """Return the games, and the engine that plays them."""
     return [

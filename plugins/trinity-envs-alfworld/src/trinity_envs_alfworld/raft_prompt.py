@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["RAFT_SYSTEM_PROMPT", "Reply", "observed", "parse_response", "reflection"]
+__all__ = [
+    "RAFT_SYSTEM_PROMPT",
+    "REFLECTION",
+    "Reply",
+    "observed",
+    "parse_response",
+    "reflection",
+]
 
 RAFT_SYSTEM_PROMPT = """\
 You are in a household and have a task to do there. Each turn shows you what you see and the \
@@ -23,7 +30,7 @@ exactly one command, as it is listed:
 <action>go to shelf 2</action>
 """
 
-_REFLECTION = """\
+REFLECTION = """\
 That was your first attempt. {outcome}
 
 The same game begins again from its start. Before you act, look back over the first attempt: what \
@@ -79,4 +86,4 @@ def reflection(*, reward: float, steps: int, max_steps: int) -> str:
         outcome = f"All {max_steps} turns were used and the task was not done"
     else:
         outcome = f"It was broken off after {steps} turns: one command came three times in a row"
-    return _REFLECTION.format(outcome=f"{outcome} (reward: {reward:.1f}).")
+    return REFLECTION.format(outcome=f"{outcome} (reward: {reward:.1f}).")
