@@ -8,8 +8,10 @@ it defines is built and used once: a loss and an advantage on a small batch, a r
 an operator on experiences, a selector on rows, a workflow on a task with a scripted model. A file
 that defines a contract itself (``class AdvantageFn(ABC)``) is no part, and is not counted.
 
-The packages that files ask for are the user's to install: ``openai``, ``gymnasium``. ``verl`` is
-not needed. ``example_names.txt`` lists what the examples and the documentation import.
+A workflow gets what a run would give it: a judge as an auxiliary model and behind an API, a
+database of mails. The packages that files ask for are the user's to install: ``openai``,
+``gymnasium``, ``agentscope``. ``verl`` is not needed. ``example_names.txt`` lists what the examples
+and the documentation import.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def use_workflow(cls: Any) -> None:
         reward_fn=None if "ReActWorkflow" in cls.__name__ else reward,
         repeat_times=2,
         raw_task=row,
-        workflow_args={"judge_model_name": "scripted"} if "WithAPI" in cls.__name__ else {},
+        workflow_args=next((v for n, v in ARGUMENTS.items() if cls.__name__.endswith(n)), {}),
     )
     model = model_over(Obliging(r"\boxed{4} <answer>4</answer>", repeat=True))
     client = AuxiliaryModel(model=judge, engines=(engine,)).for_run(RunKey())
@@ -220,6 +220,24 @@ def use_workflow(cls: Any) -> None:
     assert experiences, "no experience"
 
 
+async def acts(task: Any, model: Any) -> float:
+    """Ask once, as a function of AgentScope's tuner does; return its reward."""
+    await model([{"role": "user", "content": task["question"]}])
+    return 1.0
+
+
+async def acts_for_the_tuner(task: Any, model: Any) -> Any:
+    """Do the same for the newer tuner."""
+    from agentscope.tuner import WorkflowOutput
+
+    return WorkflowOutput(reward=await acts(task, model))
+
+
+ARGUMENTS: Mapping[str, dict[str, Any]] = {  # how a class's name ends -> its workflow_args
+    "WithAPI": {"judge_model_name": "scripted"},
+    "WorkflowAdapter": {"workflow_func": acts},
+    "WorkflowAdapterV1": {"workflow_func": acts_for_the_tuner},
+}
 VERDICT = 'true ```json\n{"rating": 7}\n``` [1.0, 0.0]'  # what each kind of judge is asked for
 
 

@@ -57,3 +57,32 @@ def test_scores_are_the_last_list_of_a_reply(reply, scores) -> None:
 )
 def test_a_rating_stands_in_a_block_of_json(reply, mark) -> None:
     assert rating(reply) == mark
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("\\dfrac12", "\\frac{1}{2}"),
+        ("\\tfrac{1}2", "\\frac{1}{2}"),
+        ("3/4", "\\frac{3}{4}"),
+        ("a/b", "a/b"),
+        ("5\\text{ cm}", "5"),
+        ("12 square feet", "12"),
+        ("x = 5.00", "5"),
+        ("50\\%", "50"),
+        ("\\$1.50", "1.50"),
+        (".5", "0.5"),
+        ("\\sqrt3", "\\sqrt{3}"),
+        ("\\left( 1, 2 \\right)", "1,2"),
+        ("90^\\circ", "90"),
+        ("x \\leq 3", "x\\le3"),
+        ("-\\infty", "-\\infty"),
+        ("infinity", "\\infty"),
+        ("$", None),
+        (None, None),
+    ],
+)
+def test_answers_that_are_written_alike_have_one_plain_form(written, plain) -> None:
+    from trinity.common.rewards.qwen25_eval import strip_string
+
+    assert strip_string(written) == plain

@@ -1,12 +1,13 @@
-"""``trinity.common.rewards.qwen25_eval``: whether a response ends in the right answer."""
+"""``trinity.common.rewards.qwen25_eval``: is an answer right, and its plain form."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trinity_compat_rft.answers import accuracy, final_answer, true_answer
+from trinity_compat_rft.plain_answer import strip_string
 
-__all__ = ["verify_math_answer"]
+__all__ = ["strip_string", "verify_math_answer"]
 
 
 def verify_math_answer(response_text: str, ground_truth: str) -> tuple[float, dict[str, Any]]:
