@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trinity.common.experience import Experience
 from trinity.runtime.record.history import read_history
 
 KEY = "a-key-of-the-test"
@@ -200,6 +205,66 @@ def test_kills_at_any_moment_lose_no_rewarded_run_and_train_none_twice(
     assert len(rewarded) <= len(counts) <= len(rewarded) + 8
     said = f"8 kills, {len(rewarded)} runs rewarded, {len(counts)} trained once"
     sys.stdout.write(f"{said}\n")
+
+
+@pytest.mark.acceptance
+def test_no_reply_is_of_two_versions_of_the_weights(
+    config_dict, write_yaml, run_dir, serve, tiny_model
+) -> None:
+    """Ask without pause while the weights change: each reply was sampled by one of them whole."""
+    config_dict["model"]["max_response_tokens"] = 64
+    config_dict["algorithm"]["optimizer"]["lr"] = 0.01
+    config_dict["trainer"] = {"save_interval": 1}
+    service, is_over = serve(write_yaml(config_dict)), threading.Event()
+
+    def ask_on(name: str) -> None:
+        number = 0
+        while not is_over.is_set():
+            service.run(f"{name}-{number}", float(number % 2), model=tiny_model)
+            number += 1
+
+    asking = [threading.Thread(target=ask_on, args=(name,), daemon=True) for name in "abc"]
+    for thread in asking:
+        thread.start()
+    for step in range(1, 5):
+        time.sleep(1)
+        service.ask("/commit", {})
+        service.until(lambda step=step: (run_dir / f"global_step_{step}").exists())
+    is_over.set()
+    for thread in asking:
+        thread.join()
+    assert service.end(signal.SIGTERM) == 130
+
+    with sqlite3.connect(run_dir / "buffer" / "serve.db") as db:
+        stored = db.execute("SELECT experiences FROM exchanges").fetchall()
+    by_version: dict[int, list[Experience]] = {}
+    for experience in (one for (raw,) in stored for one in Experience.deserialize_many(raw)):
+        by_version.setdefault(experience.info["model_version"], []).append(experience)
+    assert len(by_version) > 2
+    worst = 0.0
+    for version, experiences in by_version.items():
+        saved = run_dir / f"global_step_{version}" / "actor" / "huggingface"
+        path = saved if saved.exists() else tiny_model
+        assert saved.exists() or version == 0
+        worst = max(worst, differs(path, experiences))
+    assert worst < 1e-3
+    sys.stdout.write(
+        f"{len(stored)} replies of {len(by_version)} versions, each of one: log-probabilities "
+        f"differ by {worst:.1e} at most\n"
+    )
+
+
+def differs(path: Path, experiences: list[Experience]) -> float:
+    """Return how far the recorded log-probabilities are from those of a saved model."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    worst = 0.0
+    for experience in experiences:
+        start = experience.prompt_length
+        with torch.no_grad():
+            logits = model(experience.tokens[None]).logits[0, start - 1 : -1]
+        found = logits.log_softmax(-1).gather(-1, experience.tokens[start:, None])[:, 0]
+        worst = max(worst, float((found - experience.logprobs).abs().max()))
+    return worst
 
 
 def test_without_a_trainer_what_is_committed_is_stored_once(
