@@ -31,7 +31,7 @@ class Served:
         self.room.open()
 
     def ask(self, path, body=None, *, key=KEY, **headers):
-        raw = None if body is None else json.dumps(body).encode()
+        raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = HTTPConnection(urlsplit(self.room.url).netloc, timeout=20)
         given = {"Authorization": f"Bearer {key}"}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -198,6 +198,16 @@ def test_what_cannot_be_stored_is_not_said(served, monkeypatch) -> None:
             "a finite number.",
         ),
         (
+            lambda s: s.reward("a", -1e39),
+            "400 invalid_request_error: reward is -1e+39; give a number between -3.4e38 and "
+            "3.4e38.",
+        ),
+        (
+            lambda s: s.reward("a", metrics={"turns": 1e39}),
+            "400 invalid_request_error: metrics.turns is 1e+39; give a number between -3.4e38 and "
+            "3.4e38.",
+        ),
+        (
             lambda s: s.reward("a", metrics={"turns": "two"}),
             "400 invalid_request_error: metrics.turns is 'two'; give a finite number.",
         ),
@@ -211,6 +221,15 @@ def test_what_cannot_be_stored_is_not_said(served, monkeypatch) -> None:
 )
 def test_every_refusal_is_a_sentence_that_says_what_to_do(served, ask, message) -> None:
     assert message_of(ask(served)) == message
+
+
+@pytest.mark.parametrize("path", ["/feedback", "/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("raw", [b'{"user": "\xed\xa0\x80"}', '{"user": "x"}'.encode("utf-16")])
+def test_a_body_that_is_no_utf_8_is_refused(served, path, raw) -> None:
+    status, body = served.ask(path, raw)
+
+    assert status == 400
+    assert "'utf-8' codec can't decode byte" in body["error"]["message"]
 
 
 def test_without_a_name_a_run_is_of_the_key_and_the_user(served) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import DueRun
+from trinity.errors import DataError
 from trinity.explorer.served import ServedExplorer
 
 
@@ -108,9 +111,9 @@ def test_a_commit_is_a_step_and_its_runs_are_one_group(served) -> None:
     result = explorer.explore_step(1)
 
     assert [e.eid.uid for e in pipeline.got] == [
-        "1/committed/4/0",
-        "1/committed/4/1",
-        "1/committed/7/0",
+        "1/@committed/4/0",
+        "1/@committed/4/1",
+        "1/@committed/7/0",
     ]
     assert [e.reward for e in pipeline.got] == [1.0, 1.0, 0.0]
     assert [e.info["run"] for e in pipeline.got] == ["run-4", "run-4", "run-7"]
@@ -128,7 +131,48 @@ def test_runs_of_a_task_are_a_group_and_so_are_those_of_an_agent(served) -> None
 
     explorer.explore_step(3)
 
-    assert [e.eid.tid for e in pipeline.got] == ["3/sum", "3/sum-a"]
+    assert [e.eid.tid for e in pipeline.got] == ["3/sum", "3/sum:a"]
+
+
+def test_groups_of_other_tasks_and_agents_never_have_one_name(served) -> None:
+    explorer, _, front, pipeline = served
+    front.comes = [
+        a_run(1, reward=1.0, task="sum", agent="a"),
+        a_run(2, reward=1.0, task="sum-a"),
+        a_run(3, reward=1.0),
+        a_run(4, reward=1.0, task="committed"),
+        a_run(5, reward=1.0, agent="a"),
+    ]
+
+    explorer.explore_step(1)
+
+    assert len({e.eid.tid for e in pipeline.got}) == 5
+
+
+def test_a_metric_called_reward_is_shown_beside_no_reward(served) -> None:
+    explorer, _, front, _ = served
+    front.comes = [replace(a_run(1, reward=1.0), metrics={"reward": -7.0, "turns": 2.0})]
+
+    metrics = explorer.explore_step(1).metrics
+
+    assert metrics["rollout/reward/mean"] == 1.0
+    assert metrics["rollout/turns/mean"] == 2.0
+
+
+@pytest.mark.parametrize("fails", ["taken", "counts"])
+def test_what_the_store_cannot_note_is_not_written(served, monkeypatch, fails) -> None:
+    explorer, store, front, pipeline = served
+    front.comes = [a_run(1, reward=1.0)]
+
+    def full(*args, **kwargs):
+        raise DataError("serve.db cannot be used: database is locked.")
+
+    monkeypatch.setattr(store, fails, full)
+
+    with pytest.raises(DataError, match="is locked"):
+        explorer.explore_step(1)
+
+    assert pipeline.got == []
 
 
 def test_it_goes_back_to_where_the_weights_are_once(served) -> None:

@@ -182,7 +182,7 @@ class Http:
 
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(raw, parse_constant=_no_constant)
+        body = json.loads(raw.decode("utf-8-sig"), parse_constant=_no_constant)
         if b"\\u" in raw:
             json.dumps(body, ensure_ascii=False).encode()  # half a character cannot be written
     except (ValueError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import RewardRefusedError
@@ -148,6 +149,10 @@ def _finite(value: Any, name: str) -> float:  # Any: a client's
         number = math.nan
     if not math.isfinite(number):
         raise bad_field(name, f"is {f'{value!r}'[:40]}; give a finite number.")
+    try:
+        struct.pack("<f", number)  # what the trainer computes with
+    except OverflowError:
+        raise bad_field(name, f"is {number!r}; give a number between -3.4e38 and 3.4e38.") from None
     return number
 
 

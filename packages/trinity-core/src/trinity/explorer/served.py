@@ -1,7 +1,7 @@
 """The explorer of a service: agents outside make the runs, it takes those that were committed.
 
-front --wake--> wait --due--> experiences --pipeline--> buffer
-                  |                            store <--taken--+
+front --wake--> wait --due--> taken --> experiences --pipeline--> buffer
+                  |
                   +--silent runs are dropped
 """
 
@@ -28,7 +28,9 @@ __all__ = ["ServedExplorer"]
 logger = logging.getLogger(__name__)
 
 LOOKS_EVERY_S = 0.5
-UNNAMED = "committed"  # the group of runs that were given no task
+# What the names of tasks and agents cannot hold, so that no two groups are called the same.
+NO_TASK = "@committed"
+BETWEEN = ":"
 
 
 class ServedExplorer:
@@ -74,11 +76,14 @@ class ServedExplorer:
             self._is_open = True
         runs = self._committed()
         experiences = [one for run in runs for one in _rewarded(run, step=step)]
-        processed = self._pipeline.process(experiences)
+        # Noted before anything is written: a checkpoint without this step makes it due again,
+        # and what the store refuses here has left no row behind.
         self._store.taken([run.reward_number for run in runs], step=step)
+        metrics = self._metrics(runs, experiences)
+        processed = self._pipeline.process(experiences)
         num_written = processed.get("experience_pipeline/num_written", len(experiences))
         return ExploreResult(
-            metrics={**self._metrics(runs, experiences), **processed},
+            metrics={**metrics, **processed},
             num_experiences=int(num_written),
         )
 
@@ -120,7 +125,7 @@ class ServedExplorer:
             )  # fmt: skip
 
     def _metrics(self, runs: Sequence[DueRun], experiences: Sequence[Experience]) -> Metrics:
-        rows = [{"reward": run.reward, **run.metrics} for run in runs]
+        rows = [{**run.metrics, "reward": run.reward} for run in runs]
         num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
         counts = self._store.counts()
         return {
@@ -135,13 +140,13 @@ class ServedExplorer:
 
 def _rewarded(run: DueRun, *, step: int) -> list[Experience]:
     """Return the experiences of a run as the trainer wants them: with reward, group and number."""
-    group = run.task or UNNAMED
+    group = run.task or NO_TASK
     for experience in run.experiences:
         given = experience.eid
         experience.reward = run.reward
         experience.eid = EID(
             batch=step,
-            task=f"{group}-{run.agent}" if run.agent else group,
+            task=f"{group}{BETWEEN}{run.agent}" if run.agent else group,
             run=run.run_number,
             step=given.step,
             suffix=given.suffix,
