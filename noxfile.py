@@ -36,6 +36,7 @@ DISTRIBUTIONS = (
     "plugins/trinity-compat-rft",
     "plugins/trinity-envs-alfworld",
     "plugins/trinity-envs-openenv",
+    "plugins/trinity-envs-verifiers",
     "plugins/trinity-envs-webshop",
     "plugins/trinity-monitors",
 )
@@ -239,6 +240,12 @@ def agentscope(session: nox.Session, release: str) -> None:
 def openenv(session: nox.Session) -> None:
     """Act in servers of the real OpenEnv; train ten steps in which one of them is killed."""
     with_its_environment(session, "openenv")
+
+
+@nox.session(reuse_venv=True)
+def verifiers(session: nox.Session) -> None:
+    """Run tasksets of the real verifiers; train twenty steps on one of twelve lines."""
+    with_its_environment(session, "verifiers")
 
 
 def with_its_environment(session: nox.Session, name: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "packages/trinity-core/src/trinity"
 EXEMPT = SOURCE / "extend/known_distributions.toml"
-PLUGIN = re.compile(r"alfworld|webshop|opmd|vllm|agentscope|openenv", re.IGNORECASE)
+PLUGIN = re.compile(r"alfworld|webshop|opmd|vllm|agentscope|openenv|verifiers", re.IGNORECASE)
 
 
 def source_files() -> list[Path]:

@@ -86,7 +86,7 @@ def test_uv_makes_it_in_two_commands(tmp_path):
     inside = str(tmp_path / "games/bin/python")
     assert commands == [
         ["/bin/uv", "venv", "--quiet", "--clear", "--python", ">=3.11", str(tmp_path / "games")],
-        ["/bin/uv", "pip", "install", "--python", inside, "games==1.0", "dice"],
+        ["/bin/uv", "pip", "install", "--compile-bytecode", "--python", inside, *SPEC.packages],
     ]
 
 

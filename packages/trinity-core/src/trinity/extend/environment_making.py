@@ -91,7 +91,7 @@ def commands_of(
     if uv:
         return [
             [uv, "venv", "--quiet", "--clear", "--python", python, str(folder)],
-            [uv, "pip", "install", "--python", inside, *spec.packages],
+            [uv, "pip", "install", "--compile-bytecode", "--python", inside, *spec.packages],
         ]
     # -I: what PYTHONPATH names is no part of an environment
     pip = [inside, "-I", "-m", "pip", "--disable-pip-version-check", "install", *spec.packages]

@@ -56,7 +56,7 @@ def environment_python(spec: EnvironmentSpec, *, env: Mapping[str, str] | None =
     missing = missing_environment(spec, env=env)
     if missing:
         raise PluginError(
-            f"{spec.name} needs {spec.what} in an environment of its own, and {missing}. "
+            f"plugin {spec.name} needs {spec.what} in an environment of its own, and {missing}. "
             f"{setup_line(spec)}"
         )
     return python_in(environment_folder(spec, env=env))
