@@ -56,10 +56,15 @@ def written(folder: Path) -> dict[str, Any]:
     return {"default_workflow_type": "agent_workflow", "workflow_args": {"command": command}}
 
 
+def are_asked(folder: Path) -> bool:
+    """Return whether the runs of the matrix are made by agents."""
+    return (folder / FOLDER).exists()
+
+
 def wait_for_stream(folder: Path) -> int | None:
     """Return an agent to which a reply is being streamed; None: none was for some seconds."""
     place = folder / FOLDER
-    limit = time.monotonic() + (WAITS_S if place.exists() else 0.0)
+    limit = time.monotonic() + WAITS_S
     while time.monotonic() < limit:
         for file in place.glob("[0-9]*"):
             if not file.suffix and file.read_text().endswith("streams") and is_alive(file.name):

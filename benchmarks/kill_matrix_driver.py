@@ -80,9 +80,10 @@ class Killer:
             pid = self.rooms[process].facts().pid  # it may be a later one
         elif process != "agent":
             pid = self.pids[process]
-        time.sleep(delay_s)
         streaming = None
-        if process in {"agent", "runner-0"}:  # where runs are agents: while one is answered
+        if process not in {"agent", "runner-0"} or not agents.are_asked(self._folder.parent):
+            time.sleep(delay_s)
+        else:  # while one is answered
             streaming = agents.wait_for_stream(self._folder.parent)
             pid = streaming if process == "agent" and streaming else pid
         if not pid:
