@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
@@ -53,6 +54,12 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
     """
 
     can_reset: ClassVar[bool] = True
+    conformance_args: ClassVar[dict[str, Any]] = {
+        "workflow_args": {
+            "folder": str(Path(__file__).with_name("example")),
+            "action": {"field": "message"},
+        }
+    }
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:

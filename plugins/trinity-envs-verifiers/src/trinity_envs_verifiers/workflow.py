@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.workflows import Workflow
@@ -45,6 +46,13 @@ class VerifiersWorkflow(Workflow):
     """
 
     needs_endpoint: ClassVar[bool] = True
+    conformance_args: ClassVar[dict[str, Any]] = {
+        "raw_task": {"idx": 0},
+        "other_raw_task": {"idx": 1},
+        "workflow_args": {
+            "taskset": str(Path(__file__).parent / "in_child" / "trinity_example.py")
+        },
+    }
 
     def __init__(
         self, *, task: Task, model: ModelWrapper, auxiliary_models: list[Any] | None = None
