@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import threading
+import time
+from contextlib import contextmanager
 
 import pytest
 from trinity.buffer.run_store import SqliteRunStore
 from trinity.common.experience import EID, Experience
-from trinity.common.ports import RewardRefusedError
+from trinity.common.ports import RewardRefusedError, RunOverError
 from trinity.errors import DataError
 
 
@@ -143,7 +147,14 @@ def test_silent_runs_are_dropped_and_those_with_a_reward_stay(store) -> None:
     assert refused(store, "silent").why == "dropped"
     assert store.run("silent").state == "dropped"
     assert store.commit() == (2, 2)
-    assert store.counts() == {"open": 0, "rewarded": 0, "due": 2, "taken": 0, "dropped": 1}
+    assert store.counts() == {
+        "open": 0,
+        "rewarded": 0,
+        "due": 2,
+        "taken": 0,
+        "set_aside": 0,
+        "dropped": 1,
+    }
 
 
 def test_who_gives_no_name_has_one_open_run_after_the_other(store) -> None:
@@ -181,6 +192,132 @@ def test_many_threads_store_at_once(store) -> None:
         thread.join()
 
     assert store.reward("a", 1.0, metrics={}) == (number, 80)
+
+
+def committed(store, *names: str, task: str = "") -> None:
+    for name in names:
+        with_calls(store, name, "", task=task)
+        store.reward(name, 1.0, metrics={})
+    store.commit()
+
+
+def taken_in(store, step: int) -> list[str]:
+    due = store.due()
+    store.taken([run.reward_number for run in due], step=step)
+    return [run.name for run in due]
+
+
+def test_each_commit_is_due_by_itself_also_after_a_rewind(store) -> None:
+    committed(store, "a", "b")
+    committed(store, "c")
+
+    assert [taken_in(store, step) for step in (1, 2, 3)] == [["a", "b"], ["c"], []]
+    store.rewind(0)
+    assert [taken_in(store, step) for step in (1, 2, 3)] == [["a", "b"], ["c"], []]
+
+
+def test_what_fails_twice_is_set_aside_and_only_its_group(store) -> None:
+    with_calls(store, "poison", "", task="sum")
+    store.reward("poison", 1e30, metrics={})
+    committed(store, "a", "b")
+    committed(store, "later")
+
+    whole = store.due()
+    store.taken([run.reward_number for run in whole], step=1)
+    assert not store.failed([run.reward_number for run in whole])
+
+    (poison,) = store.due()  # alone, as the commit failed whole
+    store.taken([poison.reward_number], step=1)
+    assert poison.name == "poison"
+    assert store.failed([poison.reward_number])
+    assert [taken_in(store, step) for step in (1, 2, 3)] == [["a", "b"], ["later"], []]
+    assert store.counts()["set_aside"] == 1
+    assert store.counts()["due"] == 0
+
+
+def test_a_reply_is_kept_no_more_once_its_agent_or_its_run_has_a_reward(store) -> None:
+    number = with_calls(store, "a", "planner", "solver")
+    store.reward("a", 1.0, agent="planner", metrics={})
+
+    with pytest.raises(RunOverError):
+        store.keep(number, [said(2, "planner")], request=2, agent="planner")
+    with pytest.raises(RunOverError):
+        store.touch(number, agent="planner")
+    store.keep(number, [said(3, "solver")], request=3, agent="solver")
+    store.reward("a", 0.0, metrics={})
+    with pytest.raises(RunOverError) as caught:
+        store.keep(number, [said(4, "cook")], request=4, agent="cook")
+
+    assert caught.value.run.state == "rewarded"
+    assert store.commit() == (2, 3)
+    assert [tokens_of(run) for run in store.due()] == [[30], [31, 33]]
+
+
+def test_a_run_that_is_rewarded_while_silent_ones_are_dropped_keeps_its_replies(store) -> None:
+    with_calls(store, "a", "")
+    writing, is_first = store._file.writing, [True]
+
+    @contextmanager
+    def after_a_reward(**how):
+        if is_first.pop() if is_first else False:
+            store.reward("a", 1.0, metrics={})
+        with writing(**how):
+            yield
+
+    store._file.writing = after_a_reward
+
+    assert store.drop(before=1e12) == []
+    assert store.commit() == (1, 1)
+    assert [tokens_of(run) for run in store.due()] == [[30]]
+
+
+def test_a_run_that_is_being_answered_is_not_dropped(store) -> None:
+    silent, answered = with_calls(store, "silent", ""), with_calls(store, "answered", "")
+    long_silent = with_calls(store, "called again", "")
+    since = time.time()
+    store.touch(long_silent, agent="")
+
+    assert store.drop(before=since, spared=[answered]) == [silent]
+
+
+def test_the_last_run_of_somebody_may_have_a_name(store) -> None:
+    store.unnamed("ann")
+    store.run("ticket", owner="ann")
+    store.run("other", owner="bob")
+
+    assert store.latest("ann") == "ticket"
+    store.touch(store.unnamed("ann").number, agent="")
+    assert store.latest("ann") == "auto-ann-0"
+    assert store.unnamed("ann").name == "auto-ann-0"
+
+
+def test_the_runs_of_another_service_are_refused(path) -> None:
+    SqliteRunStore(path, service="own", directory="runs/a").close()
+
+    whose = r"another service, whose run directory is runs/a. Set explorer\.db_url to a"
+    with pytest.raises(DataError, match=whose):
+        SqliteRunStore(path, service="another", directory="runs/b")
+    SqliteRunStore(path, service="own", directory="runs/moved").close()
+
+
+def test_a_file_that_another_process_has_is_refused(tmp_path) -> None:
+    path = tmp_path / "serve.db"
+    holds = (
+        "import fcntl, sys; file = open(sys.argv[1], 'a'); fcntl.lockf(file, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", holds, f"{path}.lock"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(DataError, match=r"is in use by another trinity serve\. End that one"):
+            SqliteRunStore(path)
+        other.kill()
+        other.wait()
+
+    SqliteRunStore(path).close()
 
 
 def test_another_file_is_left_alone(tmp_path) -> None:

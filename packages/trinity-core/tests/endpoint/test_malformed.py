@@ -132,3 +132,12 @@ def test_odd_conversations_are_served(model_of, asked, chat):
 
     last = engine.tokenizer.decode(engine.exchanges[-1].request.prompt_token_ids)
     assert last.endswith("assistant\nSo I")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("raw", [b'{"user": "\xed\xa0\x80"}', '{"user": "x"}'.encode("utf-16")])
+def test_a_body_that_is_no_utf_8_is_refused(model_of, asked, path, raw) -> None:
+    status, body = asked(model_of("hi").endpoint(), raw, path)
+
+    assert status == 400
+    assert "'utf-8' codec can't decode byte" in body["error"]["message"]

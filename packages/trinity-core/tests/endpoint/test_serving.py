@@ -12,8 +12,9 @@ import openai
 import pytest
 from trinity.buffer.run_store import SqliteRunStore
 from trinity.common.models.model import ModelWrapper
+from trinity.common.models.settings import ModelSettings
 from trinity.endpoint.serving_room import ServingRoom
-from trinity.errors import ConfigError, DataError
+from trinity.errors import DataError
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 
@@ -31,7 +32,7 @@ class Served:
         self.room.open()
 
     def ask(self, path, body=None, *, key=KEY, **headers):
-        raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        raw = None if body is None else json.dumps(body).encode()
         connection = HTTPConnection(urlsplit(self.room.url).netloc, timeout=20)
         given = {"Authorization": f"Bearer {key}"}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -73,8 +74,6 @@ def message_of(answer) -> str:
 
 @pytest.fixture
 def settings():
-    from trinity.common.models.settings import ModelSettings
-
     return ModelSettings(model_path="scripted", max_model_len=4096, max_response_tokens=512)
 
 
@@ -146,6 +145,11 @@ def test_what_cannot_be_stored_is_not_said(served, monkeypatch) -> None:
             "A-Z a-z 0-9 _ . and -.",
         ),
         (
+            lambda s: s.say("auto-0"),
+            "400 invalid_request_error: the header x-trinity-run is 'auto-0'; names that begin "
+            "with auto- are the service's own.",
+        ),
+        (
             lambda s: s.say("a", model="gpt"),
             "404 model_not_found: there is no model 'gpt'; known: scripted.",
         ),
@@ -203,8 +207,8 @@ def test_what_cannot_be_stored_is_not_said(served, monkeypatch) -> None:
             "3.4e38.",
         ),
         (
-            lambda s: s.reward("a", metrics={"turns": 1e39}),
-            "400 invalid_request_error: metrics.turns is 1e+39; give a number between -3.4e38 and "
+            lambda s: s.reward("a", metrics={"t": 1e39}),
+            "400 invalid_request_error: metrics.t is 1e+39; give a number between -3.4e38 and "
             "3.4e38.",
         ),
         (
@@ -223,15 +227,6 @@ def test_every_refusal_is_a_sentence_that_says_what_to_do(served, ask, message) 
     assert message_of(ask(served)) == message
 
 
-@pytest.mark.parametrize("path", ["/feedback", "/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("raw", [b'{"user": "\xed\xa0\x80"}', '{"user": "x"}'.encode("utf-16")])
-def test_a_body_that_is_no_utf_8_is_refused(served, path, raw) -> None:
-    status, body = served.ask(path, raw)
-
-    assert status == 400
-    assert "'utf-8' codec can't decode byte" in body["error"]["message"]
-
-
 def test_without_a_name_a_run_is_of_the_key_and_the_user(served) -> None:
     served.say(user="ann")
     served.say(user="bob")
@@ -245,6 +240,44 @@ def test_without_a_name_a_run_is_of_the_key_and_the_user(served) -> None:
     served.say(user="ann")
     assert served.reward(user="ann")[1]["experiences"] == 1
     assert served.store.counts()["open"] == 2
+
+
+def test_feedback_without_a_name_is_for_the_run_that_was_called_last(served) -> None:
+    served.say(user="ann")
+    served.say("ticket-17", user="ann")
+    served.say("ticket-18", user="bob")
+
+    assert served.reward(user="ann") == (200, {"run": "ticket-17", "experiences": 1})
+
+
+def test_an_agents_reply_under_way_is_not_given_once_it_has_its_reward(
+    settings, tmp_path, held_engine
+) -> None:
+    engine = held_engine("one", "two")
+    service = Served(settings, tmp_path / "serve.db", engine)
+    answers: list[tuple[int, object]] = []
+    planner = {"model": "scripted:planner"}
+
+    def asked() -> threading.Thread:
+        thread = threading.Thread(target=lambda: answers.append(service.say("a", **planner)))
+        thread.start()
+        assert engine.has_request.wait(10)
+        return thread
+
+    first = asked()
+    assert service.room.busy() == [1]
+    engine.let_go()
+    first.join(10)
+    assert service.room.busy() == []
+    second = asked()
+    assert service.reward("a", agent="planner")[1]["experiences"] == 1
+    engine.let_go()
+    second.join(10)
+
+    assert [status for status, _ in answers] == [200, 409]
+    assert "has the reward of its agent 'planner'" in message_of(answers[1])
+    assert service.ask("/commit", {}) == (200, {"runs": 1, "experiences": 1})
+    service.close()
 
 
 def test_a_run_goes_on_after_a_restart_and_no_number_is_given_twice(
@@ -365,10 +398,3 @@ def test_a_commit_wakes_who_waits(served) -> None:
 
     assert woken.wait(5)
     waiting.join()
-
-
-def test_a_port_that_is_taken_is_told_with_its_setting(served) -> None:
-    port = urlsplit(served.room.url).port
-
-    with pytest.raises(ConfigError, match=r"Address already in use. Set explorer.proxy_port to a"):
-        ServingRoom(host="127.0.0.1", port=port)

@@ -18,6 +18,7 @@ class Store:
         self.waiting: list[DueRun] = []
         self.story: list[object] = []
         self.silent: list[int] = []
+        self.is_last_failure = False
 
     def due(self):
         return list(self.waiting)
@@ -29,12 +30,18 @@ class Store:
     def rewind(self, step):
         self.story.append(("rewind", step))
 
-    def drop(self, *, before):
+    def failed(self, rewards):
+        self.story.append(("failed", list(rewards)))
+        self.waiting = []
+        return self.is_last_failure
+
+    def drop(self, *, before, spared):
+        self.story.append(("spared", spared))
         silent, self.silent = self.silent, []
         return silent
 
     def counts(self):
-        return {"open": 2, "dropped": 1}
+        return {"open": 2, "dropped": 1, "set_aside": 3}
 
     def close(self):
         self.story.append("store closed")
@@ -48,6 +55,9 @@ class Front:
 
     def open(self):
         self.store.story.append("open")
+
+    def busy(self):
+        return [9]
 
     def wait(self, timeout_s):
         self.store.waiting += self.comes
@@ -118,7 +128,7 @@ def test_a_commit_is_a_step_and_its_runs_are_one_group(served) -> None:
     assert [e.reward for e in pipeline.got] == [1.0, 1.0, 0.0]
     assert [e.info["run"] for e in pipeline.got] == ["run-4", "run-4", "run-7"]
     assert [e.metrics for e in pipeline.got] == [{}, {"turns": 2.0}, {"turns": 1.0}]
-    assert store.story == [("rewind", 0), "open", ("taken", [40, 70], 1)]
+    assert store.story == [("rewind", 0), "open", ("spared", [9]), ("taken", [40, 70], 1)]
     assert result.num_experiences == 3
     assert result.metrics["rollout/reward/mean"] == 0.5
     assert result.metrics["rollout/num_runs"] == 2
@@ -173,6 +183,45 @@ def test_what_the_store_cannot_note_is_not_written(served, monkeypatch, fails) -
         explorer.explore_step(1)
 
     assert pipeline.got == []
+
+
+def test_runs_that_cannot_be_processed_twice_are_set_aside_and_told(served, caplog) -> None:
+    explorer, store, front, pipeline = served
+    whole = pipeline.process
+
+    def process(exps):
+        if exps[0].reward == 7.0:
+            raise DataError("1 experiences have a reward that is NaN or infinite.")
+        return whole(exps)
+
+    pipeline.process = process
+    store.waiting, front.comes = [a_run(1, reward=7.0)], [a_run(2, reward=1.0)]
+
+    with pytest.raises(DataError, match="NaN or infinite"):
+        explorer.explore_step(1)
+    assert store.story[-1] == ("failed", [10])
+
+    store.waiting, store.is_last_failure = [a_run(1, reward=7.0)], True
+    assert explorer.explore_step(1).metrics["serve/set_aside"] == 3
+
+    assert [e.eid.uid for e in pipeline.got] == ["1/@committed/2/0"]
+    assert "1 rewarded runs could not be processed twice and are set aside" in caplog.text
+    assert "untrained: run-1. 1 experiences have a reward" in caplog.text
+
+
+def test_a_full_disk_is_no_runs_fault(served) -> None:
+    explorer, store, _, pipeline = served
+    store.waiting, store.is_last_failure = [a_run(1, reward=1.0)], True
+
+    def process(exps):
+        raise DataError("rows.jsonl cannot be written.") from OSError("disk full")
+
+    pipeline.process = process
+
+    with pytest.raises(DataError, match="cannot be written"):
+        explorer.explore_step(1)
+
+    assert ("failed", [10]) not in store.story
 
 
 def test_it_goes_back_to_where_the_weights_are_once(served) -> None:

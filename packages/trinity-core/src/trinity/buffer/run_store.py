@@ -7,47 +7,33 @@ and what was taken are on the disk before their call returns, and all replies be
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from trinity.buffer.run_file import RunFile
 from trinity.common.experience import Experience
-from trinity.common.ports import DueRun, RewardRefusedError, ServedRun
-from trinity.errors import DataError
+from trinity.common.ports import OWN_NAMES, DueRun, RewardRefusedError, RunOverError, ServedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["SqliteRunStore"]
 
-_FORMAT = 1
-_SCHEMA = """
-CREATE TABLE runs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
-    task TEXT NOT NULL, state TEXT NOT NULL, last_call REAL NOT NULL
-);
-CREATE INDEX open_runs ON runs (last_call) WHERE state = 'open';
-CREATE INDEX owners ON runs (owner) WHERE owner != '';
-CREATE TABLE exchanges (
-    run INTEGER NOT NULL, request INTEGER NOT NULL, agent TEXT NOT NULL,
-    num_experiences INTEGER NOT NULL, experiences BLOB NOT NULL, PRIMARY KEY (run, request)
-);
-CREATE TABLE rewards (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, agent TEXT NOT NULL,
-    reward REAL NOT NULL, metrics TEXT NOT NULL, is_due INTEGER NOT NULL DEFAULT 0, step INTEGER,
-    UNIQUE (run, agent)
-);
-CREATE INDEX waiting_rewards ON rewards (is_due) WHERE step IS NULL;
-"""
+MAX_FAILURES = 2  # what cannot be processed as often is set aside
 # Which exchanges a reward is for: an agent's own, or those of all agents that have none.
 _OF_REWARD = """
 run = :run AND (agent = :agent OR (:agent = '' AND agent NOT IN
     (SELECT agent FROM rewards WHERE run = :run AND agent != '')))
 """
 _NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {_OF_REWARD}"
+_IS_DUE = f"step IS NULL AND in_commit IS NOT NULL AND num_failures < {MAX_FAILURES}"
+_OLDEST_COMMIT = f"""
+SELECT rewards.number, run, name, task, agent, reward, metrics, num_failures
+FROM rewards JOIN runs ON runs.number = run
+WHERE {_IS_DUE} AND in_commit = (SELECT MIN(in_commit) FROM rewards WHERE {_IS_DUE})
+ORDER BY rewards.number
+"""
 
 
 class SqliteRunStore:
@@ -55,74 +41,63 @@ class SqliteRunStore:
 
     Args:
         path: the file; its folder is made.
+        service: the identity of whose runs they are.
+        directory: where those are known, for who reads an error.
 
     Raises:
-        DataError: it cannot be opened, or is something else.
+        DataError: it cannot be opened, is something else, or is another service's.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._is_closed = False
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise self._failed(error) from error
-        with self._write():
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            is_new = not self._db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]
-            if not is_new and version != _FORMAT:
-                raise DataError(
-                    f"{path} is no file of trinity serve, or another version's. Set "
-                    f"explorer.db_url to a file of its own."
-                )
-            if is_new:
-                for statement in _SCHEMA.split(";")[:-1]:
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {_FORMAT}")
-        with self._lock, self._told():
-            self._db.execute("PRAGMA journal_mode = WAL")
+    def __init__(self, path: Path, *, service: str = "", directory: str = "") -> None:
+        self._file = RunFile(path, service=service, directory=directory)
+        self._db = self._file.db
 
-    def run(self, name: str, *, task: str = "") -> ServedRun:
+    def run(self, name: str, *, owner: str = "", task: str = "") -> ServedRun:
         """Return the run of that name; it begins where there is none."""
-        with self._lock, self._told():
+        with self._file.writing():
             row = self._found("name = ?", name)
-        return self._served(row) if row else self._begun(name, task=task)
+            return self._served(row or self._begun(name, owner=owner, task=task, is_named=True))
 
     def unnamed(self, owner: str, *, task: str = "") -> ServedRun:
         """Return the open run of who gives it no name; it begins where there is none."""
-        with self._lock, self._told():
-            row = self._found("owner = ? AND state = 'open'", owner)
-            count = "SELECT COUNT(*) FROM runs WHERE owner = ?"
-            num_before = self._db.execute(count, (owner,)).fetchone()[0]
-        if row:
+        with self._file.writing():
+            row = self._found("owner = ? AND state = 'open' AND is_named = 0", owner)
+            if row is None:
+                count = "SELECT COUNT(*) FROM runs WHERE owner = ? AND is_named = 0"
+                name = f"{OWN_NAMES}{owner}-{self._rows(count, owner)[0][0]}"
+                row = self._begun(name, owner=owner, task=task, is_named=False)
             return self._served(row)
-        return self._begun(f"auto-{owner}-{num_before}", owner=owner, task=task)
 
     def latest(self, owner: str) -> str:
-        """Return the name of the last run of who gives it no name; "": there was none."""
-        with self._lock, self._told():
-            row = self._found("owner = ?", owner)
+        """Return the name of the run that somebody called last; "": there was none."""
+        with self._file.reading():
+            row = self._found("owner = ?", owner, order="last_call DESC, number DESC")
         return row[1] if row else ""
+
+    def touch(self, run: int, *, agent: str) -> None:
+        """Note that a call of a run is accepted."""
+        with self._file.writing():
+            self._check_open(run, agent)
+            self._note_call(run)
 
     def keep(
         self, run: int, experiences: Sequence[Experience], *, request: int, agent: str
     ) -> None:
         """Store what a call of a run was answered with."""
         stored = Experience.serialize_many(experiences)
-        with self._write():
+        with self._file.writing():
+            self._check_open(run, agent)
             self._db.execute(
                 "INSERT INTO exchanges VALUES (?, ?, ?, ?, ?)",
                 (run, request, agent, len(experiences), stored),
             )
-            self._db.execute("UPDATE runs SET last_call = ? WHERE number = ?", (time.time(), run))
+            self._note_call(run)
 
     def reward(
         self, name: str, reward: float, *, agent: str = "", metrics: Mapping[str, float]
     ) -> tuple[int, int]:
         """Reward a run, or one of its agents; return the run and how many experiences that are."""
-        with self._write(is_durable=True):
+        with self._file.writing(is_durable=True):
             row = self._found("name = ?", name)
             if row is None:
                 raise RewardRefusedError("unknown")
@@ -148,27 +123,31 @@ class SqliteRunStore:
 
     def commit(self) -> tuple[int, int]:
         """Make what is rewarded due; return how many rewards and experiences that are."""
-        with self._write(is_durable=True):
-            due = self._rows("SELECT run, agent FROM rewards WHERE is_due = 0")
+        with self._file.writing(is_durable=True):
+            due = self._rows("SELECT run, agent FROM rewards WHERE in_commit IS NULL")
             counts = [
                 self._db.execute(_NUM_OF_REWARD, {"run": run, "agent": agent}).fetchone()[0]
                 for run, agent in due
             ]
-            self._db.execute("UPDATE rewards SET is_due = 1 WHERE is_due = 0")
+            (last,) = self._rows("SELECT COALESCE(MAX(in_commit), 0) FROM rewards")[0]
+            self._db.execute(
+                "UPDATE rewards SET in_commit = ? WHERE in_commit IS NULL", (last + 1,)
+            )
         return len(counts), sum(counts)
 
     def due(self) -> list[DueRun]:
-        """Return what is due and not taken, in the order of the rewards."""
-        query = """
-            SELECT rewards.number, run, name, task, agent, reward, metrics
-            FROM rewards JOIN runs ON runs.number = run
-            WHERE step IS NULL AND is_due = 1 ORDER BY rewards.number
+        """Return what is due and not taken of the oldest commit, in the order of the rewards.
+
+        Of a commit that could not be processed whole, it is one group.
         """
         stored = f"SELECT experiences FROM exchanges WHERE {_OF_REWARD} ORDER BY request"
-        with self._lock, self._told():
+        with self._file.reading():
+            rows = self._rows(_OLDEST_COMMIT)
+            if any(row[-1] for row in rows):
+                rows = [row for row in rows if row[3:5] == rows[0][3:5]]
             found = [
                 (row, self._db.execute(stored, {"run": row[1], "agent": row[4]}).fetchall())
-                for row in self._rows(query)
+                for row in rows
             ]
         return [
             DueRun(
@@ -181,48 +160,66 @@ class SqliteRunStore:
                 metrics=json.loads(metrics),
                 experiences=tuple(one for (b,) in raw for one in Experience.deserialize_many(b)),
             )
-            for (number, run, name, task, agent, reward, metrics), raw in found
+            for (number, run, name, task, agent, reward, metrics, _), raw in found
         ]
 
     def taken(self, rewards: Sequence[int], *, step: int) -> None:
         """Note that the explorer took these rewards, by their numbers, in a step."""
-        with self._write(is_durable=True):
+        with self._file.writing(is_durable=True):
             self._db.executemany(
                 "UPDATE rewards SET step = ? WHERE number = ?", [(step, one) for one in rewards]
             )
 
+    def failed(self, rewards: Sequence[int]) -> bool:
+        """Note that these could not be processed; return whether they are set aside now."""
+        with self._file.writing(is_durable=True):
+            self._db.executemany(
+                "UPDATE rewards SET step = NULL, num_failures = num_failures + 1 WHERE number = ?",
+                [(one,) for one in rewards],
+            )
+            counts = [
+                self._rows("SELECT num_failures FROM rewards WHERE number = ?", one)[0][0]
+                for one in rewards
+            ]
+        return min(counts, default=0) >= MAX_FAILURES
+
     def rewind(self, step: int) -> None:
         """Make due again what was taken in later steps, which are to be made once more."""
-        with self._write(is_durable=True):
+        with self._file.writing(is_durable=True):
             self._db.execute("UPDATE rewards SET step = NULL WHERE step > ?", (step,))
 
-    def drop(self, *, before: float) -> list[int]:
+    def drop(self, *, before: float, spared: Sequence[int] = ()) -> list[int]:
         """Forget the exchanges without a reward of runs that were silent since; return the runs."""
-        query = "SELECT number FROM runs WHERE state = 'open' AND last_call < ?"
-        with self._lock, self._told():
-            silent = [number for (number,) in self._rows(query, before)]
+        is_silent = "state = 'open' AND last_call < ?"
+        query = f"SELECT number FROM runs WHERE {is_silent}"
+        with self._file.reading():
+            silent = {number for (number,) in self._rows(query, before)}.difference(spared)
         if not silent:
             return []
-        with self._write():
-            for number in silent:
-                own = "SELECT agent FROM rewards WHERE run = exchanges.run"
-                self._db.execute(
-                    f"DELETE FROM exchanges WHERE run = ? AND agent NOT IN ({own})", (number,)
-                )
-                self._db.execute("UPDATE runs SET state = 'dropped' WHERE number = ?", (number,))
-        return silent
+        dropped: list[int] = []
+        own = "SELECT agent FROM rewards WHERE run = exchanges.run"
+        with self._file.writing():
+            for number in sorted(silent):  # some were rewarded or called since they were found
+                update = f"UPDATE runs SET state = 'dropped' WHERE number = ? AND {is_silent}"
+                if self._db.execute(update, (number, before)).rowcount:
+                    self._db.execute(
+                        f"DELETE FROM exchanges WHERE run = ? AND agent NOT IN ({own})", (number,)
+                    )
+                    dropped.append(number)
+        return dropped
 
     def counts(self) -> dict[str, int]:
         """Return how many there are of each state."""
         queries = {
             "open": "runs WHERE state = 'open'",
-            "rewarded": "rewards WHERE step IS NULL AND is_due = 0",
-            "due": "rewards WHERE step IS NULL AND is_due = 1",
+            "rewarded": "rewards WHERE in_commit IS NULL",
+            "due": f"rewards WHERE {_IS_DUE}",
             "taken": "rewards WHERE step IS NOT NULL",
+            "set_aside": f"rewards WHERE num_failures >= {MAX_FAILURES}",
             "dropped": "runs WHERE state = 'dropped' "
             "AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number)",
         }
-        with self._lock, self._told():
+        with self._file.reading():
             return {
                 name: int(self._db.execute(f"SELECT COUNT(*) FROM {query}").fetchone()[0])
                 for name, query in queries.items()
@@ -230,64 +227,47 @@ class SqliteRunStore:
 
     def close(self) -> None:
         """Free the file; safe to call twice."""
-        with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._db.close()
+        self._file.close()
 
-    def _begun(self, name: str, *, owner: str = "", task: str) -> ServedRun:
-        with self._write():
-            cursor = self._db.execute(
-                "INSERT INTO runs (name, owner, task, state, last_call) "
-                "VALUES (?, ?, ?, 'open', ?)",
-                (name, owner, task, time.time()),
-            )
+    # What follows is for use inside of reading() or writing().
+
+    def _begun(self, name: str, *, owner: str, task: str, is_named: bool) -> tuple[int, str, str]:
+        cursor = self._db.execute(
+            "INSERT INTO runs (name, owner, is_named, task, state, last_call) "
+            "VALUES (?, ?, ?, ?, 'open', ?)",
+            (name, owner, is_named, task, time.time()),
+        )
         assert cursor.lastrowid is not None, "it was inserted"
-        return ServedRun(number=cursor.lastrowid, name=name, state="open")
+        return cursor.lastrowid, name, "open"
 
     def _served(self, row: tuple[int, str, str]) -> ServedRun:
         number, name, state = row
         agents = "SELECT agent FROM rewards WHERE run = ? AND agent != ''"
         calls = "SELECT COALESCE(MAX(request) + 1, 0) FROM exchanges WHERE run = ?"
-        with self._lock, self._told():
-            return ServedRun(
-                number=number,
-                name=name,
-                state=state,  # type: ignore[arg-type]  # as the schema has it
-                rewarded_agents=frozenset(one for (one,) in self._rows(agents, number)),
-                num_calls=self._db.execute(calls, (number,)).fetchone()[0],
-            )
+        return ServedRun(
+            number=number,
+            name=name,
+            state=state,  # type: ignore[arg-type]  # as the schema has it
+            rewarded_agents=frozenset(one for (one,) in self._rows(agents, number)),
+            num_calls=self._rows(calls, number)[0][0],
+        )
 
-    def _found(self, condition: str, value: str) -> tuple[int, str, str] | None:
-        query = f"SELECT number, name, state FROM runs WHERE {condition} ORDER BY number DESC"
+    def _check_open(self, number: int, agent: str) -> None:
+        row = self._found("number = ?", number)
+        assert row is not None, "numbers come from run() and unnamed()"
+        is_rewarded = "SELECT 1 FROM rewards WHERE run = ? AND agent = ?"
+        if row[2] != "open" or self._rows(is_rewarded, number, agent):
+            raise RunOverError(self._served(row))
+
+    def _note_call(self, number: int) -> None:
+        self._db.execute("UPDATE runs SET last_call = ? WHERE number = ?", (time.time(), number))
+
+    def _found(
+        self, condition: str, value: str | int, *, order: str = "number DESC"
+    ) -> tuple[int, str, str] | None:
+        query = f"SELECT number, name, state FROM runs WHERE {condition} ORDER BY {order} LIMIT 1"
         row: tuple[int, str, str] | None = self._db.execute(query, (value,)).fetchone()
         return row
 
     def _rows(self, query: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
         return self._db.execute(query, values).fetchall()
-
-    @contextmanager
-    def _write(self, *, is_durable: bool = False) -> Iterator[None]:
-        """Write all that is inside, or nothing of it."""
-        with self._lock, self._told():
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: Exception) -> DataError:
-        return DataError(
-            f"{self._path} cannot be used: {error}. Make room, or set explorer.db_url to another "
-            f"file, then run the same command: what was stored stays."
-        )

@@ -10,10 +10,10 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.ports import RunKey
+from trinity.common.ports import OWN_NAMES, RunKey, RunOverError
 from trinity.endpoint.fields import text
 from trinity.endpoint.keys import Entry, KeyRing
-from trinity.endpoint.refusal import Refusal
+from trinity.endpoint.refusal import Refusal, run_over
 from trinity.endpoint.service import Service
 from trinity.endpoint.session import Session
 from trinity.errors import DataError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import RunStore, ServedRun
-    from trinity.endpoint.call import Served
+    from trinity.endpoint.call import CanonicalCall, Served
     from trinity.endpoint.service import Target
 
 __all__ = ["ServiceEntry", "ServingService", "not_stored"]
@@ -58,6 +58,25 @@ class ServedSession(Session):
     ) -> None:
         super().__init__(model, keys=keys, base_url="", loop=asyncio.get_running_loop())
         self._keep = keep
+        self.num_open = 0  # calls that are being answered
+
+    async def ask(self, call: CanonicalCall, *, entry: Entry) -> Served:
+        """Return the answer to a call; one that is repeated is sampled once."""
+        self.num_open += 1
+        try:
+            return await super().ask(call, entry=entry)
+        finally:
+            self.num_open -= 1
+
+    def deliver(self, served: Served, *, record: bool) -> None:
+        """Store an answer that a client is about to hear.
+
+        Raises:
+            Refusal: it cannot be stored, so it is not given either.
+        """
+        if self._is_closed and not served.is_delivered:
+            raise run_over()
+        super().deliver(served, record=record)
 
     def record(self, served: Served) -> None:
         """Store an answer.
@@ -67,6 +86,9 @@ class ServedSession(Session):
         """
         try:
             self._keep([reply.experience for reply in served.replies], served)
+        except RunOverError as error:
+            agent = str(served.replies[0].experience.info.get("agent", ""))
+            raise _over(error.run, agent=agent) from error
         except DataError as error:
             raise not_stored(error) from error
 
@@ -131,11 +153,13 @@ class ServingService(Service):
         """
         assert isinstance(entry, ServiceEntry), "this service gave it"
         asked = super().target(body, entry=entry, headers=headers)
-        run = self._run(headers, owner=owner_of(entry, body))
-        if run.state != "open" or asked.agent in run.rewarded_agents:
-            raise _over(run, agent=asked.agent)
+        run = self._run(headers, owner=owner_of(entry, body), agent=asked.agent)
         session = self._sessions.get(run.number) or self._begun(run)
         return replace(asked, session=session, entry=replace(entry, session=session))
+
+    def busy(self) -> list[int]:
+        """Return the runs that are being answered; from any thread."""
+        return [run for run, session in list(self._sessions.items()) if session.num_open]
 
     def forget(self, run: int) -> None:
         """Refuse further calls of a run, and cancel what is being answered; from any thread."""
@@ -143,12 +167,21 @@ class ServingService(Service):
         if session is not None:
             session.close()
 
-    def _run(self, headers: Mapping[str, str], *, owner: str) -> ServedRun:
+    def _run(self, headers: Mapping[str, str], *, owner: str, agent: str) -> ServedRun:
         name, task = _name(headers, RUN_HEADER), _name(headers, TASK_HEADER)
+        if name.startswith(OWN_NAMES):
+            raise _bad_header(
+                RUN_HEADER, name, f"names that begin with {OWN_NAMES} are the service's own"
+            )
         try:
             if name:
-                return self.store.run(name, task=task)
-            return self.store.unnamed(owner, task=task)
+                run = self.store.run(name, owner=owner, task=task)
+            else:
+                run = self.store.unnamed(owner, task=task)
+            self.store.touch(run.number, agent=agent)
+            return run
+        except RunOverError as error:
+            raise _over(error.run, agent=agent) from error
         except DataError as error:
             raise not_stored(error) from error
 
@@ -187,13 +220,17 @@ def not_stored(error: DataError) -> Refusal:
 def _name(headers: Mapping[str, str], header: str) -> str:
     name = headers.get(header, "")
     if name and not _NAME.match(name):
-        raise Refusal(
-            400,
-            f"the header {header} is {name[:80]!r}; use up to 128 of A-Z a-z 0-9 _ . and -.",
-            code="invalid_request_error",
-            param=header,
-        )
+        raise _bad_header(header, name, "use up to 128 of A-Z a-z 0-9 _ . and -")
     return name
+
+
+def _bad_header(header: str, value: str, problem: str) -> Refusal:
+    return Refusal(
+        400,
+        f"the header {header} is {value[:80]!r}; {problem}.",
+        code="invalid_request_error",
+        param=header,
+    )
 
 
 def _over(run: ServedRun, *, agent: str) -> Refusal:

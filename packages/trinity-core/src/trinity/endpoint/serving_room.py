@@ -79,6 +79,10 @@ class ServingRoom:
         self._committed.wait(timeout_s)
         self._committed.clear()
 
+    def busy(self) -> list[int]:
+        """Return the runs that are being answered, by their numbers."""
+        return self._service.busy() if self._service is not None else []
+
     def forget(self, runs: Sequence[int]) -> None:
         """Refuse further calls of these runs, by their numbers."""
         for run in runs:

@@ -8,12 +8,14 @@ front --wake--> wait --due--> taken --> experiences --pipeline--> buffer
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import EID
 from trinity.common.metrics import aggregate
+from trinity.errors import DataError
 from trinity.explorer.explorer import ExploreResult
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ LOOKS_EVERY_S = 0.5
 # What the names of tasks and agents cannot hold, so that no two groups are called the same.
 NO_TASK = "@committed"
 BETWEEN = ":"
+SHOWN = 5  # names in a warning
 
 
 class ServedExplorer:
@@ -68,19 +71,21 @@ class ServedExplorer:
 
         Raises:
             StopIteration: the service was asked to stop.
-            DataError: the store cannot be read or written.
+            DataError: the store cannot be read or written, or a commit not be processed.
         """
         if not self._is_open:
             self._store.rewind(step - 1)
             self._front.open()
             self._is_open = True
-        runs = self._committed()
-        experiences = [one for run in runs for one in _rewarded(run, step=step)]
-        # Noted before anything is written: a checkpoint without this step makes it due again,
-        # and what the store refuses here has left no row behind.
-        self._store.taken([run.reward_number for run in runs], step=step)
-        metrics = self._metrics(runs, experiences)
-        processed = self._pipeline.process(experiences)
+        processed: Metrics | None = None
+        while processed is None:
+            runs = self._committed()
+            experiences = [one for run in runs for one in _rewarded(run, step=step)]
+            # Noted before anything is written: a checkpoint without this step makes it due again,
+            # and what the store refuses here has left no row behind.
+            self._store.taken([run.reward_number for run in runs], step=step)
+            metrics = self._metrics(runs, experiences)
+            processed = self._processed(runs, experiences)
         num_written = processed.get("experience_pipeline/num_written", len(experiences))
         return ExploreResult(
             metrics={**metrics, **processed},
@@ -105,6 +110,27 @@ class ServedExplorer:
             stack.callback(self._pipeline.close)
             stack.callback(self._front.close)
 
+    def _processed(self, runs: Sequence[DueRun], experiences: list[Experience]) -> Metrics | None:
+        """Hand on; None: it failed before, in an earlier start, and these runs are set aside.
+
+        Raises:
+            DataError: it failed for the first time, or the disk did.
+        """
+        try:
+            return self._pipeline.process(experiences)
+        except DataError as error:
+            if isinstance(error.__cause__, OSError | sqlite3.Error):
+                raise  # no run's fault
+            if not self._store.failed([run.reward_number for run in runs]):
+                raise
+            names = ", ".join(run.name for run in runs[:SHOWN])
+            logger.warning(
+                "%d rewarded runs could not be processed twice and are set aside, untrained: %s%s. "
+                "%s",
+                len(runs), names, " ..." if len(runs) > SHOWN else "", error,
+            )  # fmt: skip
+            return None
+
     def _committed(self) -> list[DueRun]:
         while not self._is_stopping():
             runs = self._store.due()
@@ -115,7 +141,8 @@ class ServedExplorer:
         raise StopIteration
 
     def _drop_silent(self) -> None:
-        dropped = self._store.drop(before=time.time() - self._max_silence_s)
+        before, busy = time.time() - self._max_silence_s, self._front.busy()
+        dropped = self._store.drop(before=before, spared=busy)
         if dropped:
             self._front.forget(dropped)
             logger.info(
@@ -135,6 +162,7 @@ class ServedExplorer:
             "serve/num_tokens": float(num_tokens),
             "serve/open_runs": float(counts["open"]),
             "serve/dropped_runs": float(counts["dropped"]),
+            "serve/set_aside": float(counts["set_aside"]),
         }
 
 

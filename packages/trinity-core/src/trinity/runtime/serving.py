@@ -18,9 +18,10 @@ from trinity.buffer.run_store import SqliteRunStore
 from trinity.common.config.check_serve import db_path
 from trinity.common.models.clients import INSTALL
 from trinity.common.models.model import ModelWrapper
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, DataError
 from trinity.explorer.served import ServedExplorer
 from trinity.runtime.assembly import make_engine, make_experience_pipeline, make_sync
+from trinity.runtime.record.records import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +54,12 @@ class Service:
         self._keys, self._has_own_key = _keys(os.environ.get(KEYS, ""))
         self._room = parts.rooms = _room(explorer.listen_address, explorer.proxy_port)
         named = db_path(explorer.db_url) if explorer.db_url else None
-        self._store = SqliteRunStore(Path(named) if named else parts.rundir.buffer / "serve.db")
+        buffer = parts.rundir.buffer
+        self._store = SqliteRunStore(
+            Path(named) if named else buffer / "serve.db",
+            service=_identity(buffer / "serve.id"),
+            directory=str(parts.rundir.path),
+        )
 
     def add_to(self, chat_format: ChatFormat) -> None:
         """Add the engines, and the explorer that takes what agents outside make."""
@@ -98,13 +104,32 @@ class _ToldFront:
         self._display = display
         self._lines = lines
         self._room = room
-        self.wait, self.forget, self.close = room.wait, room.forget, room.close
+        self.wait, self.busy = room.wait, room.busy
+        self.forget, self.close = room.forget, room.close
 
     def open(self) -> None:
         """Begin to answer, and say where."""
         self._room.open()
         for line in self._lines:
             self._display.say(line)
+
+
+def _identity(file: Path) -> str:
+    """Return what a run directory is known by, wherever it is moved to.
+
+    Raises:
+        DataError: it can be neither read nor written.
+    """
+    try:
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, secrets.token_hex(16))
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise DataError(
+            f"{file} cannot be used: {error}. Make room and let it be written, then run the same "
+            f"command."
+        ) from error
 
 
 def _room(host: str, port: int) -> ServingRoom:

@@ -15,7 +15,15 @@ from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
 from trinity.common.ports.request import Completion, GenerationRequest, RunKey, Structure
-from trinity.common.ports.serving import DueRun, Front, RewardRefusedError, RunStore, ServedRun
+from trinity.common.ports.serving import (
+    OWN_NAMES,
+    DueRun,
+    Front,
+    RewardRefusedError,
+    RunOverError,
+    RunStore,
+    ServedRun,
+)
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
     Counted,
@@ -41,6 +49,7 @@ from trinity.common.ports.trainer import SharesModule, SyncMethod, Trainer
 from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
 __all__ = [
+    "OWN_NAMES",
     "Busy",
     "Completion",
     "Counted",
@@ -67,6 +76,7 @@ __all__ = [
     "RolloutEngine",
     "RowValues",
     "RunKey",
+    "RunOverError",
     "RunSession",
     "RunStore",
     "Scores",

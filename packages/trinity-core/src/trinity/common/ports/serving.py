@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["DueRun", "Front", "RewardRefusedError", "RunStore", "ServedRun"]
+__all__ = [
+    "OWN_NAMES",
+    "DueRun",
+    "Front",
+    "RewardRefusedError",
+    "RunOverError",
+    "RunStore",
+    "ServedRun",
+]
+
+OWN_NAMES = "auto-"  # how the names begin that a store gives, which clients cannot give
 
 State = Literal["open", "rewarded", "dropped"]
 
@@ -64,6 +74,18 @@ class RewardRefusedError(Exception):
         self.agents = tuple(agents)
 
 
+class RunOverError(Exception):
+    """A call of a run that takes none, or none of that agent.
+
+    Attributes:
+        run: it.
+    """
+
+    def __init__(self, run: ServedRun) -> None:
+        super().__init__(run.name)
+        self.run = run
+
+
 class RunStore(Protocol):
     """Keeps runs, their exchanges and rewards on the disk; any thread may call.
 
@@ -73,11 +95,12 @@ class RunStore(Protocol):
     Every method raises a DataError where the disk does not let it.
     """
 
-    def run(self, name: str, *, task: str = "") -> ServedRun:
+    def run(self, name: str, *, owner: str = "", task: str = "") -> ServedRun:
         """Return the run of that name; it begins where there is none.
 
         Args:
             name: as clients give it.
+            owner: who asks.
             task: which task a run that begins is a try at; "": it is not said.
         """
 
@@ -90,12 +113,23 @@ class RunStore(Protocol):
         """
 
     def latest(self, owner: str) -> str:
-        """Return the name of the last run of who gives it no name; "": there was none."""
+        """Return the name of the run that somebody called last; "": there was none."""
+
+    def touch(self, run: int, *, agent: str) -> None:
+        """Note that a call of a run is accepted.
+
+        Raises:
+            RunOverError: it takes none.
+        """
 
     def keep(
         self, run: int, experiences: Sequence[Experience], *, request: int, agent: str
     ) -> None:
-        """Store what a call of a run was answered with."""
+        """Store what a call of a run was answered with.
+
+        Raises:
+            RunOverError: it takes none any more: it, or its agent, got a reward, or it was dropped.
+        """
 
     def reward(
         self, name: str, reward: float, *, agent: str = "", metrics: Mapping[str, float]
@@ -110,23 +144,34 @@ class RunStore(Protocol):
         """Make what is rewarded due; return how many rewards and experiences that are."""
 
     def due(self) -> list[DueRun]:
-        """Return what is due and not taken, in the order of the rewards."""
+        """Return what is due and not taken of the oldest commit, in the order of the rewards.
+
+        Of a commit that could not be processed whole, it is one group.
+        """
 
     def taken(self, rewards: Sequence[int], *, step: int) -> None:
         """Note that the explorer took these rewards, by their numbers, in a step."""
 
+    def failed(self, rewards: Sequence[int]) -> bool:
+        """Note that these could not be processed, and were not taken after all.
+
+        Returns:
+            Whether they failed before and are set aside now: they are not due any more.
+        """
+
     def rewind(self, step: int) -> None:
         """Make due again what was taken in later steps, which are to be made once more."""
 
-    def drop(self, *, before: float) -> list[int]:
+    def drop(self, *, before: float, spared: Sequence[int] = ()) -> list[int]:
         """Forget the exchanges without a reward of runs that were silent since; return those runs.
 
         Args:
             before: seconds since 1970.
+            spared: runs that are being answered.
         """
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many there are: open runs, rewarded, due and taken rewards, dropped runs."""
+        """Return how many there are: open and dropped runs, rewards by what became of them."""
 
     def close(self) -> None:
         """Free the file; safe to call twice."""
@@ -140,6 +185,9 @@ class Front(Protocol):
 
     def wait(self, timeout_s: float) -> None:
         """Return when somebody commits, or time is up."""
+
+    def busy(self) -> list[int]:
+        """Return the runs that are being answered, by their numbers."""
 
     def forget(self, runs: Sequence[int]) -> None:
         """Refuse further calls of these runs, by their numbers."""

@@ -1,0 +1,161 @@
+"""The SQLite file of a service: one service at a time has it, and only the one that made it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import sqlite3
+import threading
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+from trinity.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["RunFile"]
+
+_FORMAT = 2
+_SCHEMA = """
+CREATE TABLE service (id TEXT NOT NULL, directory TEXT NOT NULL);
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
+    is_named INTEGER NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL, last_call REAL NOT NULL
+);
+CREATE INDEX open_runs ON runs (last_call) WHERE state = 'open';
+CREATE INDEX owners ON runs (owner, last_call);
+CREATE INDEX unnamed ON runs (owner, state) WHERE is_named = 0;
+CREATE TABLE exchanges (
+    run INTEGER NOT NULL, request INTEGER NOT NULL, agent TEXT NOT NULL,
+    num_experiences INTEGER NOT NULL, experiences BLOB NOT NULL, PRIMARY KEY (run, request)
+);
+CREATE TABLE rewards (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, agent TEXT NOT NULL,
+    reward REAL NOT NULL, metrics TEXT NOT NULL, in_commit INTEGER, step INTEGER,
+    num_failures INTEGER NOT NULL DEFAULT 0, UNIQUE (run, agent)
+);
+CREATE INDEX waiting_rewards ON rewards (in_commit) WHERE step IS NULL;
+"""
+
+
+class RunFile:
+    """The file, opened; any thread may use it.
+
+    Args:
+        path: of it; its folder is made.
+        service: the identity of whose runs it holds.
+        directory: where those are known, for who reads an error.
+
+    Raises:
+        DataError: it cannot be opened, is something else, or is another service's.
+
+    Attributes:
+        db: for use inside of :meth:`reading` and :meth:`writing`.
+    """
+
+    def __init__(self, path: Path, *, service: str, directory: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._held: IO[str] | None = None
+        self._is_closed = False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._held = _held(path)
+            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise self._failed(error) from error
+        try:
+            with self.writing():
+                self._check(service, directory)
+            with self.reading():
+                self.db.execute("PRAGMA journal_mode = WAL")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Free the file; safe to call twice."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self.db.close()
+                if self._held is not None:
+                    self._held.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read what is inside as one.
+
+        Raises:
+            DataError: the file cannot be used.
+        """
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise self._failed(error) from error
+
+    @contextmanager
+    def writing(self, *, is_durable: bool = False) -> Iterator[None]:
+        """Write all that is inside, or nothing of it.
+
+        Raises:
+            DataError: the file cannot be used.
+        """
+        with self.reading():
+            self.db.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.db.execute("COMMIT")
+            finally:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+
+    def _check(self, service: str, directory: str) -> None:
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        if not self.db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
+            for statement in _SCHEMA.split(";")[:-1]:
+                self.db.execute(statement)
+            self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
+            self.db.execute(f"PRAGMA user_version = {_FORMAT}")
+            return
+        if version != _FORMAT:
+            raise DataError(
+                f"{self._path} is no file of trinity serve, or another version's. Set "
+                f"explorer.db_url to a file of its own."
+            )
+        made_by, made_in = self.db.execute("SELECT id, directory FROM service").fetchone()
+        if made_by != service:
+            raise DataError(
+                f"{self._path} holds the runs of another service, whose run directory is "
+                f"{made_in}. Set explorer.db_url to a file of its own."
+            )
+
+    def _failed(self, error: Exception) -> DataError:
+        return DataError(
+            f"{self._path} cannot be used: {error}. Make room, or set explorer.db_url to another "
+            f"file, then run the same command: what was stored stays."
+        )
+
+
+def _held(path: Path) -> IO[str]:
+    """Return the lock beside the file; it is free again when this process ends, however it does.
+
+    Raises:
+        DataError: another process has it.
+    """
+    file = path.with_name(f"{path.name}.lock").open("a")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # children do not inherit it
+    except OSError as error:
+        file.close()
+        if error.errno not in {errno.EACCES, errno.EAGAIN}:
+            raise
+        raise DataError(
+            f"{path} is in use by another trinity serve. End that one, or set explorer.db_url to "
+            f"a file of its own."
+        ) from error
+    return file
