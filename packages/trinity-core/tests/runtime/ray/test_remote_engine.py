@@ -302,7 +302,9 @@ def test_weights_reach_the_engine_and_the_version_comes_back(rooms, remote) -> N
     assert room.calls.count("version") == 2
 
 
-def test_an_engine_that_is_started_again_takes_the_newest_weights(rooms, monkeypatch) -> None:
+def test_an_engine_that_is_started_again_takes_the_newest_weights_and_says_so(
+    rooms, monkeypatch, caplog
+) -> None:
     weights = PackedWeights.of(WeightSnapshot(version=WeightVersion(5), tensors={}))
     monkeypatch.setattr(engine_room, "_is_restarted", lambda: True)
     monkeypatch.setattr("ray.get", lambda reference: {"ref": weights}[reference])
@@ -310,6 +312,9 @@ def test_an_engine_that_is_started_again_takes_the_newest_weights(rooms, monkeyp
     monkeypatch.setattr("trinity.runtime.ray.handle.find_room", lambda _, name: sync)
 
     assert rooms.engine_room().part.version() == 5
+    assert caplog.messages == [
+        "engine-0 was lost and is there again, with the weights of version 5"
+    ]
 
 
 def until(is_true):

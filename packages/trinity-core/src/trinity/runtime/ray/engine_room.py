@@ -10,6 +10,7 @@ one before: its requests are cancelled and its runs are over, as if their proces
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from trinity.synchronizer.weights import PackedWeights
 
 __all__ = ["Answers", "EngineRoom", "News", "RunId", "run_id"]
+
+logger = logging.getLogger(__name__)
 
 # Answers that are ready soon after the first travel with it: after half of what it took, but
 _LEAST_LINGER_S = 0.002
@@ -96,6 +99,11 @@ class EngineRoom:
         self._session = _Session("", is_over=True)
         if _is_restarted():
             self._take_newest_weights(namespace)
+            logger.warning(  # who calls it later may not have noticed that it was gone
+                "engine-%d was lost and is there again, with the weights of version %d",
+                number,
+                self._engine.version,
+            )
 
     def open(self, session: str) -> None:
         """Begin a session; the one before is over."""
