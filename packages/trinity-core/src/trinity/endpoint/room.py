@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a server that listens
 
 
 class EndpointRoom:
-    """The endpoint of one process.
+    """The endpoint of one process; one that is forked from it gets a server of its own.
 
     Args:
         host: the address to listen at.
@@ -36,9 +37,8 @@ class EndpointRoom:
     ) -> None:
         self._host = host
         self._port = port
-        self._service = Service(logs_requests=logs_requests)
-        self._server: Server | None = None
-        self._lock = threading.Lock()
+        self._logs_requests = logs_requests
+        self._begin()
 
     @property
     def num_open(self) -> int:
@@ -51,6 +51,9 @@ class EndpointRoom:
         Raises:
             ConfigError: the port is taken, or a package is missing.
         """
+        if self._process != os.getpid():  # forked: the server and its keys are the parent's
+            self._port = 0
+            self._begin()
         with self._lock:
             if self._server is None:
                 self._server = self._started()
@@ -64,6 +67,12 @@ class EndpointRoom:
             loop=server.loop,
         )
 
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._service = Service(logs_requests=self._logs_requests)
+        self._server: Server | None = None
+        self._lock = threading.Lock()
+
     def _started(self) -> Server:
         try:
             from trinity.endpoint.app import build_app
@@ -75,7 +84,9 @@ class EndpointRoom:
         return Server(build_app(self._service), listening=listening)
 
     def close(self) -> None:
-        """End the server; safe to call twice."""
+        """End the server; safe to call twice, and in a forked process."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
