@@ -33,7 +33,7 @@ def test_seconds_count_from_the_first_rewards_to_the_goal(benchmark):
     assert curve.seconds_until(1.1, window=10) is None
 
 
-def test_the_table_compares_each_side_with_the_first(benchmark):
+def test_the_table_compares_each_side_with_the_peer(benchmark):
     curves = {
         "trl": [a_curve(benchmark, seconds_a_step=2.0)],
         "local": [a_curve(benchmark, seconds_a_step=0.5)],
@@ -45,6 +45,18 @@ def test_the_table_compares_each_side_with_the_first(benchmark):
     assert rows[0] == ["trl", "34.0", "1.00", "18", "2000.0", "1.00"]
     assert rows[1] == ["local", "8.5", "0.25", "18", "500.0", "0.25"]
     assert " ".join(rows[2]) == "hand not learned by every seed"
+
+
+def test_the_better_of_the_peers_ways_is_what_counts(benchmark):
+    curves = {
+        "trl": [a_curve(benchmark, seconds_a_step=2.0)],
+        "trl-plain": [a_curve(benchmark, seconds_a_step=1.0)],
+        "local": [a_curve(benchmark, seconds_a_step=0.5)],
+    }
+
+    rows = [line.split() for line in benchmark.table(curves).splitlines()[2:]]
+
+    assert [row[2] for row in rows] == ["2.00", "1.00", "0.50"]
 
 
 def test_a_line_that_is_not_finished_is_left_for_the_next_look(benchmark, tmp_path):

@@ -40,6 +40,7 @@ def press(phase):
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)
     if "twice" in os.environ["PHASE"]:
         wait_until(lambda: on_signal.__self__.is_requested)
+        time.sleep(0.5)  # until its line is written: the second would break it off
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         wait_until(lambda: signal.getsignal(signal.SIGINT) != on_signal)
 
