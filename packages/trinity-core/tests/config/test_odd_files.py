@@ -18,6 +18,7 @@ from trinity.errors import ConfigError
         ('name: "a\x07"', "unacceptable character #x0007"),
         ("buffer: 3", "buffer: should be a section, keys with values; it is 3."),
         ("algorithm: {optimizer: {lr: .inf}}", "lr: should be a finite number"),
+        ("algorithm: {optimizer: {lr: 1e_-6}}", "lr: should be a number, not 1e_-6; it is '1e_-6'"),
         ("seed: -1", "seed: should be greater than or equal to 0"),
         ("stages: [{stage_name: a}, {stage_name: a}]", "two stages are named 'a'"),
     ],

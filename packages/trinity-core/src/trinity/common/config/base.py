@@ -58,7 +58,7 @@ class StrictModel(BaseModel):
             return {}
         if value is None and typing.get_origin(wanted) is list:
             return []
-        if isinstance(value, bool) and wanted in {int, float, int | None, float | None}:
+        if wanted in _NUMBERS and _only_looks_like_a_number(value):
             raise ValueError(f"Input should be a number, not {str(value).lower()}")
         return value
 
@@ -71,6 +71,14 @@ class StrictModel(BaseModel):
         for name, value in self.__dict__.items():
             copy.__dict__[name] = _copied(value)
         return copy
+
+
+_NUMBERS = (int, float, int | None, float | None)
+
+
+def _only_looks_like_a_number(value: object) -> bool:
+    """Return whether pydantic reads a number there that nobody wrote: of true, of ``1e_-6``."""
+    return isinstance(value, bool) or (isinstance(value, str) and "_" in value)
 
 
 def _copied(value: Any) -> Any:
