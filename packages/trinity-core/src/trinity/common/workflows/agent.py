@@ -1,8 +1,10 @@
 """Train any agent as it is: a function, or a command, that asks its model by HTTP.
 
-task --> agent (your code) --HTTP--> endpoint of the run --> engine
-             |                              |
-             +--> reward                    +--> one experience for each reply
+::
+
+    task --> agent (your code) --HTTP--> endpoint of the run --> engine
+                 |                              |
+                 +--> reward                    +--> one experience for each reply
 """
 
 from __future__ import annotations
@@ -33,14 +35,15 @@ _FILTERS = ("agents", "has_tools")
 class AgentWorkflow(BaseSimpleWorkflow):
     """Runs an agent that was not written for Trinity, and makes its calls experiences.
 
-    ``workflow_args``:
-        agent: a function, or ``module:function``. It is called with those of ``task`` (the row),
-            ``client``, ``async_client``, ``endpoint``, ``auxiliary_models`` and ``logger`` that its
-            signature names.
-        command: the words of a command in place of it. It finds its model in ``OPENAI_BASE_URL``
-            and ``OPENAI_API_KEY`` (``ANTHROPIC_...`` too), its row in the JSON file
-            ``TRINITY_TASK_FILE``, and may write what it returns to ``TRINITY_RESULT_FILE``.
-        train: which exchanges are trained: ``{agents: [label, ...], has_tools: true}``; all.
+    Its ``workflow_args`` are:
+
+    * ``agent``: a function, or ``module:function``. It is called with those of ``task`` (the row),
+      ``client``, ``async_client``, ``endpoint``, ``auxiliary_models`` and ``logger`` that its
+      signature names.
+    * ``command``: the words of a command in place of it. It finds its model in ``OPENAI_BASE_URL``
+      and ``OPENAI_API_KEY`` (``ANTHROPIC_...`` too), its row in the JSON file
+      ``TRINITY_TASK_FILE``, and may write what it returns to ``TRINITY_RESULT_FILE``.
+    * ``train``: which exchanges are trained: ``{agents: [label, ...], has_tools: true}``; all.
 
     The agent returns a reward; or a dict with ``reward`` and further numbers, which become metrics;
     or a reward for each agent by its label; or nothing, where the taskset names a reward function,
