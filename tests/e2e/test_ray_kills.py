@@ -14,40 +14,35 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.acceptance]
 MATRIX = Path(__file__).parents[2] / "benchmarks" / "kill_matrix.py"
 
 
-def test_an_engine_and_a_runner_are_replaced_and_a_lost_trainer_starts_anew() -> None:
-    """The whole matrix is ``python benchmarks/kill_matrix.py``: 30 kills, some minutes."""
-    options = ["--only", "ray", "--kills", "3", "--steps", "4", "--unbroken", "local"]
-    cells = ["engine-0:explore", "runner-0:explore", "trainer:train"]
-
+def the_matrix(*cells: str, options: tuple[str, ...] = ()) -> str:
+    """Kill three times over Ray; return what is printed. The script alone does the whole matrix."""
+    common = ["--only", "ray", "--kills", "3", "--steps", "4", "--unbroken", "local"]
     ended = subprocess.run(
-        [sys.executable, MATRIX, *options, "--cells", *cells],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "3 kills in 1 runs; 0 experiences lost, repeated or misplaced" in ended.stdout
-
-
-def test_kills_of_an_agent_and_of_its_endpoint_while_it_streams_lose_nothing() -> None:
-    """With an environment that has vLLM: ``--agents --engine vllm`` beside these."""
-    options = ["--agents", "--only", "ray", "--kills", "3", "--steps", "4", "--unbroken", "local"]
-    cells = ["agent:explore", "runner-0:explore", "engine-0:explore"]
-
-    ended = subprocess.run(
-        [sys.executable, MATRIX, *options, "--cells", *cells],
+        [sys.executable, MATRIX, *options, *common, "--cells", *cells],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=480,
         check=False,
     )
-
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "3 kills in 1 runs; 0 experiences lost, repeated or misplaced" in ended.stdout
-    assert "0 processes and ports left" in ended.stdout
-    assert "agent | explore, streaming" in ended.stdout
-    assert "runner-0 | explore, streaming" in ended.stdout
+    return ended.stdout
+
+
+def test_an_engine_and_a_runner_are_replaced_and_a_lost_trainer_starts_anew() -> None:
+    the_matrix("engine-0:explore", "runner-0:explore", "trainer:train")
+
+
+def test_kills_of_an_agent_and_of_its_endpoint_while_it_streams_lose_nothing() -> None:
+    """With an environment that has vLLM: ``--agents --engine vllm`` beside these."""
+    printed = the_matrix(
+        "agent:explore", "runner-0:explore", "engine-0:explore", options=("--agents",)
+    )
+
+    assert "0 processes and ports left" in printed
+    assert "agent | explore, streaming" in printed
+
+
+def test_kills_while_the_sides_overlap_lose_nothing() -> None:
+    the_matrix("trainer:train", "explorer:train", "driver:save", options=("--offset", "1"))
