@@ -8,6 +8,8 @@ import pytest
 from trinity.common.models.model import ModelWrapper
 from trinity.endpoint.room import EndpointRoom
 from trinity_compat_rft.emails.mailbox import write_mailbox
+from trinity_compat_rft.workflows.email_search import EmailSearchWorkflow
+from trinity_compat_rft.workflows.rubric_judge import RubricJudgeWorkflowWithAPI
 from trinity_testing import conformance
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -30,4 +32,9 @@ def judge_and_mails(tmp_path_factory) -> Iterator[None]:
     room.close()
 
 
-test_plugin = conformance.suite("compat_rft")
+# What the fixture sets is not there when the cases are made: these come with what they need.
+GIVEN = {
+    "workflow/rubric_judge_openai_workflow": RubricJudgeWorkflowWithAPI.conformance_args,
+    "workflow/email_search_workflow": EmailSearchWorkflow.conformance_args,
+}
+test_plugin = conformance.suite("compat_rft", args=GIVEN)

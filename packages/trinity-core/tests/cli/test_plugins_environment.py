@@ -27,6 +27,10 @@ PLUGIN = """
             )
         ]
 """
+WHOLE_METADATA = (
+    "Metadata-Version: 2.4\nName: trinity-dicey\nVersion: 1.0\nSummary: rolls dice\n"
+    "Requires-Python: >=3.11\nLicense-Expression: MIT\nRequires-Dist: trinity-core>=0.1,<0.2\n"
+)
 
 
 def run(*arguments: str):
@@ -45,7 +49,8 @@ def environments(tmp_path, monkeypatch):
 def dicey(site, tmp_path, environments):
     """A plugin that needs a wheel which lies beside it."""
     wheel = _wheel(tmp_path)
-    site.plugin("dicey", PLUGIN.format(name="dicey", package=f"dice @ file://{wheel}"))
+    source = PLUGIN.format(name="dicey", package=f"dice @ file://{wheel}")
+    site.plugin("dicey", source, extra={"METADATA": WHOLE_METADATA})
     set_manager(site.discover())
     return site
 
@@ -87,6 +92,19 @@ def test_check_names_the_missing_environment_and_the_command(dicey):
     assert "Run: trinity plugins setup dicey --environment" in result.stdout
 
 
+def test_check_of_all_skips_an_environment_that_is_not_there_and_finds_a_spoilt_one(
+    dicey, environments
+):
+    result = run("check")
+    assert result.exit_code == 0, result.stdout
+    assert (
+        f"skipped in dicey: assets.environment: its environment is missing: there is none in "
+        f"{environments / 'dicey'}. Run: trinity plugins setup dicey --environment"
+    ) in result.stdout
+    (environments / "dicey").mkdir(parents=True)  # half made
+    assert run("check").exit_code == 1
+
+
 def test_what_uses_a_part_is_not_checked_until_the_environment_is_there(site, environments):
     hooks = """
     @hookimpl
@@ -117,7 +135,10 @@ def test_what_uses_a_part_is_not_checked_until_the_environment_is_there(site, en
     set_manager(site.discover())
     results = json.loads(run("check", "dicey", "--json").stdout)["results"]
     (message,) = [r["message"] for r in results if r["id"] == "play.wins"]
-    assert message == f"its environment is missing: there is none in {environments / 'dicey'}"
+    assert message == (
+        f"its environment is missing: there is none in {environments / 'dicey'}. "
+        "Run: trinity plugins setup dicey --environment"
+    )
 
 
 def test_a_command_that_fails_says_where_packages_come_from_and_what_to_run(

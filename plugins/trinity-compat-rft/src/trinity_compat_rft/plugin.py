@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.extend import hookimpl
+from trinity.extend import AssetSpec, hookimpl
 
 from trinity_compat_rft.parts import REWARD_FNS, WORKFLOWS
 from trinity_compat_rft.paths.table import FOREIGN_MODULES, PUBLISHED_MODULES, PUBLISHED_NAMES
@@ -33,3 +33,24 @@ def trinity_workflows() -> Mapping[str, ComponentSpec]:
 def trinity_reward_fns() -> Mapping[str, ComponentSpec]:
     """Return the published rewards that the core does not have."""
     return REWARD_FNS
+
+
+@hookimpl
+def trinity_assets() -> list[AssetSpec]:
+    """Return what two workflows need: a judge behind an API, a database of mails."""
+    return [
+        AssetSpec(
+            "judge",
+            "the address of a judge's API, in OPENAI_BASE_URL",
+            "nothing here",
+            "trinity_compat_rft.workflows.rubric_judge:missing_judge",
+            needed_by=("workflow/rubric_judge_openai_workflow",),
+        ),
+        AssetSpec(
+            "mails",
+            "a database of mails, in DEFAULT_EMAIL_DB_PATH",
+            "about 1 GB of the published data set",
+            "trinity_compat_rft.emails.mailbox:missing_mails",
+            needed_by=("workflow/email_search_workflow",),
+        ),
+    ]

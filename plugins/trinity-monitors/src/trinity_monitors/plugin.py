@@ -26,11 +26,18 @@ def trinity_monitors() -> dict[str, ComponentSpec]:
 def trinity_assets() -> list[AssetSpec]:
     """Return the packages and the server that the checks of both monitors need."""
     return [
-        AssetSpec("wandb", "the package wandb", "30 MB", "trinity_monitors.assets:missing_wandb"),
+        AssetSpec(
+            "wandb",
+            "the package wandb",
+            "30 MB",
+            "trinity_monitors.assets:missing_wandb",
+            needed_by=("monitor/wandb",),
+        ),
         AssetSpec(
             "mlflow",
             "the package mlflow, and a server or a store",
             "100 MB",
             "trinity_monitors.assets:missing_mlflow",
+            needed_by=("monitor/mlflow",),
         ),
     ]

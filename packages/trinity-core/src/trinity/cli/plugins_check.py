@@ -14,7 +14,7 @@ import typer
 from trinity.cli.columns import echo_columns
 from trinity.cli.plugins_findings import finding_rows, skip_lines, slow_lines
 from trinity.cli.plugins_show import record_named
-from trinity.errors import PluginError, TrinityError
+from trinity.errors import PluginError
 from trinity.extend import get_manager
 from trinity.extend.known import distribution_of_tool, install_line
 
@@ -37,7 +37,11 @@ def check(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
 ) -> None:
-    """Check plugins; leaves with 1 if one is not as it must be."""
+    """Check plugins; leaves with 1 if one is not as it must be.
+
+    What a plugin needs beside its Python packages and is not there (data, an environment, a
+    package) fails where the plugin is named, and is skipped where all are checked.
+    """
     manager = get_manager()
     manager.check_import_package()
     also = _groups_of_ray(manager) if has_ray else []
@@ -47,7 +51,7 @@ def check(
         results = [
             (record, result)
             for record in records
-            for result in _results(record, manager, also, limit_s=limit_s)
+            for result in _results(record, manager, also, limit_s=limit_s, is_named=bool(names))
         ]
     if as_json:
         rows = [{"plugin": record.name, **asdict(result)} for record, result in results]
@@ -74,59 +78,44 @@ def _groups_of_ray(manager: PluginManager) -> list[str]:
 
 
 def _results(
-    record: PluginRecord, manager: PluginManager, also: list[str], *, limit_s: float | None
+    record: PluginRecord,
+    manager: PluginManager,
+    also: list[str],
+    *,
+    limit_s: float | None,
+    is_named: bool,
 ) -> list[Result]:
     from trinity.extend.conformance.checks import run_checks
 
     is_shared = sum(other.name == record.name for other in manager.records) > 1
     name = record.distribution if is_shared and record.distribution else record.name
     checked = run_checks(name, manager, also=also, limit_s=limit_s)
-    return [*checked, *_asset_results(record, manager)]
+    return [*checked, *_need_results(record, manager, is_named=is_named)]
 
 
-def _asset_results(record: PluginRecord, manager: PluginManager) -> list[Result]:
-    from trinity.extend.assets import assets_of, missing_part
+def _need_results(record: PluginRecord, manager: PluginManager, *, is_named: bool) -> list[Result]:
+    """Return a result for each thing that the plugin needs.
+
+    Who names a plugin asks whether it can be used: what is missing fails. Who names none asks
+    whether what is installed works: what nobody has fetched yet is skipped.
+    """
     from trinity.extend.conformance.checks import Result, Status
+    from trinity.extend.needs import needs_of
 
-    results = _environment_results(record, manager)
-    for asset in assets_of(record, manager):
-        status, message = Status.PASS, ""
-        try:
-            message = missing_part(asset, record=record)
-            status = Status.FAIL if message else status
-        except TrinityError as error:
-            status, message = Status.ERROR, str(error)
-        remedy = f"Run: trinity plugins setup {record.name}"
+    results = []
+    for need in needs_of(record, manager):
+        is_skipped = bool(need.missing) and not (is_named or need.is_spoilt)
+        failed = Status.FAIL if need.missing else Status.PASS
         results.append(
             Result(
-                id=f"assets.{asset.name}",
+                id=f"assets.{need.name}",
                 component="",
-                status=status,
-                message=message,
-                remedy=remedy,
+                status=Status.SKIP if is_skipped else failed,
+                message=need.sentence if is_skipped else need.missing,
+                remedy=need.remedy,
             )
         )
     return results
-
-
-def _environment_results(record: PluginRecord, manager: PluginManager) -> list[Result]:
-    from trinity.extend.assets import environment_of
-    from trinity.extend.conformance.checks import Result, Status
-    from trinity.extend.environments import missing_environment, setup_line
-
-    environment = environment_of(record, manager)
-    if environment is None:
-        return []
-    message = missing_environment(environment)
-    return [
-        Result(
-            id="assets.environment",
-            component="",
-            status=Status.FAIL if message else Status.PASS,
-            message=message,
-            remedy=setup_line(environment),
-        )
-    ]
 
 
 def _echo(

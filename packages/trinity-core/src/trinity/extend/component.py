@@ -84,6 +84,7 @@ class AssetSpec:
     size: str  # such as "1.2 GB"
     check: str  # "module:function", returns None when it is there, else what is missing
     fetch: str | None = None  # "module:function"; None: only a person can get it
+    needed_by: tuple[str, ...] = ()  # such as "workflow/games"; empty: by all its components
 
 
 _BOUND = (

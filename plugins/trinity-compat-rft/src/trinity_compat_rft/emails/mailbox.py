@@ -20,7 +20,14 @@ from trinity_compat_rft.emails.records import Email, SearchResult
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DATABASE", "mailbox_path", "read_email_tool", "search_emails_tool", "write_mailbox"]
+__all__ = [
+    "DATABASE",
+    "mailbox_path",
+    "missing_mails",
+    "read_email_tool",
+    "search_emails_tool",
+    "write_mailbox",
+]
 
 DATABASE = "DEFAULT_EMAIL_DB_PATH"  # environment variable with the file's path
 MOST_RESULTS = 10
@@ -99,6 +106,15 @@ def mailbox_path() -> Path:
             f"'python -m trinity_compat_rft.emails.prepare FILE', and set {DATABASE}=FILE."
         )
     return path
+
+
+def missing_mails() -> None:
+    """Refuse where the environment names no file of mails.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    mailbox_path()
 
 
 def search_emails_tool(  # noqa: PLR0913, PLR0917 -- published

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.workflows import Task
 
-__all__ = ["RubricJudgeWorkflow", "RubricJudgeWorkflowWithAPI"]
+__all__ = ["RubricJudgeWorkflow", "RubricJudgeWorkflowWithAPI", "missing_judge"]
 
 SYSTEM_PROMPT = (
     "You answer the questions of a user. Think the question through first, then give the answer."
@@ -134,6 +134,15 @@ class RubricJudgeWorkflowWithAPI(_Rubric):
         """Close the connections to the API."""
         if self.client is not None:
             self.client.close()
+
+
+def missing_judge() -> None:
+    """Refuse where the environment names no judge.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    _address({})
 
 
 def _client_of(arguments: Mapping[str, Any]) -> OpenAI:

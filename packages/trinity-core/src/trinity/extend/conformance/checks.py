@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trinity.errors import TrinityError, UnknownComponentError, unknown_name
-from trinity.extend.assets import assets_of, environment_of, missing_part
+from trinity.errors import UnknownComponentError, unknown_name
 from trinity.extend.conformance.bench import Bench
 from trinity.extend.conformance.check import (
     Arguments,
@@ -30,11 +29,12 @@ from trinity.extend.conformance.check import (
     in_words,
     required_arguments,
 )
-from trinity.extend.environments import missing_environment
+from trinity.extend.needs import needs_of
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component
     from trinity.extend.manager import PluginManager, PluginRecord
+    from trinity.extend.needs import Need
 
 __all__ = [
     "Arguments",
@@ -119,9 +119,9 @@ def plan(  # noqa: PLR0913 - what may be chosen
     components = _components(record, manager)
     variations = _variations(args or {}, components)
     checks = _chosen(collect_checks(manager), ids, set(also))
-    missing = _missing_assets(record, manager)
+    missing = [need for need in needs_of(record, manager) if need.missing]
     cases = [
-        replace(case, missing_asset=missing if _needs_assets(case) else "")
+        replace(case, missing_asset=_missing_asset(case, missing))
         for check in checks
         for case in _cases(check, record=record, variations=variations, manager=manager)
     ]
@@ -206,19 +206,13 @@ def _cases(
     ]
 
 
-def _missing_assets(record: PluginRecord, manager: PluginManager) -> str:
-    """Return which of the plugin's assets is missing, in words; empty: they are all there."""
-    environment = environment_of(record, manager)
-    if environment is not None and (missing := missing_environment(environment)):
-        return f"its environment is missing: {missing}"
-    for asset in assets_of(record, manager):
-        try:
-            missing = missing_part(asset, record=record)
-        except TrinityError as error:
-            missing = str(error)
-        if missing:
-            return f"{asset.name} is missing: {missing}"
-    return ""
+def _missing_asset(case: Case, missing: Sequence[Need]) -> str:
+    """Return which of the missing needs the case has, in words; empty: none."""
+    if not _needs_assets(case):
+        return ""
+    label = case.component.split("#")[0]
+    wanted = [need for need in missing if not need.needed_by or label in need.needed_by]
+    return wanted[0].sentence if wanted else ""
 
 
 def _needs_assets(case: Case) -> bool:
