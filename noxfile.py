@@ -76,6 +76,11 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
     "oldest": ("openai==2.25.0", "anthropic==0.60.0"),
 }
 
+HEAVY = (  # what CI does not run, the quick ones first
+    *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "sdks"),
+    *("openenv", "verifiers", "agentscope", "vllm", "wheels", "minimums", "acceptance"),
+)
+
 QUICKSTART = "examples/quickstart/quickstart.yaml"
 
 
@@ -200,7 +205,9 @@ def monitors(session: nox.Session) -> None:
     """Write to Weights & Biases and MLflow, offline, with the real packages."""
     own = "plugins/trinity-monitors"
     session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", f"{own}[wandb,mlflow]", "pytest")
-    session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
+    store = f"sqlite:///{session.create_tmp()}/mlflow.db"  # no server is needed
+    env = {**RUN_ENV, "MLFLOW_TRACKING_URI": store}
+    session.run("python", "-m", "pytest", own, *session.posargs, env=env)
 
 
 @nox.session(reuse_venv=True, venv_backend="uv|virtualenv")
@@ -268,12 +275,19 @@ def sdks(session: nox.Session, clients: str) -> None:
 
 
 @nox.session(venv_backend="none")
+def everything(session: nox.Session) -> None:
+    """Run every heavy session, or those named, and note how each ended in docs/reference."""
+    chosen = session.posargs or HEAVY
+    session.run(sys.executable, "scripts/full_run.py", *chosen, external=True)
+
+
+@nox.session(venv_backend="none")
 def broken_plugin(session: nox.Session) -> None:
     """Install a distribution whose plugin cannot be imported; the command line goes on."""
     bin_dir = shared_environment(session, "run", "dev")
     with tempfile.TemporaryDirectory() as folder:
         source, site = Path(folder, "source"), Path(folder, "site")
-        write_broken_distribution(source)
+        shutil.copytree(ROOT / "tests/e2e/broken_distribution", source)
         session.run(bin_dir / "python", *QUIET_PIP, "--no-deps", "--target", site, source)
         env = {**RUN_ENV, "PYTHONPATH": str(site)}
         trinity = bin_dir / "trinity"
@@ -331,16 +345,3 @@ def fingerprint(group: str) -> str:
     projects = [nox.project.load_toml(ROOT / folder / "pyproject.toml") for folder in folders]
     wanted = [CONSTRAINTS.read_text(), *(str(project["project"]) for project in projects)]
     return hashlib.sha256("\0".join(wanted).encode()).hexdigest()
-
-
-def write_broken_distribution(folder: Path) -> None:
-    """Write the source of a distribution whose plugin module imports what is not there."""
-    package = folder / "trinity_broken"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("import no_such_module\n")
-    (folder / "pyproject.toml").write_text(
-        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-        '[project]\nname = "trinity-broken"\nversion = "0.1"\n'
-        'dependencies = ["trinity-core>=0.1,<0.2"]\n'
-        '[project.entry-points."trinity.plugins"]\nbroken = "trinity_broken"\n'
-    )

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-PYPROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "trinity-broken"
-version = "0.1"
-dependencies = ["trinity-core>=0.1,<0.2"]
-
-[project.entry-points."trinity.plugins"]
-broken = "trinity_broken"
-"""
+SOURCE = Path(__file__).parent / "broken_distribution"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A folder with the broken distribution, put there by pip."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
-    (source / "trinity_broken").mkdir()
-    (source / "trinity_broken" / "__init__.py").write_text("import no_such_module\n")
-    (source / "pyproject.toml").write_text(PYPROJECT)
+    shutil.copytree(SOURCE, source, dirs_exist_ok=True)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--target", str(site)]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
     return site
