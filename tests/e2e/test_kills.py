@@ -19,6 +19,7 @@ from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.pipeline import Pipeline
 from trinity.runtime.record.history import read_history
 from trinity.runtime.record.result import RunStatus
+from trinity.runtime.record.sample_files import places_of, read_step
 
 pytestmark = pytest.mark.slow
 
@@ -152,6 +153,8 @@ def test_a_killed_run_trains_each_experience_once(
     assert max(Counter(eid for step in history for eid in step).values()) == 1
     assert sum(map(len, history)) == status_of()["trained_experiences"] == 32
     assert_alike(lines_of(run_dir), unbroken["lines"])
+    samples = [read_step(place) for place in places_of(run_dir)]
+    assert [[sample.eid for sample in step] for step in samples] == history
 
 
 @pytest.mark.acceptance

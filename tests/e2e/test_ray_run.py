@@ -12,6 +12,7 @@ from trinity.algorithm.policy_loss_fn import POLICY_LOSS_FN, PolicyLossFn
 from trinity.common.config import load_config
 from trinity.errors import TrinityError
 from trinity.runtime.record.result import RunStatus
+from trinity.runtime.record.sample_files import places_of, read_step
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -49,6 +50,12 @@ def steps_that_trained_beside(result):
     lines = (result.directory / "monitor" / "metrics.jsonl").read_text().splitlines()
     spans = {row["step"]: row for row in map(json.loads, lines) if "time/trained_beside_s" in row}
     return [step for step, row in spans.items() if row["time/trained_beside_s"] > 0.01]
+
+
+def samples_of(result):
+    """Return what each optimizer step trained, as it is kept for people."""
+    steps = [read_step(place) for place in places_of(result.directory)]
+    return [[(row.eid, row.tokens.tolist(), row.mask.tolist()) for row in step] for step in steps]
 
 
 def scores_of(stage):
@@ -114,6 +121,7 @@ def test_twenty_steps_give_the_numbers_and_weights_of_a_run_in_one_process(
     weights, there_weights = weights_of(here), weights_of(there)
     for name, weight in weights.items():
         assert (weight - there_weights[name]).abs().max() <= 1e-5
+    assert samples_of(there) == samples_of(here)
     assert rooms_left() == []
 
 

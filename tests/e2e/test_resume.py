@@ -9,7 +9,9 @@ import trinity
 from trinity.common.config import load_config
 from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.pipeline import Interrupted, Pipeline
+from trinity.runtime.record.history import read_history
 from trinity.runtime.record.result import RunStatus
+from trinity.runtime.record.sample_files import places_of, read_step
 from trinity.trainer.torch_trainer import TorchTrainer
 
 pytestmark = pytest.mark.slow
@@ -74,6 +76,14 @@ def test_an_interrupted_run_trains_each_experience_once(
     assert trained == whole
     eids = [eid for _, batch, _ in whole for eid in batch]
     assert len(eids) == len(set(eids)) == 32
+    assert sampled_in(went_on.directory) == read_history(went_on.directory)
+
+
+def sampled_in(directory):
+    """Return the ids of the samples of each step, as they are kept for people."""
+    places = places_of(directory)
+    assert [place.head.step for place in places] == list(range(1, len(places) + 1))
+    return [[sample.eid for sample in read_step(place)] for place in places]
 
 
 @pytest.fixture

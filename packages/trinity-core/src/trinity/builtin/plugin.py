@@ -209,7 +209,9 @@ def trinity_reply_parsers() -> Mapping[str, str | ComponentSpec]:
 def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
     """Return the torch trainer."""
     target = "trinity.trainer.torch_trainer:TorchTrainer"
-    provides = frozenset({"ref_logprob", "values", "entropys", "necs", "shares_module"})
+    provides = frozenset(
+        {"ref_logprob", "values", "entropys", "necs", "shares_module", "trained_batch"}
+    )
     return {"torch": ComponentSpec(target, provides=provides)}
 
 

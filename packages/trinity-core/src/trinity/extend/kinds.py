@@ -174,7 +174,7 @@ _ALL_KINDS = (
         contract=f"{_PORTS}:Trainer",
         provided=("config", "model_path", "total_steps", "seed"),
         settings=(Setting(path="trainer.trainer_type", modes=_TRAINS),),
-        abilities=_abilities(shares_module="SharesModule"),
+        abilities=_abilities(shares_module="SharesModule", trained_batch="TellsTrained"),
     ),
     Kind(
         name="sync_method",

@@ -28,6 +28,7 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.pace import sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
+from trinity.runtime.record.samples import SampleLog
 from trinity.runtime.serving import Service
 from trinity.runtime.sides import is_in_order
 
@@ -104,6 +105,9 @@ class _Builder:
         if tasks is not None:
             num_steps = num_steps or steps_of_tasks(config, self._manager, tasks=tasks)
         parts.trainer = make_trainer(config, self._manager, total_steps=num_steps)
+        parts.samples = SampleLog.of(
+            config, self._manager, trainer=parts.trainer, rundir=parts.rundir
+        )
         source: Any = parts.storage
         if config.mode != "train":
             source = make_bounded_source(config, self._manager, storage=parts.storage)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.record.progress import Progress
     from trinity.runtime.record.rundir import RunDir
+    from trinity.runtime.record.samples import SampleLog
     from trinity.runtime.roles import (
         BatchSource,
         Closable,
@@ -90,6 +91,7 @@ class Parts:
     rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[FlushingMonitor]] = field(default_factory=dict)  # by role
     recorder: Recorder | None = None  # None: nothing was recorded
+    samples: SampleLog | None = None  # None: nobody wants them, or the trainer's room has it
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     batch_size: int = 1  # experiences that an optimizer step reads from the buffer
@@ -141,6 +143,8 @@ class Parts:
         if eids is None:
             eids = [experience.eid.uid for experience in experiences]
         History(self.rundir.path).trained(step, eids)
+        if self.samples is not None:
+            self.samples.trained(step, experiences)
 
     def explorer_state(self) -> dict[str, Any]:
         """Return where the explorer stands in its tasks and in what it writes."""

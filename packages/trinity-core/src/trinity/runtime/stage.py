@@ -24,6 +24,7 @@ from trinity.runtime.record.records import State, read_record
 from trinity.runtime.record.result import RunStatus, StageResult
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import write_manifests
+from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.record.second_start import (
     finished_before,
     is_finished,
@@ -31,6 +32,7 @@ from trinity.runtime.record.second_start import (
     read_before,
     settings_of,
 )
+from trinity.runtime.record.starts import note_start
 from trinity.runtime.sides import runs_ahead
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ def run_stage(
     say_changes(config, before=before, rundir=rundir, display=display)
     if is_finished(config, before):
         return finished_before(before, rundir=rundir, display=display, stage=stage)
+    note_start(config, before=before, manager=get_manager(), rundir=rundir)
     write_manifests(config, plugins=get_manager().describe(), directory=rundir.path)
     rooms = partial(
         build or _local_build(),
@@ -216,11 +219,18 @@ class _Story:
     def _rewind(self, state: dict[str, Any]) -> None:
         if self._config.mode == "bench":
             return  # trains nothing; its lines belong to checkpoints
+        self._cut_samples(state)
         if state:
             self._files.check(state["files"], say=self._display.say)
             self._files.cut(state["files"])
         else:
             self._files.cut_to_beginning()
+
+    def _cut_samples(self, state: dict[str, Any]) -> None:
+        if self._config.has_trainer:
+            trained = state["progress"]["trained"] if state else 0
+            for problem in cut_samples(self._rundir.path, trained=trained):
+                logger.warning("%s", problem)
 
     def _restore(self, parts: Parts, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
         place = checkpoint.path if checkpoint is not None else self._rundir.path / EXPLORER_STATE

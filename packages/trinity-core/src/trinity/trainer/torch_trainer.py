@@ -105,6 +105,7 @@ class TorchTrainer:
         self._optimizer = make_optimizer(trained, config.algorithm.optimizer)
         self._lr = make_lr_schedule(config.algorithm.optimizer, total_steps=total_steps)
         self._version = 0
+        self._trained: ExperienceBatch | None = None  # of the last step, until somebody asks
 
     @property
     def model(self) -> PreTrainedModel:
@@ -133,6 +134,7 @@ class TorchTrainer:
         """
         watch = Stopwatch(self._device)
         batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
+        self._trained = batch
         if not len(batch) or not bool(batch["action_mask"].any()):
             return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
         if self._critic is not None:
@@ -147,6 +149,11 @@ class TorchTrainer:
             with watch("optimizer"):
                 metrics |= with_prefix("actor", self._update(batch, step=step))
         return metrics | batch_metrics(batch.experiences, plan) | watch.metrics
+
+    def trained_batch(self) -> ExperienceBatch | None:
+        """Return the batch of the last step as the losses saw it, once; None: there is none."""
+        batch, self._trained = self._trained, None
+        return batch
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
         """Return the weights by their names in the model, tied ones once.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from trinity.common.config import Config, TasksetConfig
 from trinity.errors import CheckpointError
+from trinity.extend import get_manager
 from trinity.runtime.record.changes import changes_line, say_changes
 from trinity.runtime.record.rundir import RunDir, write_manifests
+from trinity.runtime.record.starts import note_start
 
 
 class Said(list):
@@ -104,3 +108,22 @@ def test_a_status_file_that_is_damaged_says_what_to_do(tmp_path, golden) -> None
         RunDir(tmp_path).read_status(mode="both")
 
     golden(str(raised.value), "status_damaged", TMP=tmp_path)
+
+
+def test_each_start_is_noted_with_its_plugins_and_what_was_changed(tmp_path) -> None:
+    rundir = RunDir(tmp_path)
+    first = Config(seed=1, explorer={"env_vars": {"KEY": "hush"}})
+    note_start(first, before={}, manager=get_manager(), rundir=rundir)
+    write_manifests(first, plugins=[], directory=tmp_path)
+    second = Config(seed=2, explorer={"env_vars": {"KEY": "shh"}})
+
+    note_start(second, before={"train_steps": 3}, manager=get_manager(), rundir=rundir)
+
+    one, two = (json.loads(line) for line in (tmp_path / "starts.jsonl").read_text().splitlines())
+    assert (one["changes"], one["trained"], two["trained"]) == ([], 0, 3)
+    assert two["changes"] == [
+        ["explorer.env_vars.KEY", "(not shown)", "(not shown)"],
+        ["seed", "1", "2"],
+    ]
+    assert two["plugins"]["trinity-core"].startswith("0.1")
+    assert two["digest"] == get_manager().digest()

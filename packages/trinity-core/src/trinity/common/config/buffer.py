@@ -110,5 +110,9 @@ class BufferConfig(StrictModel):
     )
     total_epochs: int = core(1, "passes over the training tasks", ge=1)
     total_steps: int | None = core(None, "explore steps; wins over total_epochs", ge=1)
+    record_samples: bool = core(True, "keep what each train step trained, to look at it later")
+    max_samples_gb: float = core(
+        1.0, "gigabytes of that in the run directory; the oldest go first", gt=0
+    )
     explorer_input: ExplorerInput = section(ExplorerInput, "the tasks")
     trainer_input: TrainerInput = section(TrainerInput, "what the trainer reads")

@@ -45,7 +45,7 @@ from trinity.common.ports.tasks import (
     TaskReader,
     TaskSelector,
 )
-from trinity.common.ports.trainer import SharesModule, SyncMethod, Trainer
+from trinity.common.ports.trainer import SharesModule, SyncMethod, TellsTrained, Trainer
 from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
 __all__ = [
@@ -92,6 +92,7 @@ __all__ = [
     "TaskFeedback",
     "TaskReader",
     "TaskSelector",
+    "TellsTrained",
     "ToolCall",
     "Trainer",
     "Waiting",

@@ -10,11 +10,12 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+    from trinity.common.batch import ExperienceBatch
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
-__all__ = ["SharesModule", "SyncMethod", "Trainer"]
+__all__ = ["SharesModule", "SyncMethod", "TellsTrained", "Trainer"]
 
 
 class Trainer(Protocol):
@@ -58,6 +59,16 @@ class SharesModule(Protocol):
     @property
     def module(self) -> PreTrainedModel:
         """Return the transformers model, whose tensors are updated in place."""
+
+
+class TellsTrained(Protocol):
+    """Ability ``trained_batch`` of a trainer: it says what a step made of its experiences.
+
+    Without it, the samples that people look at show advantages and masks as the buffer gave them.
+    """
+
+    def trained_batch(self) -> ExperienceBatch | None:
+        """Return the batch of the last step as the losses saw it, once; None: there is none."""
 
 
 class SyncMethod(Protocol):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.runtime.assembly import make_trainer
 from trinity.runtime.ray.room import WithPayload
+from trinity.runtime.record.samples import SampleLog
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
@@ -27,11 +28,16 @@ class TrainerRoom:
     """
 
     def __init__(self, context: RoomContext, *, total_steps: int) -> None:
-        self._trainer = make_trainer(context.config, context.manager, total_steps=total_steps)
+        config, manager = context.config, context.manager
+        self._trainer = make_trainer(config, manager, total_steps=total_steps)
+        self._samples = SampleLog.of(config, manager, trainer=self._trainer, rundir=context.rundir)
 
     def train_step(self, packet: Packet, *, step: int) -> Metrics:
         """Return the metrics of one optimizer step."""
-        metrics: Metrics = self._trainer.train_step(packet.decode(), step=step)
+        experiences = packet.decode()
+        metrics: Metrics = self._trainer.train_step(experiences, step=step)
+        if self._samples is not None:
+            self._samples.trained(step, experiences)
         return metrics
 
     def snapshot(self) -> WithPayload:

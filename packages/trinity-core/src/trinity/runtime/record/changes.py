@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["changes_line", "say_changes"]
+__all__ = ["SECRET", "Change", "changes_line", "changes_of", "say_changes", "shown_change"]
+
+Change = tuple[str, Any, Any]  # path, then, now (Any: yaml)
 
 MAX_SHOWN = 5
 # Asked anew each time: how long the run is, and what it does with the folder.
 ASKED = {"buffer.total_epochs", "buffer.total_steps", "trainer.total_steps", "mode"}
+NOT_SHOWN = "(not shown)"
 ADDRESS = " at 0x"  # the repr of an object, which no two processes share
 # A key or a password: env_vars hold them, arguments of monitors and workflows, and addresses.
 SECRET = re.compile(
@@ -51,14 +54,26 @@ def changes_line(config: Config, *, rundir: RunDir) -> str:
         rundir: of the stage, with the ``config.yaml`` of the start before; without, nothing
             differs.
     """
+    shown = [_line(*change) for change in changes_of(config, rundir=rundir)]
+    more = len(shown) - MAX_SHOWN
+    return ", ".join(shown[:MAX_SHOWN]) + (f", and {more} more" if more > 0 else "")
+
+
+def changes_of(config: Config, *, rundir: RunDir) -> list[Change]:
+    """Return the settings that differ from the start before, the values of secrets among them.
+
+    Args:
+        config: of the stage, resolved.
+        rundir: of the stage.
+    """
     import yaml
 
     try:
         then = yaml.safe_load((rundir.path / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):  # damaged: it is written anew
-        return ""
+        return []
     if not isinstance(then, dict):
-        return ""
+        return []
     now = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json", fallback=repr)))
     before, after = dict(_flat(then)), dict(_flat(now))
     changed = [
@@ -66,9 +81,15 @@ def changes_line(config: Config, *, rundir: RunDir) -> str:
         for path in sorted(before.keys() | after.keys())
         if before.get(path) != after.get(path) and path not in ASKED
     ]
-    shown = [_line(*change) for change in changed if ADDRESS not in str(change)]
-    more = len(shown) - MAX_SHOWN
-    return ", ".join(shown[:MAX_SHOWN]) + (f", and {more} more" if more > 0 else "")
+    return [change for change in changed if ADDRESS not in str(change)]
+
+
+def shown_change(change: Change) -> list[str]:
+    """Return path, then and now as people may see them; of what may be a secret the path alone."""
+    path, then, now = change
+    if SECRET.search(f"{path} {then} {now}"):
+        return [path, NOT_SHOWN, NOT_SHOWN]
+    return [path, _shown(then), _shown(now)]
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml
@@ -81,9 +102,10 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml
 
 
 def _line(path: str, then: Any, now: Any) -> str:  # Any: yaml
-    if SECRET.search(f"{path} {then} {now}"):
+    shown = shown_change((path, then, now))
+    if shown[1] == NOT_SHOWN:
         return f"{path} (values not shown)"
-    return f"{path} {_shown(then)} -> {_shown(now)}"
+    return f"{path} {shown[1]} -> {shown[2]}"
 
 
 def _shown(value: Any) -> str:  # Any: yaml

@@ -4,10 +4,13 @@
     run.json                 status, steps done, evaluation, seconds: what a second start reads
     bench.json               the same of the last run in mode bench
     config.yaml              the configuration as it was resolved, each value
+    origins.json             where each value of it came from
     plugins.json             the plugin set: distribution, version, source
+    starts.jsonl             one line a start: when, with which plugins, what was changed
     trinity.log              the log
     logs/<room>.log          over Ray: what each room logs and prints
     history.jsonl            the experiences that each optimizer step trained (history.py)
+    samples/                 what each optimizer step trained (samples.py)
     run.lock                 who has the folder while a run is going (lock.py); .run.lock guards it
     beginning.json           how long files were before the first step (rewind.py)
     monitor/metrics.jsonl    one line a step and role; tensorboard/ beside it
@@ -124,4 +127,6 @@ def write_manifests(
     values = config.model_dump(mode="json", fallback=repr)
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     write_atomically(directory / "config.yaml", text)
+    origins = json.dumps(config.origins, indent=2)
+    write_atomically(directory / "origins.json", origins + "\n")
     write_atomically(directory / "plugins.json", json.dumps(plugins, indent=2) + "\n")

@@ -1,0 +1,214 @@
+"""Keep what each optimizer step trained, for people to look at.
+
+    experiences, and the batch that the trainer made of them --> samples/from-<step>.bin
+
+``buffer.record_samples`` turns it off, ``buffer.max_samples_gb`` bounds it: the oldest file goes
+first. No run needs them: what cannot be written is told once and left out, and a start cuts off
+what is after its checkpoint (``sample_files.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trinity.extend import KINDS
+from trinity.runtime.record.sample_files import FOLDER, part_files
+from trinity.runtime.record.sample_format import ABSENT, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from trinity.common.batch import ExperienceBatch
+    from trinity.common.config import Config
+    from trinity.common.experience import Experience
+    from trinity.extend import PluginManager
+    from trinity.runtime.record.rundir import RunDir
+    from trinity.runtime.record.sample_format import Column
+
+__all__ = ["SampleLog"]
+
+logger = logging.getLogger(__name__)
+
+GB = 10**9
+_NUM_PARTS = 16  # so much of all is given up at once
+_MAX_NOTE = 300  # characters of an entry of info that is kept
+_FIELDS = {
+    "tokens": "tokens",
+    "logprobs": "logprobs",
+    "advantages": "advantages",
+    "token_rewards": "token_level_reward",
+}
+_OF_BATCH = {"mask": "action_mask", "advantages": "advantages"}
+_KNOWN = {"plugins"}  # entries of info that the run directory has already
+
+
+class SampleLog:
+    """Writes the samples of one stage; never raises.
+
+    Args:
+        directory: of the run.
+        limit: bytes of all samples.
+        batch: gives what the last step made of its experiences; None: nobody says, and they stand
+            for it.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        limit: int,
+        batch: Callable[[], ExperienceBatch | None] = lambda: None,
+    ) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._batch = batch
+        self._is_off = False
+
+    @classmethod
+    def of(
+        cls, config: Config, manager: PluginManager, *, trainer: Any, rundir: RunDir
+    ) -> SampleLog | None:
+        """Return the log that a configuration asks for; None: it asks for none.
+
+        Args:
+            config: of the stage.
+            manager: of the plugins.
+            trainer: whose batches it keeps (Any: with the abilities of its kind).
+            rundir: of the stage.
+        """
+        if not config.buffer.record_samples:
+            return None
+        component = manager.find("trainer", config.trainer.trainer_type)
+        tells = "trained_batch" in KINDS["trainer"].abilities_of(component)
+        batch = {"batch": trainer.trained_batch} if tells else {}
+        return cls(rundir.path, limit=int(config.buffer.max_samples_gb * GB), **batch)
+
+    def trained(self, step: int, experiences: Sequence[Experience]) -> None:
+        """Add an optimizer step."""
+        if self._is_off:
+            return
+        try:
+            batch = self._batch()
+            rows = experiences if batch is None else batch.experiences
+            self._write(step, encode(step, _rows(rows), _columns(rows, batch)))
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the run goes on
+            self._stop(f"{type(error).__name__}: {error}")
+
+    def _write(self, step: int, block: bytes) -> None:
+        if len(block) > self._limit:
+            self._stop(f"step {step} alone has {len(block):,} bytes. Raise buffer.max_samples_gb")
+            return
+        parts = part_files(self._directory)
+        sizes = [path.stat().st_size for path in parts]
+        if not parts or sizes[-1] + len(block) > max(self._limit // _NUM_PARTS, 1):
+            folder = self._directory / FOLDER
+            folder.mkdir(exist_ok=True)
+            parts.append(folder / f"from-{step:08d}.bin")
+            sizes.append(0)
+        while sum(sizes) + len(block) > self._limit:
+            parts.pop(0).unlink()
+            sizes.pop(0)
+        _append(parts[-1], block)
+
+    def _stop(self, why: str) -> None:
+        self._is_off = True
+        logger.warning(
+            "what is trained is kept no more in %s: %s. The run goes on without it.",
+            self._directory / FOLDER, " ".join(why.split()),
+        )  # fmt: skip
+
+
+def _append(path: Path, block: bytes) -> None:
+    """Append a block in one write; where that is not whole, cut it off again."""
+    with path.open("ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            written = file.write(block)
+        except OSError:
+            file.truncate(size)
+            raise
+        if written < len(block):
+            file.truncate(size)
+            raise OSError("the disk is full")
+
+
+def _rows(experiences: Sequence[Experience]) -> list[dict[str, Any]]:  # Any: json
+    return [
+        {
+            "eid": experience.eid.uid,
+            "length": len(experience.tokens),
+            "prompt_length": experience.prompt_length,
+            "reward": experience.reward,
+            "temperature": experience.temperature,
+            "truncate_status": experience.truncate_status,
+            "metrics": experience.metrics,
+            "info": _small(experience.info),
+        }
+        for experience in experiences
+    ]
+
+
+def _columns(experiences: Sequence[Experience], batch: ExperienceBatch | None) -> dict[str, Column]:
+    import torch
+
+    columns = {}
+    for name, field in _FIELDS.items():
+        column = _column([getattr(experience, field) for experience in experiences])
+        if column is not None:
+            columns[name] = column
+    lengths = [experience.response_length for experience in experiences]
+    columns["mask"] = _masks(experiences, lengths)
+    width = max(lengths, default=0)
+    is_response_BR = torch.arange(width) < torch.tensor(lengths, dtype=torch.int64)[:, None]
+    for name, field in _OF_BATCH.items():
+        if batch is not None and field in batch.batch:
+            values_BR = batch.batch[field].detach().cpu()[:, :width]
+            trained = (lengths, values_BR[is_response_BR].numpy())
+            if name == "mask" and not np.array_equal(trained[1], columns["mask"][1]):
+                columns["own_mask"] = columns["mask"]
+            columns[name] = trained
+    return columns
+
+
+def _column(tensors: Sequence[Tensor | None]) -> Column | None:
+    import torch
+
+    given = [tensor for tensor in tensors if tensor is not None]
+    if not given:
+        return None
+    sizes = [ABSENT if tensor is None else len(tensor) for tensor in tensors]
+    return sizes, torch.cat(given).detach().numpy()
+
+
+def _masks(experiences: Sequence[Experience], lengths: list[int]) -> Column:
+    masks = [experience.action_mask for experience in experiences]
+    values = [
+        np.zeros(length, dtype=bool) if mask is None else mask.numpy()
+        for mask, length in zip(masks, lengths, strict=True)
+    ]
+    return lengths, np.concatenate(values) if values else np.zeros(0, dtype=bool)
+
+
+def _small(info: dict[str, Any]) -> dict[str, Any]:  # Any: the workflow's own data; json
+    """Return the entries that JSON holds in a few characters."""
+    kept = {}
+    for name, value in info.items():
+        if name in _KNOWN:
+            continue
+        if isinstance(value, (bool, int, float)) or value is None:
+            kept[name] = value
+            continue
+        try:
+            text = json.dumps(value)
+        except (TypeError, ValueError):
+            continue
+        if len(text) <= _MAX_NOTE:
+            kept[name] = value
+    return kept
