@@ -205,6 +205,15 @@ def test_an_engine_of_one_gpu_cannot_spread_over_two(checked, gpus) -> None:
     assert "(it does not provide 'tensor_parallel')" in text
 
 
+def test_replies_are_kept_only_by_an_engine_that_can(checked) -> None:
+    assert checked("synchronizer.in_flight=keep") == ""
+
+    plain = "explorer.rollout_model.engine_type=trinity_testing.engines:ScriptedEngine"
+    text = checked("synchronizer.in_flight=keep", plain)
+    assert "synchronizer.in_flight: is keep, but the rollout engine " in text
+    assert "(it does not provide 'in_flight')" in text
+
+
 def test_too_few_gpus_are_an_error(checked, gpus) -> None:
     text = checked("cluster.gpu_per_node=16", "explorer.rollout_model.engine_num=32", machine=gpus)
 

@@ -19,6 +19,7 @@ class RepliesOf:
         self.replies = list(replies)
         self.requests = []
         self.version = WeightVersion(0)
+        self.spans = ()
 
     def submit(self, request):
         self.requests.append(request)
@@ -29,6 +30,7 @@ class RepliesOf:
             logprobs=tuple(-0.1 * (i + 1) for i in range(len(ids))),
             finish_reason="stop" if ids[-1] == END else "length",
             weight_version=self.version,
+            version_spans=self.spans,
         )
         future.set_result([completion] * request.n)
         return future

@@ -190,3 +190,31 @@ def test_a_reply_at_another_temperature_begins_a_new_chain(scripted, letters):
     assert whole.temperature == 1.0
     assert whole.prompt_length == second.prompt_length
     assert whole.action_mask.all()
+
+
+def test_an_experience_says_which_of_its_tokens_are_of_which_version(scripted, letters):
+    model, engine = scripted(letters("abc"), letters("def"), letters("ghi"))
+    messages = [ASK]
+    for version, spans in [(3, ()), (3, ()), (3, ((0, 3), (2, 5)))]:
+        engine.version, engine.spans = version, spans
+        [reply] = model.chat(messages)
+        messages = [*messages, said(reply.response_text), MORE]
+    assert reply.info["model_version"] == 3
+    assert reply.info["version_spans"] == [[0, 3], [2, 5]]
+
+    whole = model.convert_messages_to_experience(messages[:-1])
+    third = len(engine.requests[2].prompt_token_ids) - whole.prompt_length
+    assert whole.info == {"model_version": 3, "version_spans": [[0, 3], [third + 2, 5]]}
+
+
+def test_replies_of_different_versions_are_stretches_of_their_conversation(scripted, letters):
+    model, engine = scripted(letters("abc"), letters("def"))
+    [first] = model.chat([ASK])
+    engine.version = 4
+    [second] = model.chat([ASK, said(first.response_text), MORE])
+    assert (first.info, second.info) == ({"model_version": 0}, {"model_version": 4})
+    whole = model.convert_messages_to_experience(
+        [ASK, said(first.response_text), MORE, said(second.response_text)]
+    )
+    start = len(engine.requests[1].prompt_token_ids) - whole.prompt_length
+    assert whole.info == {"model_version": 0, "version_spans": [[0, 0], [start, 4]]}

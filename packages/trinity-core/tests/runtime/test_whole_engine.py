@@ -64,4 +64,40 @@ def test_an_ability_that_no_class_shows_is_there_only_by_its_word() -> None:
 
     assert {"stop_strings", "structure", "busy_s", "shares_module"} <= kind.abilities_of(own)
     assert kind.abilities_in(OldEngine) == frozenset()
-    assert kind.abilities_in(own.load()) == {"busy_s", "scores", "shares_module"}
+    assert kind.abilities_in(own.load()) == {
+        "busy_s",
+        "in_flight",
+        "scores",
+        "shares_module",
+    }
+
+
+class Swapping(OldEngine):
+    """An engine that takes weights between two steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = []
+
+    def load_weights(self, snapshot):
+        self.given.append((snapshot, "load"))
+
+    def swap_weights(self, snapshot, *, in_flight):
+        self.given.append((snapshot, in_flight))
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "abilities", "how"),
+    [
+        ("keep", {"in_flight"}, "keep"),
+        ("abort", {"in_flight"}, "abort"),
+        ("finish", {"in_flight"}, "load"),
+        ("keep", set(), "load"),
+    ],
+)
+def test_weights_come_as_the_configuration_says_where_the_engine_can(
+    in_flight, abilities, how
+) -> None:
+    engine = Swapping()
+    whole_engine(engine, abilities=frozenset(abilities), in_flight=in_flight).load_weights("w")
+    assert engine.given == [("w", how)]

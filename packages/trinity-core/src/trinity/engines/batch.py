@@ -73,12 +73,15 @@ class Batch:
         self._has_structure = False  # one row at least may not say anything it likes
 
     def join(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
-        """Prefill the rows, each different prompt once; return those whose prefill fails."""
+        """Prefill the rows, each different text once; return those whose prefill fails."""
         rows_of: dict[tuple[int, ...], list[Row]] = {}
-        for row, uniforms in zip(rows, self._uniforms(rows), strict=True):
+        fresh = [row for row in rows if not row.tokens]
+        for row, uniforms in zip(fresh, self._uniforms(fresh), strict=True):
             row.uniforms = uniforms
             self._endings.begin(row)
-            rows_of.setdefault(row.prompt, []).append(row)
+        for row in rows:
+            row.note_version(self._version)
+            rows_of.setdefault(row.text, []).append(row)
         waiting = prefill_groups(list(rows_of))
         failed: list[tuple[Row, Exception]] = []
         while waiting:
@@ -131,6 +134,18 @@ class Batch:
             cache=cache,
         )
 
+    def leave(self, version: WeightVersion) -> list[Row]:
+        """Let all rows go, and be ready for others with weights of another version."""
+        rows, self.rows = self.rows, []
+        self._version = version
+        self._cache = SlotCache(are_keys_transposed=self._forwards.likes_transposed_keys)
+        self._logits_BV = self._logits_BV[:0]
+        self._tokens, self._starts = [], []
+        self._starts_B = self._starts_B[:0]
+        self._hidden_BC, self._sampler, self._settings = None, None, set()
+        self._is_penalised = self._has_structure = False
+        return rows
+
     def drop(self, is_gone: Callable[[Row], bool]) -> None:
         """Let rows leave that nobody wants any more."""
         done = [is_gone(row) for row in self.rows]
@@ -144,18 +159,18 @@ class Batch:
         sources, rows = [prompt for prompt, _ in joining], [row for _, row in joining]
         self._reserve(
             rows=len(self.rows) + len(rows),
-            width=max(len(row.prompt) for row in rows),
-            steps=max(row.limit for row in rows),
+            width=max(len(row.text) for row in rows),
+            steps=max(row.num_left for row in rows),
         )
         self._cache.append(prefilled, sources)
         logits_BV = logits_PV[sources]
         self._logits_BV = torch.cat((self._logits_BV, logits_BV)) if self.rows else logits_BV
         self.rows = [*self.rows, *rows]
-        self._starts += [self._cache.column - len(row.prompt) for row in rows]
+        self._starts += [self._cache.column - len(row.text) for row in rows]
         self._note_places()
 
     def _reserve(self, *, rows: int, width: int, steps: int = 0) -> None:
-        left = max((row.limit - len(row.tokens) for row in self.rows), default=0)
+        left = max((row.num_left for row in self.rows), default=0)
         column = self._cache.column
         self._cache.reserve(rows=rows, width=width, steps=max(steps, left + 1))
         shift = self._cache.column - column

@@ -62,6 +62,7 @@ class Gate:
         self._opened: list[Waiting] = []  # first requests that it opened for, in order
         self._free: list[Waiting] = []  # may join at once
         self._jobs: list[Callable[[], None]] = []
+        self._urgent: list[Callable[[], None]] = []  # done between two steps
         self._last_arrival = 0.0
         self._has_cancelled = False
         self._is_closed = False
@@ -82,15 +83,19 @@ class Gate:
             if len(self._free) + len(self._first) == 1 or self._runs.is_complete:
                 self._changed.notify_all()
 
-    def post(self, job: Callable[[], None]) -> None:
+    def post(self, job: Callable[[], None], *, is_urgent: bool = False) -> None:
         """Queue something to be done once no request is being answered; none joins before it.
+
+        Args:
+            job: it.
+            is_urgent: it is done before the next step, whatever is being answered.
 
         Raises:
             ModelError: the gate is closed.
         """
         with self._changed:
             self._check_open()
-            self._jobs.append(job)
+            (self._urgent if is_urgent else self._jobs).append(job)
             self._changed.notify_all()
 
     def run_began(self, key: RunKey) -> None:
@@ -134,9 +139,10 @@ class Gate:
         """
         with self._changed:
             while not self._is_closed:
-                delay = 0.0 if self._jobs else self._delay(time.monotonic())
+                jobs = [*self._urgent, *self._jobs]
+                delay = 0.0 if jobs else self._delay(time.monotonic())
                 if delay == 0.0:
-                    jobs, self._jobs = self._jobs, []
+                    self._urgent, self._jobs = [], []
                     return Work(jobs=jobs) if jobs else Work(requests=self._handed_out())
                 self._changed.wait(delay)
             return None
@@ -159,13 +165,25 @@ class Gate:
         """Return whether a job waits for the batch to end."""
         return bool(self._jobs)
 
+    @property
+    def has_urgent(self) -> bool:
+        """Return whether a job waits for the step to end."""
+        return bool(self._urgent)
+
+    def take_urgent(self) -> list[Callable[[], None]]:
+        """Return the jobs that are to be done before the next step."""
+        with self._changed:
+            urgent, self._urgent = self._urgent, []
+        return urgent
+
     def close(self) -> list[Waiting]:
         """Refuse what comes, and return what was waiting."""
         with self._changed:
             self._is_closed = True
             left = [*self._opened, *self._first, *self._free]
             self._opened, self._first, self._free = [], [], []
-            jobs, self._jobs = self._jobs, []
+            jobs = [*self._urgent, *self._jobs]
+            self._urgent, self._jobs = [], []
             self._changed.notify_all()
         for job in jobs:
             job()

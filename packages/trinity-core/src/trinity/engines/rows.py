@@ -54,6 +54,7 @@ class Row:
     stop_reason: str | None = None  # the stop string that ended it
     matcher: Any = None  # of its structure; None: any text (Any: llguidance may be missing)
     failure: str = ""  # why it cannot match its structure
+    spans: list[tuple[int, int]] = field(default_factory=list)  # (first token, version)
     request: GenerationRequest = field(init=False)
     prompt: tuple[int, ...] = field(init=False)
     longest: int = field(init=False)  # how many tokens it can have at its end, with the prompt's
@@ -64,7 +65,29 @@ class Row:
         self.prompt = self.request.prompt_token_ids
         self.longest = len(self.prompt) + self.limit
 
-    def completion(self, *, reason: str, version: WeightVersion) -> Completion:
+    @property
+    def text(self) -> tuple[int, ...]:
+        """Return the tokens that it goes on after: the prompt and what was said so far."""
+        return (*self.prompt, *self.tokens) if self.tokens else self.prompt
+
+    @property
+    def num_left(self) -> int:
+        """Return how many tokens it may still get."""
+        return self.limit - len(self.tokens)
+
+    def begin_anew(self) -> None:
+        """Forget what was said so far."""
+        self.tokens, self.logprobs, self.spans = [], [], []
+        self.stop_reason, self.matcher, self.failure = None, None, ""
+
+    def note_version(self, version: WeightVersion) -> None:
+        """Note that the tokens from here on are of this version."""
+        if self.spans and self.spans[-1][0] == len(self.tokens):
+            self.spans.pop()  # it said nothing with that one
+        if not self.spans or self.spans[-1][1] != version:
+            self.spans.append((len(self.tokens), int(version)))
+
+    def completion(self, *, reason: str) -> Completion:
         """Return the reply.
 
         Raises:
@@ -74,13 +97,14 @@ class Row:
             raise ModelError(f"the reply cannot go on within its structure: {self.failure}")
         if math.isnan(math.fsum(self.logprobs)):
             raise ModelError(
-                f"the model computes NaN with the weights of version {version}: training "
+                f"the model computes NaN with the weights of version {self.spans[-1][1]}: training "
                 f"diverged. Go back to an earlier checkpoint, and lower algorithm.optimizer.lr."
             )
         return Completion(
             token_ids=tuple(self.tokens),
             logprobs=tuple(self.logprobs),
             finish_reason=reason,
-            weight_version=version,
+            weight_version=WeightVersion(self.spans[0][1]),
             stop_reason=self.stop_reason,
+            version_spans=tuple(self.spans) if len(self.spans) > 1 else (),
         )

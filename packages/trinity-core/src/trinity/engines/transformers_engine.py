@@ -1,21 +1,20 @@
 """The embedded rollout engine: batched sampling with any decoder of transformers, in this process.
 
-submit() --------+--> Gate --take()--> worker thread: Backlog --> Batch --> the requests' futures
+submit() --------+--> Gate --take()--> worker thread: Answering --> the requests' futures
 load_weights() --+                     owns the model: weights change while no row is continued
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
 from trinity.common.generation import PendingReply, check_request
-from trinity.common.ports import Completion, GenerationRequest, WeightSnapshot, WeightVersion
+from trinity.engines.answering import Answering, closed
 from trinity.engines.backlog import Backlog
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
@@ -28,19 +27,23 @@ from trinity.engines.own_tokenizer import OwnTokenizer
 from trinity.engines.scoring import Scoring, check_scored
 from trinity.engines.structure import Structures
 from trinity.engines.weights import copy_weights
-from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from transformers import PreTrainedModel
 
-    from trinity.common.ports import RunKey
-    from trinity.engines.rows import Row
+    from trinity.common.ports import (
+        Completion,
+        GenerationRequest,
+        InFlight,
+        RunKey,
+        WeightSnapshot,
+        WeightVersion,
+    )
 
 __all__ = ["TransformersEngine"]
 
-_Outcome = tuple[Waiting, list[Completion] | ModelError]
 _CLOSE_TIMEOUT_S = 30.0
 
 
@@ -95,21 +98,23 @@ class TransformersEngine:
         self._module = loaded if module is None else twin_of(module)
         set_threads(self._module, num_threads)
         self._max_model_len = max_model_len
-        self._seed = seed
-        self._version = WeightVersion(0)
-        self._busy_s = 0.0
         self._gate = Gate(patience_s=gate_patience_s)
-        self._open: dict[Waiting, None] = {}  # taken and not answered
-        self._has_failed = False  # rows of a failed request may still be here
-        self._backlog = Backlog(
-            max_rows=max_batch_rows, max_tokens=max_batch_tokens, max_model_len=max_model_len
-        )
         kernels = CpuKernels(self._module) if cpu_kernels else None
         self._forwards = Forwards(self._module, max_model_len=max_model_len, kernels=kernels)
-        self._eos_V = end_tokens(self._module, model_path)
+        eos_V = end_tokens(self._module, model_path)
         self._tokenizer = OwnTokenizer(model_path, trust_remote_code=trust_remote_code)
-        self._structures = Structures(self._eos_V, tokenizer=self._tokenizer)
-        self._endings = Endings(self._eos_V, tokenizer=self._tokenizer, structures=self._structures)
+        self._structures = Structures(eos_V, tokenizer=self._tokenizer)
+        endings = Endings(eos_V, tokenizer=self._tokenizer, structures=self._structures)
+        self._answering = Answering(
+            self._gate,
+            backlog=Backlog(
+                max_rows=max_batch_rows, max_tokens=max_batch_tokens, max_model_len=max_model_len
+            ),
+            new_batch=lambda version: Batch(
+                self._forwards, eos_V=eos_V, endings=endings, seed=seed, version=version
+            ),
+            computing=self._computing,
+        )
         self._scoring = Scoring()
         self._worker = threading.Thread(target=self._work, name="rollout-engine", daemon=True)
         self._worker.start()
@@ -117,17 +122,17 @@ class TransformersEngine:
     @property
     def version(self) -> WeightVersion:
         """Return the version of the weights that the next request is answered with."""
-        return self._version
+        return self._answering.version
 
     @property
     def busy_s(self) -> float:
         """Return how many seconds the engine has spent on generating."""
-        return self._busy_s
+        return self._answering.busy_s
 
     @property
     def num_open(self) -> int:
         """Return how many requests have no answer and were not given up."""
-        return self._gate.num_waiting + len(self._open)
+        return self._gate.num_waiting + self._answering.num_open
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Queue a request.
@@ -179,20 +184,43 @@ class TransformersEngine:
         Raises:
             ModelError: the snapshot is of another model, or the engine is closed.
         """
+        self._load(snapshot, is_urgent=False)
+
+    def swap_weights(self, snapshot: WeightSnapshot, *, in_flight: InFlight) -> None:
+        """Replace the weights in place before the next step; returns when it is done.
+
+        The texts of the replies under way are prefilled with the new weights, prompt and tokens.
+
+        Args:
+            snapshot: the weights.
+            in_flight: ``finish``: as :meth:`load_weights`, as is a module that is the trainer's;
+                ``abort``: replies under way begin anew; ``keep``: they go on, and their
+                completions tell which token is of which version.
+
+        Raises:
+            ModelError: the snapshot is of another model, or the engine is closed; replies go on
+                with the weights there are.
+        """
+        is_urgent = in_flight != "finish" and not self._is_shared
+        self._load(snapshot, is_urgent=is_urgent, begin_anew=in_flight == "abort")
+
+    def _load(self, snapshot: WeightSnapshot, *, is_urgent: bool, begin_anew: bool = False) -> None:
         done: Future[None] = Future()
 
         def load() -> None:
             try:
-                self._check_open()
+                if self._gate.is_closed:
+                    raise closed()
                 if not self._is_shared:
                     copy_weights(self._module, snapshot.tensors)
-                self._version = snapshot.version
+                self._answering.version = snapshot.version
+                self._answering.begins_anew |= begin_anew
             except Exception as error:  # noqa: BLE001 -- the caller's; the worker lives on
                 done.set_exception(error)
             else:
                 done.set_result(None)
 
-        self._gate.post(load)
+        self._gate.post(load, is_urgent=is_urgent)
         done.result()
 
     def close(self) -> None:
@@ -205,132 +233,34 @@ class TransformersEngine:
             while (work := self._next_work()) is not None:
                 for job in work.jobs:
                     job()
-                self._take(work.requests)
-                if len(self._backlog) and not work.jobs:
-                    self._resolve(self._run_batch())
+                self._answering.take(work.requests)
+                if self._answering.has_backlog and not work.jobs:
+                    self._answering.run_batch()
         finally:
             self._refuse_waiting()
-            self._scoring.fail(_closed())
-            self._resolve([(waiting, _closed()) for waiting in self._open])
+            self._scoring.fail(closed())
+            self._answering.fail_all(closed())
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        # A tensor made in inference mode could not be used by the trainer of a shared module.
+        without_gradients = torch.no_grad() if self._is_shared else torch.inference_mode()
+        with without_gradients, self._forwards.in_use():
+            yield
 
     def _score_waiting(self) -> None:
         if self._gate.is_closed:
-            self._scoring.fail(_closed())
+            self._scoring.fail(closed())
         else:
             self._scoring.run(self._module)
 
     def _refuse_waiting(self) -> None:
         for waiting in self._gate.close():
             if waiting.future.set_running_or_notify_cancel():
-                waiting.future.set_exception(_closed())
+                waiting.future.set_exception(closed())
 
     def _next_work(self) -> Work | None:
-        if len(self._backlog) and not self._gate.has_jobs and not self._gate.is_closed:
+        is_held = self._gate.has_jobs or self._gate.is_closed
+        if self._answering.has_backlog and not is_held:
             return Work()
         return self._gate.take()
-
-    def _take(self, requests: Sequence[Waiting]) -> None:
-        live = [w for w in requests if w.future.set_running_or_notify_cancel()]
-        self._gate.answered(w.request.key for w in requests if w.future.cancelled())
-        self._open.update(dict.fromkeys(live))
-        self._backlog.add(live)
-
-    def _run_batch(self) -> list[_Outcome]:
-        """Continue rows until none is left, with joining and leaving; return the last outcomes."""
-        batch = Batch(
-            self._forwards,
-            eos_V=self._eos_V,
-            endings=self._endings,
-            seed=self._seed,
-            version=self._version,
-        )
-        began = time.perf_counter()
-        # A tensor made in inference mode could not be used by the trainer of a shared module.
-        without_gradients = torch.no_grad() if self._is_shared else torch.inference_mode()
-        with without_gradients, self._forwards.in_use():
-            outcomes = self._stepped(batch)
-        self._busy_s += time.perf_counter() - began
-        return outcomes
-
-    def _stepped(self, batch: Batch) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
-        while True:
-            try:
-                self._check_open()
-                outcomes += self._joined(batch)
-                if not batch.rows:
-                    return outcomes
-                outcomes += self._answers(batch.sample())
-                if batch.rows:
-                    self._resolve(outcomes)
-                    outcomes = []
-                    batch.follow()
-            except Exception as error:  # noqa: BLE001 -- the rows' rollouts; the engine lives on
-                return [*outcomes, *self._failed(error)]
-
-    def _joined(self, batch: Batch) -> list[_Outcome]:
-        """Let rows that nobody wants leave, and those that fit join; return who failed."""
-        self._take(self._gate.take_joining())
-        if self._gate.take_cancelled() or self._has_failed:
-            self._drop_dead(batch)
-        rows = self._backlog.joining(batch.rows, only_begun=self._gate.has_jobs)
-        if not rows:
-            return []
-        return [(row.ask.waiting, _failure(error)) for row, error in batch.join(rows)]
-
-    def _drop_dead(self, batch: Batch) -> None:
-        self._has_failed = False
-        batch.drop(lambda row: row.ask.waiting.future.done())
-        self._backlog.drop_done()
-        dead = [waiting for waiting in self._open if waiting.future.done()]
-        for waiting in dead:
-            del self._open[waiting]
-        self._gate.answered(waiting.request.key for waiting in dead)
-
-    def _answers(self, ended: Sequence[tuple[Row, str]]) -> list[_Outcome]:
-        outcomes: list[_Outcome] = []
-        for row, reason in ended:
-            ask = row.ask
-            try:
-                ask.replies[row.sample] = row.completion(reason=reason, version=self._version)
-            except ModelError as error:
-                outcomes.append((ask.waiting, error))
-            if len(ask.replies) == ask.request.n:
-                outcomes.append((ask.waiting, ask.completions()))
-        return outcomes
-
-    def _failed(self, error: Exception) -> list[_Outcome]:
-        """Return the failure for every request that has or had a row in the batch."""
-        untouched = self._backlog.untouched()
-        return [(waiting, _failure(error)) for waiting in self._open if waiting not in untouched]
-
-    def _resolve(self, outcomes: Sequence[_Outcome]) -> None:
-        """Answer the requests that have no answer yet; their runs are away from then on."""
-        news = [pair for pair in outcomes if self._open.pop(pair[0], 0) is None]
-        self._gate.answered(waiting.request.key for waiting, _ in news)
-        for waiting, outcome in news:
-            with suppress(InvalidStateError):  # it was given up a moment ago
-                if isinstance(outcome, ModelError):
-                    self._has_failed = True
-                    waiting.future.set_exception(outcome)
-                else:
-                    waiting.future.set_result(outcome)
-
-    def _check_open(self) -> None:
-        if self._gate.is_closed:
-            raise _closed()
-
-
-def _failure(error: Exception) -> ModelError:
-    if isinstance(error, ModelError):
-        return error
-    failure = ModelError(
-        f"the rollout engine failed while generating: {type(error).__name__}: {error}. "
-        f"If memory ran out, lower max_batch_tokens or model.max_model_len."
-    )
-    failure.__cause__ = error
-    return failure
-
-
-def _closed() -> ModelError:
-    return ModelError("the rollout engine was closed before it answered.")

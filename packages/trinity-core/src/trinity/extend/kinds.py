@@ -124,7 +124,12 @@ _ALL_KINDS = (
         provided_section="explorer.rollout_model",
         settings=(Setting(path="explorer.rollout_model.engine_type", modes=_EXPLORES),),
         abilities=(
-            *_abilities(busy_s="Busy", preflight="Preflight", scores="Scores"),
+            *_abilities(
+                busy_s="Busy",
+                preflight="Preflight",
+                scores="Scores",
+                in_flight="SwapsInFlight",
+            ),
             Ability(word="shares_module", argument="module"),
             Ability(
                 word="stop_strings",

@@ -202,7 +202,9 @@ def make_engine(
     if "shares_module" in can:
         arguments["module"] = module
     engine = cls(**arguments)
-    return whole_engine(engine, abilities=can, name=component.name)
+    return whole_engine(
+        engine, abilities=can, name=component.name, in_flight=config.synchronizer.in_flight
+    )
 
 
 def make_sync(config: Config, manager: PluginManager, *, engines: Any) -> SyncMethod:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import (
         Completion,
         GenerationRequest,
+        InFlight,
         RunKey,
         WeightSnapshot,
         WeightVersion,
@@ -34,6 +35,7 @@ def whole_engine(
     *,
     abilities: frozenset[str],
     name: str = "",
+    in_flight: InFlight = "finish",
 ) -> Any:
     """Return the engine; where it lacks something, with what stands in for it.
 
@@ -41,10 +43,16 @@ def whole_engine(
         engine: it.
         abilities: the words of what it can do beside the protocol ``RolloutEngine``.
         name: that it is registered by, for messages; "": that of its class.
+        in_flight: what becomes of the replies under way when weights come.
     """
-    if abilities >= {"busy_s", "scores", *_NEEDED.values()} and takes_keys(type(engine)):
+    swaps = in_flight != "finish" and "in_flight" in abilities
+    is_whole = abilities >= {"busy_s", "scores", *_NEEDED.values()} and takes_keys(type(engine))
+    if is_whole and not swaps:
         return engine
-    return WholeEngine(engine, abilities=abilities, name=name or type(engine).__name__)
+    own = name or type(engine).__name__
+    return WholeEngine(
+        engine, abilities=abilities, name=own, in_flight=in_flight if swaps else "finish"
+    )
 
 
 def takes_keys(cls: type) -> bool:
@@ -63,15 +71,19 @@ class WholeEngine:
         engine: it.
         abilities: the words of what it can do beside the protocol ``RolloutEngine``.
         name: of the engine, for messages.
+        in_flight: what becomes of the replies under way when weights come.
     """
 
-    def __init__(self, engine: Any, *, abilities: frozenset[str], name: str) -> None:
+    def __init__(
+        self, engine: Any, *, abilities: frozenset[str], name: str, in_flight: InFlight = "finish"
+    ) -> None:
         self._engine = engine  # Any: has the methods of its abilities
         self._name = name
         self._lacks = {field: word for field, word in _NEEDED.items() if word not in abilities}
         self._has_busy_s = "busy_s" in abilities
         self._has_scores = "scores" in abilities
         self._takes_keys = takes_keys(type(engine))
+        self._in_flight = in_flight
 
     @property
     def version(self) -> WeightVersion:
@@ -117,7 +129,10 @@ class WholeEngine:
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Replace the weights."""
-        self._engine.load_weights(snapshot)
+        if self._in_flight == "finish":
+            self._engine.load_weights(snapshot)
+        else:
+            self._engine.swap_weights(snapshot, in_flight=self._in_flight)
 
     def __getattr__(self, name: str) -> Any:  # Any: what a sync method of the same plugin asks for
         return getattr(self._engine, name)

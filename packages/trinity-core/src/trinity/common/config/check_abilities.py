@@ -90,6 +90,14 @@ def _of_engine(
             f"is {size}, but the rollout engine {part.name} uses one GPU (it does not provide "
             f"'tensor_parallel'). Leave it out, or use more engines (engine_num).",
         )
+    how = config.synchronizer.in_flight
+    if abilities is not None and how != "finish" and "in_flight" not in abilities:
+        yield problem_at(
+            config,
+            "synchronizer.in_flight",
+            f"is {how}, but the rollout engine {part.name} takes weights only between replies (it "
+            f"does not provide 'in_flight'). Leave it out, or use engine_type transformers.",
+        )
 
 
 def _of_preflight(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from trinity.common.config.base import StrictModel, core, machine, not_yet, other
+from trinity.common.config.base import Lowercase, StrictModel, core, machine, not_yet, other
 
 __all__ = ["SynchronizerConfig"]
 
@@ -47,6 +47,11 @@ class SynchronizerConfig(StrictModel):
         None,
         "steps of the trainer between two, with trainer_driven; default: sync_interval",
         ge=1,
+    )
+    in_flight: Annotated[Literal["finish", "abort", "keep"], Lowercase] = core(
+        "finish",
+        "what becomes of replies that are under way when weights come: they end first, begin "
+        "anew, or go on with the new weights",
     )
     sync_offset: int = core(0, "steps that the explorer runs ahead, with fixed", ge=0)
     sync_timeout: float = other(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
 from trinity.common.models.history import Conversation, Prompt, Turn, recorded
+from trinity.common.models.versions import spans_of, version_info
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -71,7 +72,7 @@ class Call:
             logprobs=list(completion.logprobs),  # type: ignore[arg-type]
             temperature=self.request.temperature,
             truncate_status=self._truncate_status(completion),
-            info={"model_version": int(completion.weight_version)},
+            info=version_info(spans_of(completion)),
             prompt_text=self.prompt.text,
             response_text=text,
         )

@@ -290,7 +290,6 @@ def _notes(call: Call, completion: Completion, parsed: ParsedReply) -> dict[str,
         "finish_reason": completion.finish_reason,
         "continues": prompt.continues.name if prompt.continues is not None else None,
         "chain_broken": prompt.broken,
-        "version_spans": [list(span) for span in completion.version_spans] or None,
         "constrained": call.request.structure is not None or None,
         "malformed_tool_call": parsed.is_malformed or None,
     }

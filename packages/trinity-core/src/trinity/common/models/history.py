@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trinity.common.models.chat_format import reply_prefix
 from trinity.common.models.rest import Break, rest_after
 from trinity.common.models.turn import Turn, message_key, message_keys
+from trinity.common.models.versions import joined_spans, spans_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -43,7 +44,7 @@ class Conversation:
     end_text: str  # of the token that ended the reply; empty: it was cut
     keys: tuple[Hashable, ...]  # of its messages
     temperature: float
-    weight_version: int  # the oldest of its replies
+    spans: tuple[tuple[int, int], ...]  # (first token behind the prompt, version)
     before: Conversation | None = None  # what it holds the replies of, too
     ends_by_stop_string: bool = False
     name: str = ""  # of the exchange that the reply was served in
@@ -233,7 +234,7 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         name: of the exchange.
     """
     logprobs, mask = completion.logprobs, (True,) * len(completion.token_ids)
-    start, version = len(prompt.token_ids), int(completion.weight_version)
+    start, spans = len(prompt.token_ids), spans_of(completion)
     before = prompt.continues
     if before is not None and before.temperature != temperature:  # an experience has but one
         before = None
@@ -241,7 +242,9 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         between = len(prompt.token_ids) - len(before.token_ids)
         logprobs = (*before.logprobs, *(0.0,) * between, *logprobs)
         mask = (*before.action_mask, *(False,) * between, *mask)
-        start, version = before.prompt_length, min(version, before.weight_version)
+        start = before.prompt_length
+        offset = len(prompt.token_ids) - start
+        spans = joined_spans(before.spans, [(offset + first, v) for first, v in spans])
     prefix = reply_prefix(turn.messages)
     said = turn.messages[:-1] if prefix else turn.messages
     served = {**message, "content": prefix + message["content"]}
@@ -257,7 +260,7 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         end_text=end_text,
         keys=(*keys[: len(said)], message_key(served)),
         temperature=temperature,
-        weight_version=version,
+        spans=spans,
         before=before,
         ends_by_stop_string=completion.stop_reason is not None,
         name=name,

@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from trinity.common.models.versions import version_info
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -101,5 +103,5 @@ def _chain(reply: Recorded, taken: set[int]) -> Experience:
         logprobs=[*last.logprobs],  # type: ignore[arg-type]
         action_mask=mask,  # type: ignore[arg-type]
         prompt_text=earlier[-1].prompt_text,
-        info=reply.experience.info | {"model_version": last.weight_version},
+        info=reply.experience.info | version_info(last.spans),
     )

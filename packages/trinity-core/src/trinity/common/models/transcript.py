@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
 from trinity.common.models.rest import rest_after
+from trinity.common.models.versions import version_info
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +55,7 @@ def _experience(
         logprobs=[*conversation.logprobs, *[0.0] * len(rest)],  # type: ignore[arg-type]
         action_mask=[*conversation.action_mask, *[False] * len(rest)],  # type: ignore[arg-type]
         temperature=conversation.temperature,
-        info={"model_version": conversation.weight_version},
+        info=version_info(conversation.spans),
         messages=[dict(message) for message in turn.messages],
         tools=[dict(tool) for tool in turn.tools] or None,
         prompt_text=chat_format.decode(

@@ -9,7 +9,14 @@ by a word of ``ComponentSpec.provides``, whose docstring says what happens witho
 """
 
 from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
-from trinity.common.ports.engine import Busy, Preflight, RolloutEngine, Scores
+from trinity.common.ports.engine import (
+    Busy,
+    InFlight,
+    Preflight,
+    RolloutEngine,
+    Scores,
+    SwapsInFlight,
+)
 from trinity.common.ports.monitor import Flushes, Monitor
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
@@ -66,6 +73,7 @@ __all__ = [
     "Front",
     "GenerationRequest",
     "GivesAgain",
+    "InFlight",
     "Monitor",
     "OwnOrder",
     "ParsedReply",
@@ -86,6 +94,7 @@ __all__ = [
     "Storage",
     "StrategySource",
     "Structure",
+    "SwapsInFlight",
     "SyncMethod",
     "TakesBack",
     "Tallied",

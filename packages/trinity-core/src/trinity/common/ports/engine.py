@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from trinity.common.ports.request import Completion, GenerationRequest, RunKey
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
-__all__ = ["Busy", "Preflight", "RolloutEngine", "Scores"]
+__all__ = ["Busy", "InFlight", "Preflight", "RolloutEngine", "Scores", "SwapsInFlight"]
+
+#: What becomes of the replies that are under way when weights come.
+InFlight = Literal["finish", "abort", "keep"]
 
 
 class RolloutEngine(Protocol):
@@ -78,4 +81,21 @@ class Scores(Protocol):
 
         They are natural ones under the full softmax at the temperature, given the tokens before;
         a text that cannot be scored is a ``ModelError``.
+        """
+
+
+class SwapsInFlight(Protocol):
+    """Ability ``in_flight`` of an engine. Without it, weights wait for what is being answered."""
+
+    def swap_weights(self, snapshot: WeightSnapshot, *, in_flight: InFlight) -> None:
+        """Replace the weights in place between two steps; returns when it is done.
+
+        No key or value that old weights made is used afterwards, and each log-probability is of
+        the version that its token was sampled with (``Completion.version_spans``).
+
+        Args:
+            snapshot: the weights.
+            in_flight: of the replies under way: ``finish``: they end first, as with
+                ``load_weights``; ``abort``: they begin anew with the new weights; ``keep``: they
+                go on with the new weights after the tokens that they have.
         """

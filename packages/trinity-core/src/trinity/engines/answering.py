@@ -1,0 +1,197 @@
+"""Answer the requests behind a gate: their rows join a batch, go on, and leave it.
+
+Gate --take_joining()--> Backlog --joining()--> Batch --sample(), follow()--> futures
+^             |
+Gate --take_urgent()--> jobs --> rows that go on+   (new weights between two steps)
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from trinity.common.ports import Completion, WeightVersion
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from trinity.engines.backlog import Backlog
+    from trinity.engines.batch import Batch
+    from trinity.engines.gate import Gate, Waiting
+    from trinity.engines.rows import Row
+
+__all__ = ["Answering", "closed"]
+
+_Outcome = tuple["Waiting", "list[Completion] | ModelError"]
+
+
+class Answering:
+    """What the engine's thread does with requests; owned by that thread.
+
+    Args:
+        gate: where they come from.
+        backlog: of those that were taken and have no place in the batch.
+        new_batch: makes an empty one for weights of a version.
+        computing: gives the block in which the model computes.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        backlog: Backlog,
+        new_batch: Callable[[WeightVersion], Batch],
+        computing: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._gate = gate
+        self._backlog = backlog
+        self._new_batch = new_batch
+        self._computing = computing
+        self._open: dict[Waiting, None] = {}  # taken and not answered
+        self._has_failed = False  # rows of a failed request may still be here
+        self.version = WeightVersion(0)  # of the weights
+        self.busy_s = 0.0  # spent on generating
+        self.begins_anew = False  # the replies under way do, after the jobs that are being done
+
+    @property
+    def num_open(self) -> int:
+        """Return how many requests were taken and have no answer."""
+        return len(self._open)
+
+    @property
+    def has_backlog(self) -> bool:
+        """Return whether something was taken that has no place in a batch yet."""
+        return len(self._backlog) > 0
+
+    def take(self, requests: Sequence[Waiting]) -> None:
+        """Open requests, in the order they shall be answered in."""
+        live = [w for w in requests if w.future.set_running_or_notify_cancel()]
+        self._gate.answered(w.request.key for w in requests if w.future.cancelled())
+        self._open.update(dict.fromkeys(live))
+        self._backlog.add(live)
+
+    def run_batch(self) -> None:
+        """Continue rows until none is left, with joining and leaving."""
+        batch = self._new_batch(self.version)
+        began = time.perf_counter()
+        outcomes: list[_Outcome] = []
+        rows: list[Row] = []
+        while True:
+            with self._computing():
+                outcomes += self._stepped(batch, rows)
+            if not self._gate.has_urgent:
+                break
+            self._resolve(outcomes)
+            outcomes, rows = [], self._swapped(batch)
+        self.busy_s += time.perf_counter() - began
+        self._resolve(outcomes)
+
+    def fail_all(self, error: ModelError) -> None:
+        """Answer all that is open with the error."""
+        self._resolve([(waiting, error) for waiting in self._open])
+
+    def _swapped(self, batch: Batch) -> list[Row]:
+        """Do what is to be done between two steps; return the rows that go on after it."""
+        self.begins_anew = False
+        for job in self._gate.take_urgent():
+            job()
+        rows = [row for row in batch.leave(self.version) if not row.ask.waiting.future.done()]
+        if self.begins_anew:
+            for row in rows:
+                row.begin_anew()
+        return rows
+
+    def _stepped(self, batch: Batch, rows: Sequence[Row]) -> list[_Outcome]:
+        """Continue rows until none is left or something is to be done between two steps."""
+        outcomes: list[_Outcome] = []
+        while True:
+            try:
+                self._check_open()
+                outcomes += self._begun(batch, rows)
+                if self._gate.has_urgent:
+                    return outcomes
+                rows = ()
+                outcomes += self._joined(batch)
+                if not batch.rows:
+                    return outcomes
+                outcomes += self._answers(batch.sample())
+                if batch.rows:
+                    self._resolve(outcomes)
+                    outcomes = []
+                    batch.follow()
+            except Exception as error:  # noqa: BLE001 -- the rows' rollouts; the engine lives on
+                return [*outcomes, *self._failed(error)]
+
+    def _joined(self, batch: Batch) -> list[_Outcome]:
+        """Let rows that nobody wants leave, and those that fit join; return who failed."""
+        self.take(self._gate.take_joining())
+        if self._gate.take_cancelled() or self._has_failed:
+            self._drop_dead(batch)
+        rows = self._backlog.joining(batch.rows, only_begun=self._gate.has_jobs)
+        return self._begun(batch, rows)
+
+    def _begun(self, batch: Batch, rows: Sequence[Row]) -> list[_Outcome]:
+        failed = batch.join(rows) if rows else []
+        return [(row.ask.waiting, _failure(error)) for row, error in failed]
+
+    def _drop_dead(self, batch: Batch) -> None:
+        self._has_failed = False
+        batch.drop(lambda row: row.ask.waiting.future.done())
+        self._backlog.drop_done()
+        dead = [waiting for waiting in self._open if waiting.future.done()]
+        for waiting in dead:
+            del self._open[waiting]
+        self._gate.answered(waiting.request.key for waiting in dead)
+
+    def _answers(self, ended: Sequence[tuple[Row, str]]) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        for row, reason in ended:
+            ask = row.ask
+            try:
+                ask.replies[row.sample] = row.completion(reason=reason)
+            except ModelError as error:
+                outcomes.append((ask.waiting, error))
+            if len(ask.replies) == ask.request.n:
+                outcomes.append((ask.waiting, ask.completions()))
+        return outcomes
+
+    def _failed(self, error: Exception) -> list[_Outcome]:
+        """Return the failure for every request that has or had a row in the batch."""
+        untouched = self._backlog.untouched()
+        return [(waiting, _failure(error)) for waiting in self._open if waiting not in untouched]
+
+    def _resolve(self, outcomes: Sequence[_Outcome]) -> None:
+        """Answer the requests that have no answer yet; their runs are away from then on."""
+        news = [pair for pair in outcomes if self._open.pop(pair[0], 0) is None]
+        self._gate.answered(waiting.request.key for waiting, _ in news)
+        for waiting, outcome in news:
+            with suppress(InvalidStateError):  # it was given up a moment ago
+                if isinstance(outcome, ModelError):
+                    self._has_failed = True
+                    waiting.future.set_exception(outcome)
+                else:
+                    waiting.future.set_result(outcome)
+
+    def _check_open(self) -> None:
+        if self._gate.is_closed:
+            raise closed()
+
+
+def _failure(error: Exception) -> ModelError:
+    if isinstance(error, ModelError):
+        return error
+    failure = ModelError(
+        f"the rollout engine failed while generating: {type(error).__name__}: {error}. "
+        f"If memory ran out, lower max_batch_tokens or model.max_model_len."
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def closed() -> ModelError:
+    """Return the failure of what a closed engine did not answer."""
+    return ModelError("the rollout engine was closed before it answered.")
