@@ -157,7 +157,7 @@ def bench(session: nox.Session) -> None:
     metrics = session.posargs or runs[-1:]
     if not metrics:
         session.error("there is no run under checkpoints/ yet: nox -s quickstart makes one")
-    session.run(bin_dir / "python", "benchmarks/step_time.py", *metrics)
+    session.run(bin_dir / "trinity", "perf", *metrics)
 
 
 @nox.session(venv_backend="none")

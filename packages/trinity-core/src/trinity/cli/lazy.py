@@ -24,6 +24,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function",
     "run": ("trinity.cli.run:run", "Train, explore or evaluate, as a configuration says."),
     "serve": ("trinity.cli.serve:serve", "Answer agents that run elsewhere, and train on them."),
     "log": ("trinity.cli.log:log", "Show what a run and each of its rooms logged."),
+    "experiences": ("trinity.cli.experiences:experiences", "Show or export what a run trained."),
+    "perf": ("trinity.cli.perf:perf", "Say where the time of a run's steps went."),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
 }

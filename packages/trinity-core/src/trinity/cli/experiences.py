@@ -1,0 +1,156 @@
+"""``trinity experiences``: what a run trained, for people and for other programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+
+import typer
+
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.runtime.record.run_text import RunText
+    from trinity.runtime.record.sample_files import Place
+    from trinity.runtime.record.sample_format import Sample
+
+__all__ = ["experiences"]
+
+# What moves the cursor of a terminal, or turns the order of letters around.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+_TURNS = (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROL |= {code: f"\\u{code:04x}" for code in _TURNS}
+
+
+def experiences(
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The run directory, or that of a stage.")
+    ],
+    step: Annotated[int | None, typer.Option(help="Only what this train step trained.")] = None,
+    task: Annotated[
+        str, typer.Option(help="Only this task's: BATCH/TASK, or a try of it: BATCH/TASK/RUN.")
+    ] = "",
+    form: Annotated[
+        Literal["text", "jsonl", "parquet"],
+        typer.Option("--format", help="For people, or for other programs."),
+    ] = "text",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write; parquet needs one.")
+    ] = None,
+) -> None:
+    """Show or export what a run trained: conversations, rewards, advantages, masks.
+
+    Hugging Face's datasets reads both files: load_dataset("json", data_files=...), or "parquet".
+    """
+    from trinity.runtime.record.run_text import RunText
+    from trinity.runtime.record.sample_rows import samples_of, steps_of
+
+    directory, places = _found(run_dir)
+    chosen = steps_of(places, step=step)
+    if not chosen:
+        first, last = places[0].head.step, places[-1].head.step
+        raise ConfigError(f"{directory} has the samples of the steps {first} to {last}, not {step}")
+    if form == "parquet" and output is None:
+        raise typer.BadParameter("a parquet file needs --output FILE")
+    samples = samples_of(chosen, task=task.strip("/"))
+    count = _written(samples, form=form, output=output, text=RunText.of(directory))
+    if not count:
+        raise ConfigError(f"{directory}: no sample is of the task {task}. Name it as BATCH/TASK.")
+    if output is not None:
+        typer.echo(f"{output}: {count} samples")
+
+
+def _found(run_dir: Path) -> tuple[Path, list[Place]]:
+    """Return the directory that has samples, and where they lie.
+
+    Raises:
+        ConfigError: there is none, or there are several.
+    """
+    from trinity.runtime.record.sample_files import places_of
+
+    folders = [run_dir, *sorted(path.parent for path in run_dir.glob("*/samples"))]
+    found = {folder: places for folder in folders if (places := places_of(folder))}
+    if len(found) == 1:
+        return next(iter(found.items()))
+    if found:
+        named = ", ".join(map(str, found))
+        raise ConfigError(f"{run_dir} has several stages with samples. Name one: {named}.")
+    raise ConfigError(
+        f"{run_dir} has no samples: nothing was trained there, or buffer.record_samples was off. "
+        f"What workflows returned may be in buffer/explorer_output.jsonl."
+    )
+
+
+def _written(
+    samples: Iterator[list[Sample]], *, form: str, output: Path | None, text: RunText | None
+) -> int:
+    if form == "parquet":
+        assert output is not None
+        return _write_parquet(samples, output, text)
+    show = _show if form == "text" else _dump
+    if output is None:
+        return show(samples, sys.stdout, text)
+    with output.open("w", encoding="utf-8") as file:
+        return show(samples, file, text)
+
+
+def _dump(samples: Iterator[list[Sample]], file: TextIO, text: RunText | None) -> int:
+    from trinity.runtime.record.sample_rows import rows_of
+
+    count = 0
+    for step in samples:
+        rows = rows_of(step, text=text)
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+        count += len(rows)
+    return count
+
+
+def _write_parquet(samples: Iterator[list[Sample]], path: Path, text: RunText | None) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from trinity.runtime.record.sample_rows import rows_of, schema
+
+    count, wanted = 0, schema()
+    writer: Any = pq.ParquetWriter(path, wanted)  # untyped
+    with writer:
+        for step in samples:
+            writer.write_table(pa.Table.from_pylist(rows_of(step, text=text), schema=wanted))
+            count += len(step)
+    return count
+
+
+def _show(samples: Iterator[list[Sample]], file: TextIO, text: RunText | None) -> int:
+    count = 0
+    for step in samples:
+        for sample in step:
+            file.write(_shown(sample, text))
+        count += len(step)
+    return count
+
+
+def _shown(sample: Sample, text: RunText | None) -> str:
+    """Return a sample for a terminal, on which no text of a model can write more than letters."""
+    head = f"step {sample.step}  {sample.eid}  reward {_number(sample.reward)}"
+    head += f"  advantage {_number(sample.advantage)}"
+    head += f"  trained {int(sample.mask.sum())} of {len(sample.mask)} tokens"
+    start = sample.prompt_length
+    parts = [sample.tokens[:start], sample.tokens[start:]]
+    said = [_plain(text.decode(part)) if text else " ".join(map(str, part)) for part in parts]
+    return f"{head}\n{_indented(said[0])}\n  ->\n{_indented(said[1])}\n\n"
+
+
+def _plain(text: str) -> str:
+    return text.replace("\r", "\n").translate(_CONTROL)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.split("\n"))
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

@@ -1,0 +1,107 @@
+"""``trinity perf``: where the time of a run's steps went."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trinity.runtime.record.step_times import StepTimes
+
+__all__ = ["perf"]
+
+_METRICS = ("monitor", "metrics.jsonl")
+
+
+def perf(
+    words: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN...", help="Run directories; as published, also: view -r RUN."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", "-r", help="The run directory of `perf view`.")
+    ] = None,
+    skip: Annotated[int, typer.Option(help="First steps to leave out.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Say where the time of a run's steps went: by side and room, from its metrics.
+
+    The seconds are those on the clock: on a busy machine compare shares, or run it alone.
+    """
+    runs = [folder for named in _named(words or [], report) for folder in _runs(named)]
+    found = {str(folder): _times(folder, skip=skip) for folder in runs}
+    if as_json:
+        runs_json = {name: asdict(times) if times else None for name, times in found.items()}
+        typer.echo(json.dumps({"schema": 1, "runs": runs_json}, indent=2))
+        return
+    for name, times in found.items():
+        typer.echo("\n".join(_table(name, times, skip=skip)))
+
+
+def _named(words: list[Path], report: Path | None) -> list[Path]:
+    """Return the runs that are meant, in our words or the published ones."""
+    first = str(words[0]) if words and not words[0].exists() else ""
+    if first == "run":
+        raise ConfigError(
+            "trinity perf run is not there: it measured a run of its own. Run the configuration "
+            "with trinity run, in mode explore for the explorer alone, then: trinity perf RUN_DIR"
+        )
+    runs = [*(words[1:] if first == "view" else words), *([report] if report else [])]
+    if not runs:
+        raise typer.BadParameter("name a run directory")
+    return runs
+
+
+def _runs(named: Path) -> list[Path]:
+    """Return the run directories in a place: itself, or those of its stages.
+
+    Raises:
+        ConfigError: there are no metrics of a run.
+    """
+    if named.name == _METRICS[1] and named.is_file():
+        return [named.parent.parent]
+    folders = [named, *sorted(path.parents[1] for path in named.glob("*/monitor/metrics.jsonl"))]
+    found = [folder for folder in folders if folder.joinpath(*_METRICS).is_file()]
+    if not found:
+        raise ConfigError(
+            f"{named} has no monitor/metrics.jsonl. Name the folder that the header of the run "
+            f"calls its run directory."
+        )
+    return found
+
+
+def _times(folder: Path, *, skip: int) -> StepTimes | None:
+    from trinity.monitor.jsonl import read_metrics
+    from trinity.runtime.record.step_times import step_times
+
+    return step_times(read_metrics(folder / _METRICS[0]), skip=skip)
+
+
+def _table(name: str, times: StepTimes | None, *, skip: int) -> list[str]:
+    if times is None:
+        return [f"{name}: no steps after the first {skip}; --skip 0 counts those too"]
+    whole = times.step_s or 1.0
+    lines = [f"{name}: {times.num_steps} steps, {times.step_s * 1000:.1f} ms each"]
+    for side, seconds in times.sides.items():
+        lines.append(_line(side, "", seconds, whole))
+        lines += [
+            _line(f"  {part.room}", part.what, part.seconds, whole)
+            for part in times.parts
+            if part.side == side and len(times.parts) > 1
+        ]
+    if times.beside_s:
+        lines.append(_line("overlap", "trained while exploring", -times.beside_s, whole))
+    lines.append(_line("other", "checkpoints, hooks, waiting", times.other_s, whole))
+    if times.evaluation_s:
+        lines.append(f"beside the steps: {times.evaluation_s * 1000:.1f} ms an evaluation")
+    return lines
+
+
+def _line(room: str, what: str, seconds: float, whole: float) -> str:
+    return f"{room:14} {what:46} {seconds * 1000:9.1f} ms {seconds / whole:7.1%}"

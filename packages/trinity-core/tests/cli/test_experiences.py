@@ -1,0 +1,138 @@
+"""What was trained is shown to people and given to other programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models
+from trinity.common.experience import EID, Experience
+from trinity.runtime.record.run_text import RunText
+from trinity.runtime.record.samples import SampleLog
+from typer.testing import CliRunner
+
+WORDS = {"<s>": 0, "say": 1, "a": 2, "b": 3, "\x1b[2Jgone\u202e": 4}
+
+
+@pytest.fixture
+def run_dir(tmp_path) -> Path:
+    """Return the directory of a run of two steps, two tasks each, two tries of a task."""
+    log = SampleLog(tmp_path, limit=10**6)
+    for step in (1, 2):
+        rows = [
+            Experience(
+                tokens=[0, 1, 2 + run],
+                prompt_length=2,
+                eid=EID(batch=step, task=task, run=run),
+                logprobs=[-0.5],
+                reward=float(run),
+                advantages=[run - 0.5],
+                metrics={"accuracy": float(run)},
+                info={"model_version": step - 1},
+            )
+            for task in range(2)
+            for run in range(2)
+        ]
+        log.trained(step, rows)
+    return tmp_path
+
+
+@pytest.fixture
+def with_words(run_dir) -> Path:
+    folder = run_dir / "global_step_2" / "actor" / "huggingface"
+    folder.mkdir(parents=True)
+    Tokenizer(models.WordLevel(WORDS, unk_token="<s>")).save(str(folder / "tokenizer.json"))
+    return run_dir
+
+
+def call(*arguments: object):
+    from trinity.cli.main import app
+
+    return CliRunner().invoke(app, ["experiences", *map(str, arguments)])
+
+
+def test_a_step_is_shown_with_its_texts_rewards_and_advantages(with_words) -> None:
+    said = call(with_words, "--step", 2, "--task", "2/1").output
+
+    assert said == (
+        "step 2  2/1/0/0  reward 0  advantage -0.5  trained 1 of 1 tokens\n"
+        "    <s> say\n  ->\n    a\n\n"
+        "step 2  2/1/1/0  reward 1  advantage 0.5  trained 1 of 1 tokens\n"
+        "    <s> say\n  ->\n    b\n\n"
+    )
+
+
+def test_without_a_tokenizer_the_token_ids_are_shown(run_dir) -> None:
+    said = call(run_dir, "--task", "1/0/1").output
+
+    assert "    0 1\n  ->\n    3\n" in said
+
+
+def test_a_models_text_cannot_steer_the_terminal(with_words) -> None:
+    row = Experience(tokens=[1, 4], prompt_length=1, eid=EID(batch=3), reward=0.0)
+    SampleLog(with_words, limit=10**6).trained(3, [row])
+
+    said = call(with_words, "--step", 3).output
+
+    assert "\\x1b[2Jgone\\u202e" in said
+    assert "\x1b" not in said
+
+
+def test_json_lines_and_parquet_hold_the_same_rows(with_words, tmp_path) -> None:
+    import pyarrow.parquet as pq
+
+    assert call(with_words, "--format", "jsonl", "-o", tmp_path / "x.jsonl").exit_code == 0
+    said = call(with_words, "--format", "parquet", "-o", tmp_path / "x.parquet").output
+
+    rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert pq.read_table(tmp_path / "x.parquet").to_pylist() == rows
+    assert len(rows) == 8
+    assert said == f"{tmp_path / 'x.parquet'}: 8 samples\n"
+    first = rows[0]
+    assert (first["prompt"], first["response"], first["tokens"]) == ("<s> say", "a", [0, 1, 2])
+    assert (first["task"], first["run"], first["advantage"]) == ("1/0", "0", -0.5)
+    assert json.loads(first["info"]) == {"model_version": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--step", "9"], "has the samples of the steps 1 to 2, not 9"),
+        (["--task", "7/7"], "no sample is of the task 7/7"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(options, part, run_dir) -> None:
+    assert part in str(call(run_dir, *options).exception)
+
+
+def test_a_run_without_samples_says_where_else_to_look(tmp_path) -> None:
+    said = str(call(tmp_path).exception)
+
+    assert "buffer.record_samples was off" in said
+    assert "buffer/explorer_output.jsonl" in said
+
+
+def test_several_stages_are_named(run_dir, tmp_path) -> None:
+    for name in ("sft", "grpo"):
+        (tmp_path / "two" / name).mkdir(parents=True)
+        (run_dir / "samples").rename(tmp_path / "two" / name / "samples") if name == "sft" else None
+    SampleLog(tmp_path / "two" / "grpo", limit=10**6).trained(
+        1, [Experience(tokens=[1, 2], prompt_length=1, reward=1.0)]
+    )
+
+    said = str(call(tmp_path / "two").exception)
+
+    assert f"Name one: {tmp_path / 'two' / 'grpo'}, {tmp_path / 'two' / 'sft'}" in said
+
+
+def test_tokens_that_share_a_letter_give_it_once(tmp_path) -> None:
+    letters = {"a": 0, "Ã": 1, "¼": 2, "Ġb": 3}  # bytes as GPT-2 writes them: ü is Ã¼
+    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    text = RunText(tmp_path / "tokenizer.json")
+
+    assert text.pieces([0, 1, 2, 3]) == ["a", "", "ü", " b"]
+    assert text.decode([0, 1, 2, 3]) == "aü b"
+    assert text.pieces([0, 1]) == ["a", "\ufffd"]
