@@ -1,6 +1,7 @@
 """A chat by OpenAI's client: what it hears, and what is recorded of it."""
 
 import asyncio
+import socket
 
 import openai
 import pytest
@@ -56,6 +57,17 @@ def test_an_async_client_asks_many_times_at_once(model_of):
 
     assert asyncio.run(ask()) == ["yes"] * 4
     assert len(model.extract_experience_from_history()) == 4
+
+
+def test_what_the_server_writes_leaves_at_once(room, model_of):
+    client = model_of("good day").get_openai_client()
+    client.chat.completions.create(model="scripted", messages=HELLO)
+
+    connections = room._server._server.server_state.connections
+    sockets = [one.transport.get_extra_info("socket") for one in connections]
+    # Without TCP_NODELAY the second write of a reply waits 40 ms for the client's acknowledgement.
+    assert sockets
+    assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets)
 
 
 def test_without_the_switch_the_error_names_it(model_of):
