@@ -80,6 +80,9 @@ def test_the_cache_on_a_cpu_has_room_for_full_contexts(model) -> None:
     assert arguments["kv_cache_memory_bytes"] == 16 * 4096 * 4096
     assert (arguments["block_size"], arguments["dtype"]) == (32, "float32")
     assert "gpu_memory_utilization" not in arguments
+    assert arguments["enable_chunked_prefill"] is False
+    long = llm_arguments(is_cpu=True, num_contexts=1, **given | {"max_model_len": 10_000})
+    assert long["max_num_batched_tokens"] == 10_000  # each prompt fits into a step
     assert llm_arguments(is_cpu=False, num_contexts=16, **given) == given | {
         "disable_log_stats": True
     }

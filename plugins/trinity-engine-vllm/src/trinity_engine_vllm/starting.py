@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["cache_bytes", "imported_vllm", "llm_arguments"]
 
 _LEAST_CACHE = 64 * 2**20
+_STEP_TOKENS = 8192  # of prompts that are read in one step
 _CPU_BLOCK = 32  # tokens; with vLLM's 128, nothing shorter is shared
 
 
@@ -56,7 +57,12 @@ def llm_arguments(
     if not is_cpu:
         return given | {"gpu_memory_utilization": gpu_memory_utilization}
     wanted = num_contexts * given["max_model_len"] * _bytes_of_a_token(given["model"])
+    # vLLM 0.32 rewinds the generator of a request whose prompt it has read in part only, which one
+    # on a CPU cannot do ("CPU Generator does not use offset"): all requests of the step fail. So
+    # prompts are read whole, as many in a step as fit. Remove when vLLM asks for the device.
     return given | {
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(_STEP_TOKENS, given["max_model_len"]),
         "dtype": "float32",
         "enforce_eager": True,
         "block_size": _CPU_BLOCK,

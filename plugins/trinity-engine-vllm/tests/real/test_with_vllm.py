@@ -46,6 +46,15 @@ def test_a_reply_is_a_function_of_its_key(engine, ask) -> None:
     assert len({r.token_ids for replies in beside for r in replies}) == 12
 
 
+def test_more_prompts_at_once_than_a_step_reads_are_all_answered(engine, ask) -> None:
+    # A prompt that is read in two steps ended all requests of the first: "CPU Generator does not
+    # use offset".
+    prompts = [[5 + (7 * task + place) % 300 for place in range(100)] for task in range(100)]
+    futures = [engine.submit(ask(prompts[i], task=i, max_new_tokens=2)) for i in range(100)]
+
+    assert all(len(future.result(100)) == 1 for future in futures)
+
+
 def test_a_stop_string_ends_with_the_token_that_completes_it(engine, tied, ask) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tied)
     text = lambda ids: tokenizer.decode(ids, skip_special_tokens=False)  # noqa: E731
