@@ -66,7 +66,7 @@ def test_completions_are_in_the_order_of_the_samples() -> None:
         outputs=[output(1, stop="\n"), output(0, finish="length"), output(2, stop=2)]
     )
 
-    first, second, third = completions(answer, n=3, version=7)
+    first, second, third = completions(answer, n=3, spans=lambda _: [(0, 7)])
 
     assert first == Completion(
         token_ids=(8, 2), logprobs=(-0.5, -0.25), finish_reason="length", weight_version=7
@@ -76,10 +76,20 @@ def test_completions_are_in_the_order_of_the_samples() -> None:
 
 
 def test_a_greedy_answer_stands_for_all_samples() -> None:
-    assert len(completions(SimpleNamespace(outputs=[output(0)]), n=3, version=0)) == 3
+    assert (
+        len(completions(SimpleNamespace(outputs=[output(0)]), n=3, spans=lambda _: [(0, 0)])) == 3
+    )
 
 
 def test_a_model_that_computes_nan_is_said_to_have_diverged() -> None:
     answer = SimpleNamespace(outputs=[output(0, logprobs=(-0.5, math.nan))])
     with pytest.raises(ModelError, match="NaN with the weights of version 7: training diverged"):
-        completions(answer, n=1, version=7)
+        completions(answer, n=1, spans=lambda _: [(0, 7)])
+
+
+def test_a_reply_that_went_on_with_other_weights_says_which_token_is_of_which() -> None:
+    spans = {0: [(0, 3), (1, 4)], 1: [(0, 4)]}
+    answer = SimpleNamespace(outputs=[output(0), output(1)])
+    first, second = completions(answer, n=2, spans=spans.__getitem__)
+    assert (first.weight_version, first.version_spans) == (3, ((0, 3), (1, 4)))
+    assert (second.weight_version, second.version_spans) == (4, ())

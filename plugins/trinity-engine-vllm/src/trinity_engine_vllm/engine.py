@@ -1,7 +1,7 @@
 """vLLM in this process, one thread that steps it.
 
 submit() ---------+--> waiting --> the thread: add, step, answer --> the requests' futures
-load_weights() ---+--> jobs ----->   once nothing is being answered
+load_weights() ---+--> jobs: once nothing is being answered, or before the next step
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.generation import PendingReply, check_prompt, check_request
-from trinity.common.ports import Completion, WeightVersion
 from trinity.errors import ModelError
 
 from trinity_engine_vllm.asked import Asked, closed, failure, half_loaded
 from trinity_engine_vllm.logprobs_mode import Sampling, check_mode, logprobs_mode
 from trinity_engine_vllm.preflight import installed, problems
-from trinity_engine_vllm.requests import completions, parameters
-from trinity_engine_vllm.starting import imported_vllm, llm_arguments
-from trinity_engine_vllm.weights import Loader
+from trinity_engine_vllm.starting import llm_arguments
+from trinity_engine_vllm.stepping import Stepping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot
+    from trinity.common.ports import (
+        Completion,
+        GenerationRequest,
+        InFlight,
+        RunKey,
+        WeightSnapshot,
+        WeightVersion,
+    )
 
 __all__ = ["VLLMEngine"]
 
@@ -36,7 +41,6 @@ _of_process = threading.RLock()  # vLLM keeps state of the process: its engines 
 _in_process: set[VLLMEngine] = set()  # that were started and not closed
 # vLLM's own engines of closed ones: with the first that goes, all lose what they share.
 _retired: list[Any] = []
-_SMALL_MODEL = 50_000_000  # parameters; below, threads wait for each other longer than they work
 
 
 class VLLMEngine:
@@ -125,13 +129,11 @@ class VLLMEngine:
         self._begin()
 
     def _begin(self) -> None:
-        self._version = WeightVersion(0)
         self._busy_s = 0.0
         self._changed = threading.Condition()
         self._waiting: deque[Asked] = deque()
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._open: dict[str, Asked] = {}  # that vLLM was given
-        self._num_given = 0
+        self._jobs: deque[Callable[[], None]] = deque()  # once nothing is being answered
+        self._urgent: deque[Callable[[], None]] = deque()  # before the next step
         self._has_cancelled = self._is_closed = False
         started: Future[None] = Future()
         self._worker = threading.Thread(
@@ -149,7 +151,7 @@ class VLLMEngine:
     @property
     def version(self) -> WeightVersion:
         """Return the version of the weights that the next request is answered with."""
-        return self._version
+        return self._stepping.version
 
     @property
     def busy_s(self) -> float:
@@ -160,7 +162,7 @@ class VLLMEngine:
     def num_open(self) -> int:
         """Return how many requests have no answer and were not given up."""
         with self._changed:
-            return len(self._waiting) + len(self._open)
+            return len(self._waiting) + self._stepping.num_open
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Queue a request; the future gives ``n`` completions or a ``ModelError``.
@@ -168,7 +170,7 @@ class VLLMEngine:
         Raises:
             ModelError: the request cannot be answered, or the engine is closed.
         """
-        check_request(request, max_model_len=self._max_model_len, vocab=self._vocab)
+        check_request(request, max_model_len=self._max_model_len, vocab=self._stepping.vocab)
         check_mode(Sampling.of(request), self._mode)
         return self._queued(request.prompt_token_ids, request=request)
 
@@ -180,7 +182,9 @@ class VLLMEngine:
         """
         if len(token_ids) < 2:
             raise ModelError("a text of one token cannot be scored: two are needed.")
-        check_prompt(tuple(token_ids), max_model_len=self._max_model_len, vocab=self._vocab)
+        check_prompt(
+            tuple(token_ids), max_model_len=self._max_model_len, vocab=self._stepping.vocab
+        )
         if temperature not in {0.0, 1.0}:
             raise ModelError(
                 f"temperature is {temperature}: vLLM tells the log-probabilities of a given text "
@@ -200,13 +204,28 @@ class VLLMEngine:
         Raises:
             ModelError: they are of another model, or the engine is closed.
         """
+        self.swap_weights(snapshot, in_flight="finish")
+
+    def swap_weights(self, snapshot: WeightSnapshot, *, in_flight: InFlight) -> None:
+        """Replace the weights in place; returns when it is done.
+
+        Args:
+            snapshot: the weights.
+            in_flight: ``finish``: as :meth:`load_weights`; otherwise before the next step.
+                ``abort``: replies under way begin anew; ``keep``: vLLM computes their texts anew
+                and goes on. Texts that are being scored begin anew.
+
+        Raises:
+            ModelError: they are of another model, or the engine is closed.
+        """
         done: Future[None] = Future()
 
         def load() -> None:
             try:
                 self._check_open()
-                self._loader.load(snapshot.tensors)
-                self._version = snapshot.version
+                again = self._stepping.swap(snapshot, in_flight=in_flight)
+                for waiting in again:
+                    self._stepping.give(waiting)
             except Exception as error:  # noqa: BLE001 -- the caller's
                 done.set_exception(failure(error, "take new weights"))
             else:
@@ -214,7 +233,7 @@ class VLLMEngine:
 
         with self._changed:
             self._check_open()
-            self._jobs.append(load)
+            (self._jobs if in_flight == "finish" else self._urgent).append(load)
             self._changed.notify_all()
         done.result()
 
@@ -231,7 +250,7 @@ class VLLMEngine:
         future = PendingReply[Any](on_cancel=self._wake)
         with self._changed:
             self._check_open()
-            if not self._loader.is_whole:
+            if not self._stepping.is_whole:
                 raise half_loaded()
             self._waiting.append(Asked(prompt=prompt, future=future, request=request))
             self._changed.notify_all()
@@ -251,7 +270,13 @@ class VLLMEngine:
     def _work(self, started: Future[None]) -> None:
         try:
             with _of_process:
-                self._start()
+                self._stepping = Stepping(
+                    self._arguments,
+                    is_cpu=self._is_cpu,
+                    num_threads=self._num_threads,
+                    seed=self._seed,
+                    max_model_len=self._max_model_len,
+                )
                 _in_process.add(self)
         except Exception as error:  # noqa: BLE001 -- the constructor's
             started.set_exception(failure(error, "start"))
@@ -263,38 +288,17 @@ class VLLMEngine:
         finally:
             self._end()
 
-    def _start(self) -> None:
-        vllm = imported_vllm()
-        from vllm.sampling_params import RequestOutputKind
-
-        self._make_parameters = vllm.SamplingParams
-        self._final_only = RequestOutputKind.FINAL_ONLY
-        llm = vllm.LLM(**self._arguments)
-        self._engine: Any = llm.llm_engine
-        self._vocab = int(self._engine.vllm_config.model_config.get_vocab_size())
-        self._loader = Loader(self._engine, is_cpu=self._is_cpu)
-        if self._is_cpu:
-            self._set_threads()
-
-    def _set_threads(self) -> None:
-        import torch
-
-        (num_weights,) = self._engine.apply_model(
-            lambda model: sum(weight.numel() for weight in model.parameters())
-        )
-        num = self._num_threads or (1 if num_weights < _SMALL_MODEL else None)
-        if num is not None:
-            torch.set_num_threads(num)
-
     def _turn(self) -> bool:
         """Do what is next, waiting until there is something; return whether to go on."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_closed or self._open or self._waiting or self._jobs
+                lambda: self._is_closed or self._waiting or self._jobs or self._has_work()
             )
             if self._is_closed:
                 return False
-            job = self._jobs.popleft() if self._jobs and not self._open else None
+            job = self._urgent.popleft() if self._urgent else None
+            if job is None and self._jobs and not self._stepping.num_open:
+                job = self._jobs.popleft()
             joining = [] if job or self._jobs else [*self._waiting]
             if joining:
                 self._waiting.clear()
@@ -308,88 +312,35 @@ class VLLMEngine:
             with _of_process:
                 self._step(joining, has_cancelled=has_cancelled)
         except Exception as error:  # noqa: BLE001 -- the requests' failure; the engine lives on
-            self._fail_open(failure(error, "generate"))
+            self._stepping.fail_open(failure(error, "generate"))
         self._busy_s += time.perf_counter() - began
         return True
+
+    def _has_work(self) -> bool:
+        return bool(self._urgent or self._stepping.num_open)
 
     def _step(self, joining: Sequence[Asked], *, has_cancelled: bool) -> None:
         for waiting in joining:
             if waiting.future.set_running_or_notify_cancel():
-                self._give(waiting)
+                self._stepping.give(waiting)
         if has_cancelled:
-            gone = [name for name, one in self._open.items() if one.future.done()]
-            self._engine.abort_request(gone)
-            for name in gone:
-                del self._open[name]
-        if not self._open:
-            return
-        for output in self._engine.step():
-            if output.finished:
-                self._answer(output)
-
-    def _give(self, waiting: Asked) -> None:
-        if not self._loader.is_whole:
-            waiting.future.set_exception(half_loaded())
-            return
-        self._num_given += 1
-        name = str(self._num_given)
-        if waiting.request is None:
-            params = {"max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}
-        else:
-            params = parameters(
-                waiting.request,
-                seed=self._seed,
-                version=self._version,
-                max_model_len=self._max_model_len,
-            )
-        try:
-            made = self._make_parameters(**params, output_kind=self._final_only)
-            self._engine.add_request(name, {"prompt_token_ids": list(waiting.prompt)}, made)
-        except Exception as error:  # noqa: BLE001 -- of this request; the engine lives on
-            waiting.future.set_exception(failure(error, "take the request"))
-            return
-        self._open[name] = waiting
-
-    def _answer(self, output: Any) -> None:  # Any: vLLM's
-        waiting = self._open.pop(output.request_id)
-        answer: Any
-        try:
-            if waiting.request is None:
-                pairs = zip(waiting.prompt[1:], output.prompt_logprobs[1:], strict=True)
-                answer = [logprobs[token].logprob for token, logprobs in pairs]
-            else:
-                answer = completions(output, n=waiting.request.n, version=self._version)
-        except ModelError as error:
-            answer = error
-        with suppress(InvalidStateError):  # it was given up a moment ago
-            if isinstance(answer, ModelError):
-                waiting.future.set_exception(answer)
-            else:
-                waiting.future.set_result(answer)
-
-    def _fail_open(self, error: ModelError) -> None:
-        failed, self._open = self._open, {}
-        with suppress(Exception):  # it failed a moment ago
-            self._engine.abort_request(list(failed))
-        for waiting in failed.values():
-            with suppress(InvalidStateError):
-                waiting.future.set_exception(error)
+            self._stepping.drop_cancelled()
+        self._stepping.step()
 
     def _end(self) -> None:
         with self._changed:
             self._is_closed = True
-            left, jobs = [*self._waiting], [*self._jobs]
-            self._waiting.clear()
-            self._jobs.clear()
+            left, jobs = [*self._waiting], [*self._urgent, *self._jobs]
+            for queue in (self._waiting, self._urgent, self._jobs):
+                queue.clear()
         for job in jobs:
             job()
-        self._fail_open(closed())
+        ended = self._stepping.end()
         for waiting in left:
             with suppress(InvalidStateError):
                 waiting.future.set_exception(closed())
         with _of_process:
             _in_process.discard(self)
-            _retired.append(self._engine)
-            del self._engine
+            _retired.append(ended)
             while _retired and not _in_process:
                 _retired.pop().engine_core.shutdown()

@@ -12,6 +12,7 @@ _PROVIDES = {
     "busy_s",
     "stop_strings",
     "scores",
+    "in_flight",
     "prefix_cache",
     "tensor_parallel",
     "weights:memory",

@@ -6,11 +6,13 @@ import hashlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.ports import Completion
+from trinity.common.ports import Completion, WeightVersion
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from trinity.common.ports import GenerationRequest, WeightVersion
+    from collections.abc import Callable, Sequence
+
+    from trinity.common.ports import GenerationRequest
 
 __all__ = ["completions", "parameters", "seed_of"]
 
@@ -60,30 +62,40 @@ def completions(
     output: Any,  # Any: vLLM's
     *,
     n: int,
-    version: WeightVersion,
+    spans: Callable[[int], Sequence[tuple[int, int]]],
 ) -> list[Completion]:
     """Return the ``n`` completions of a finished request, in the order of its samples.
+
+    Args:
+        output: the request's.
+        n: how many were asked for; a greedy one was sampled once.
+        spans: gives ``(first token, version)`` of each stretch of a sample.
 
     Raises:
         ModelError: a log-probability is no number: training diverged.
     """
     outputs = sorted(output.outputs, key=lambda one: one.index)
-    made = [_completion(one, version=version) for one in outputs]
+    made = [_completion(one, spans=spans(one.index)) for one in outputs]
     return made if len(made) == n else made * n
 
 
-def _completion(output: Any, *, version: WeightVersion) -> Completion:  # Any: vLLM's
+def _completion(
+    output: Any,  # Any: vLLM's
+    *,
+    spans: Sequence[tuple[int, int]],
+) -> Completion:
     logprobs = tuple(output.logprobs.logprobs)
     if math.isnan(math.fsum(logprobs)):
         raise ModelError(
-            f"the model computes NaN with the weights of version {version}: training diverged. Go "
-            f"back to an earlier checkpoint, and lower algorithm.optimizer.lr."
+            f"the model computes NaN with the weights of version {spans[-1][1]}: training "
+            f"diverged. Go back to an earlier checkpoint, and lower algorithm.optimizer.lr."
         )
     reason = output.stop_reason
     return Completion(
         token_ids=tuple(output.token_ids),
         logprobs=logprobs,
         finish_reason="length" if output.finish_reason == "length" else "stop",
-        weight_version=version,
+        weight_version=WeightVersion(spans[0][1]),
         stop_reason=reason if isinstance(reason, str) else None,
+        version_spans=tuple(spans) if len(spans) > 1 else (),
     )

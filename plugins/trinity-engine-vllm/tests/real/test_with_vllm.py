@@ -171,7 +171,7 @@ def test_an_output_layer_that_keeps_old_weights_is_found_out(folder, ask, monkey
 def test_weights_wait_for_what_runs_and_later_requests_for_them(engine, tied, ask) -> None:
     _, tensors = changed(tied, factor=0.0)
     before = engine.submit(ask(max_new_tokens=100, ignore_eos=True))
-    while not engine._open:  # it has not begun
+    while not engine._stepping.num_open:  # it has not begun
         time.sleep(0.001)
     engine.load_weights(WeightSnapshot(version=WeightVersion(4), tensors=tensors))
     assert before.done()

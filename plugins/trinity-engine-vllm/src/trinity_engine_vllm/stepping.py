@@ -1,0 +1,211 @@
+"""vLLM itself, as one thread steps it: requests go in, weights change between two steps."""
+
+from __future__ import annotations
+
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.ports import WeightVersion
+from trinity.errors import ModelError
+
+from trinity_engine_vllm.asked import closed, failure, half_loaded
+from trinity_engine_vllm.requests import completions, parameters
+from trinity_engine_vllm.starting import imported_vllm
+from trinity_engine_vllm.weights import Loader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.common.ports import InFlight, WeightSnapshot
+
+    from trinity_engine_vllm.asked import Asked
+
+__all__ = ["Stepping"]
+
+_SMALL_MODEL = 50_000_000  # parameters; below, threads wait for each other longer than they work
+
+
+@dataclass(kw_only=True, slots=True)
+class _Given:
+    """What vLLM was given, and what its samples had said when weights came."""
+
+    asked: Asked
+    version: WeightVersion  # that it began with
+    swaps: list[tuple[WeightVersion, dict[int, int]]] = field(default_factory=list)
+
+    def spans(self, sample: int) -> list[tuple[int, int]]:
+        """Return ``(first token, version)`` of each stretch of a sample."""
+        spans = [(0, int(self.version))]
+        for version, said in self.swaps:
+            if sample in said:
+                if spans[-1][0] == said[sample]:
+                    spans.pop()  # nothing was said with that one
+                spans.append((said[sample], int(version)))
+        return spans
+
+
+class Stepping:
+    """One engine of vLLM in this process; made, used and ended by one thread.
+
+    Args:
+        arguments: of ``vllm.LLM``.
+        is_cpu: it is the build for CPUs.
+        num_threads: of torch, on a CPU; None: 1 for a small model.
+        seed: of all samples.
+        max_model_len: bounds the replies.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        *,
+        is_cpu: bool,
+        num_threads: int | None,
+        seed: int,
+        max_model_len: int,
+    ) -> None:
+        vllm = imported_vllm()
+        from vllm.sampling_params import RequestOutputKind
+
+        self._make_parameters = vllm.SamplingParams
+        self._final_only = RequestOutputKind.FINAL_ONLY
+        self._engine: Any = vllm.LLM(**arguments).llm_engine
+        self.vocab = int(self._engine.vllm_config.model_config.get_vocab_size())
+        self._loader = Loader(self._engine, is_cpu=is_cpu)
+        self._seed = seed
+        self._max_model_len = max_model_len
+        self._open: dict[str, _Given] = {}  # that vLLM was given
+        self._num_given = 0
+        self.version = WeightVersion(0)  # of the weights
+        if is_cpu:
+            self._set_threads(num_threads)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all weights are of one version."""
+        return self._loader.is_whole
+
+    @property
+    def num_open(self) -> int:
+        """Return how many requests vLLM was given and did not answer."""
+        return len(self._open)
+
+    def give(self, waiting: Asked) -> None:
+        """Give vLLM a request, or tell who waits why it does not take it."""
+        if not self._loader.is_whole:
+            waiting.future.set_exception(half_loaded())
+            return
+        self._num_given += 1
+        name = str(self._num_given)
+        params: dict[str, Any]
+        if waiting.request is None:
+            params = {"max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}
+        else:
+            params = parameters(
+                waiting.request,
+                seed=self._seed,
+                version=self.version,
+                max_model_len=self._max_model_len,
+            )
+        try:
+            made = self._make_parameters(**params, output_kind=self._final_only)
+            self._engine.add_request(name, {"prompt_token_ids": list(waiting.prompt)}, made)
+        except Exception as error:  # noqa: BLE001 -- of this request; the engine lives on
+            waiting.future.set_exception(failure(error, "take the request"))
+            return
+        self._open[name] = _Given(asked=waiting, version=self.version)
+
+    def drop_cancelled(self) -> None:
+        """Let vLLM forget what nobody waits for."""
+        gone = [name for name, given in self._open.items() if given.asked.future.done()]
+        self._engine.abort_request(gone)
+        for name in gone:
+            del self._open[name]
+
+    def step(self) -> None:
+        """Make a step, and answer the requests that ended with it."""
+        if not self._open:
+            return
+        for output in self._engine.step():
+            if output.finished:
+                self._answer(output)
+
+    def swap(self, snapshot: WeightSnapshot, *, in_flight: InFlight) -> list[Asked]:
+        """Replace the weights; return the requests that are to be given again.
+
+        With ``keep``, vLLM drops what it keeps of all texts, prompts and replies, and computes it
+        anew; with ``abort`` it forgets the requests.
+
+        Raises:
+            ModelError: the weights are of another model, or only a part of them was loaded.
+        """
+        again: list[Asked] = []
+        texts = [name for name, given in self._open.items() if given.asked.request is None]
+        if in_flight == "abort":
+            texts = list(self._open)
+        try:
+            self._loader.load(snapshot.tensors)
+        except Exception:
+            if not self._loader.is_whole:
+                self.fail_open(half_loaded())
+            raise
+        self.version = snapshot.version
+        if texts:
+            self._engine.abort_request(texts)
+            again = [self._open.pop(name).asked for name in texts]
+        if self._open:
+            self._note_swap()
+            self._engine.reset_prefix_cache(reset_running_requests=True)
+        return again
+
+    def fail_open(self, error: ModelError) -> None:
+        """Answer all that is open with the error."""
+        failed, self._open = self._open, {}
+        with suppress(Exception):  # it failed a moment ago
+            self._engine.abort_request(list(failed))
+        for given in failed.values():
+            with suppress(InvalidStateError):
+                given.asked.future.set_exception(error)
+
+    def end(self) -> Any:  # Any: vLLM's
+        """Fail what is open, and return vLLM's engine to be shut down."""
+        self.fail_open(closed())
+        return self._engine
+
+    def _note_swap(self) -> None:
+        said: dict[str, dict[int, int]] = {name: {} for name in self._open}
+        for state in self._engine.output_processor.request_states.values():
+            num = state.detokenizer.num_output_tokens()
+            said[state.external_req_id][state.request_index] = num
+        for name, given in self._open.items():
+            given.swaps.append((self.version, said[name]))
+
+    def _answer(self, output: Any) -> None:  # Any: vLLM's
+        given = self._open.pop(output.request_id)
+        waiting = given.asked
+        answer: Any
+        try:
+            if waiting.request is None:
+                pairs = zip(waiting.prompt[1:], output.prompt_logprobs[1:], strict=True)
+                answer = [logprobs[token].logprob for token, logprobs in pairs]
+            else:
+                answer = completions(output, n=waiting.request.n, spans=given.spans)
+        except ModelError as error:
+            answer = error
+        with suppress(InvalidStateError):  # it was given up a moment ago
+            if isinstance(answer, ModelError):
+                waiting.future.set_exception(answer)
+            else:
+                waiting.future.set_result(answer)
+
+    def _set_threads(self, num_threads: int | None) -> None:
+        import torch
+
+        (num_weights,) = self._engine.apply_model(
+            lambda model: sum(weight.numel() for weight in model.parameters())
+        )
+        num = num_threads or (1 if num_weights < _SMALL_MODEL else None)
+        if num is not None:
+            torch.set_num_threads(num)
