@@ -77,8 +77,8 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
 }
 
 HEAVY = (  # what CI does not run, the quick ones first
-    *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "sdks"),
-    *("openenv", "verifiers", "agentscope", "vllm", "wheels", "minimums", "acceptance"),
+    *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "postgres"),
+    *("sdks", "openenv", "verifiers", "agentscope", "vllm", "wheels", "minimums", "acceptance"),
 )
 
 QUICKSTART = "examples/quickstart/quickstart.yaml"
@@ -222,6 +222,19 @@ def vllm(session: nox.Session) -> None:
     chosen = (*GROUPS["run"], "-e", f"{own}[cpu]", "pytest")
     session.run(*uv, "--overrides", str(overrides), *chosen, external=True)
     session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+def postgres(session: nox.Session) -> None:
+    """Keep experiences in a PostgreSQL server that this starts and stops; posargs go to pytest."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if os.name == "posix" else []
+    if not programs and shutil.which("pg_ctl") is None:
+        session.error("PostgreSQL's programs are missing; on Debian: apt-get install postgresql")
+    core = f"packages/trinity-core{EXTRAS['packages/trinity-core'][:-1]},postgres]"
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"][2:], "-e", core, "pytest")
+    chosen = session.posargs or ["packages/trinity-core/tests/buffer/test_sql_storage.py"]
+    script = ("scripts/with_postgres.py", *map(str, programs[-1:]))
+    session.run("python", *script, "--", "python", "-m", "pytest", *chosen, env=RUN_ENV)
 
 
 @nox.session(reuse_venv=True)

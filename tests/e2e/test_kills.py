@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -155,6 +157,48 @@ def test_a_killed_run_trains_each_experience_once(
     assert_alike(lines_of(run_dir), unbroken["lines"])
     samples = [read_step(place) for place in places_of(run_dir)]
     assert [[sample.eid for sample in step] for step in samples] == history
+
+
+LEDGER = "trinity.buffer.ledger.ledger:Ledger"
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        [(f"{LEDGER}.claim", 2, "after"), (f"{SAVE}._replace", 2, "before")],
+        pytest.param(
+            [
+                (f"{LEDGER}.begin_anew", 1, "after"),
+                (f"{LEDGER}.write", 1, "after"),
+                (f"{LEDGER}.keep", 1, "before"),
+                (f"{LEDGER}.keep", 1, "after"),
+                (f"{SAVE}._replace", 1, "after"),
+                (f"{LEDGER}.forget_bodies", 1, "before"),
+                (f"{LEDGER}.forget_bodies", 1, "after"),
+                (TRAIN, 2, "after"),
+                (f"{LEDGER}.cut_back", 1, "before"),
+                (f"{LEDGER}.cut_back", 1, "after"),
+                (EXPLORE, 1, "after"),
+                (f"{LEDGER}.claim", 1, "before"),
+                (f"{RUN}.pipeline:Pipeline._sync", 1, "after"),
+            ],
+            marks=pytest.mark.acceptance,
+        ),
+    ],
+)
+def test_a_killed_run_with_a_ledger_trains_each_experience_once(
+    kills, config_dict, write_yaml, dying, unbroken, run_dir
+) -> None:
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": {"storage_type": "sql"}}
+
+    finish_in_spite_of(kills, write_yaml(config_dict), dying)
+
+    assert read_history(run_dir) == unbroken["history"]
+    assert_alike(lines_of(run_dir), unbroken["lines"])
+    trained = [uid for step in unbroken["history"] for uid in step]
+    query = "SELECT uid FROM experience ORDER BY train_step, train_place"
+    with closing(sqlite3.connect(run_dir / "buffer/ledger.db")) as ledger:
+        assert [uid for (uid,) in ledger.execute(query)] == trained
 
 
 @pytest.mark.acceptance

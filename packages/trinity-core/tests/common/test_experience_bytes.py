@@ -72,7 +72,7 @@ def test_another_version_is_named():
     data = bytearray(an_experience().serialize())
     data[8:12] = struct.pack("<I", 9)
 
-    with pytest.raises(DataError, match="format 9, this version of Trinity reads 1"):
+    with pytest.raises(DataError, match="format 9, this version of Trinity reads 1 and 2"):
         Experience.deserialize(bytes(data))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trinity.common.experience_values import is_of, token_ids, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import torch
     from torch import Tensor
@@ -175,9 +175,14 @@ class Experience:
         has_others = self.action_mask is not None and not bool(self.action_mask.all())
         return "multi_turn" if has_others else "single_turn"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python values, as json can hold them; of other objects in info the text."""
-        row = {name: _plain(getattr(self, name)) for name in _NAMES if name != "custom_fields"}
+    def to_dict(self, *, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return plain Python values, as json can hold them; of other objects in info the text.
+
+        Args:
+            without: fields that are left out.
+        """
+        names = [name for name in _NAMES if name != "custom_fields" and name not in without]
+        row = {name: _plain(getattr(self, name)) for name in names}
         if self.custom_fields:
             row["custom_fields"] = [
                 {**vars(one), "data_type": str(one.data_type)} for one in self.custom_fields

@@ -192,7 +192,7 @@ _ALL_KINDS = (
         name="storage",
         hook="trinity_storages",
         contract=f"{_PORTS}:Storage",
-        provided=("config", "path", "chat_format", "total_epochs"),
+        provided=("config", "path", "chat_format", "total_epochs", "use"),
         settings=(
             Setting(path=f"{_BUFFER}.storage_type"),
             Setting(path="buffer.trainer_input.auxiliary_buffers.*.storage_type"),
@@ -207,12 +207,13 @@ _ALL_KINDS = (
                 gives_again="GivesAgain",
                 own_order="OwnOrder",
                 length="Counted",
+                ledger="KeepsLedger",
             ),
             Ability(
                 word="in_order",
                 meaning="reads come in the order of writes, from several threads too, and "
-                "`waiting` has all of it in that order. Without it, nothing is trained while a "
-                "step is explored.",
+                "`waiting`, if it has that, has all of it so. Without it, nothing is trained while "
+                "a step is explored.",
             ),
         ),
     ),

@@ -9,6 +9,7 @@ from trinity.common.config.engine_arguments import engine_arguments, parameters_
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
 from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
 from trinity.runtime.pace import sync_interval_of
 from trinity.runtime.whole_engine import whole_engine
 from trinity.runtime.whole_storage import WholeStorage
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import (
         ExperienceSink,
         Monitor,
+        StorageUse,
         StrategySource,
         SyncMethod,
         Trainer,
@@ -52,14 +54,20 @@ __all__ = [
 
 
 def make_storage(
-    config: Config, manager: PluginManager, *, chat_format: ChatFormat | None
+    config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir
 ) -> WholeStorage:
     """Return the experience buffer: the registered storage, or one that goes by priority."""
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer.replay_buffer.enable:
         return _replay_storage(buffer, manager)
     total_epochs = None if config.buffer.total_steps is not None else config.buffer.total_epochs
-    return _storage(buffer, manager, chat_format=chat_format, total_epochs=total_epochs)
+    return _storage(
+        buffer.model_copy(update={"path": path_of_buffer(config, rundir=rundir)}),
+        manager,
+        chat_format=chat_format,
+        total_epochs=total_epochs,
+        use=use_of_buffer(config, rundir=rundir),
+    )
 
 
 def _storage(
@@ -68,7 +76,7 @@ def _storage(
     *,
     chat_format: ChatFormat | None,
     total_epochs: int | None,
-    is_fed: bool = True,
+    use: StorageUse | None = None,
 ) -> WholeStorage:
     kind, component = KINDS["storage"], manager.find("storage", buffer.storage_type)
     storage = kind.made(
@@ -78,8 +86,9 @@ def _storage(
         path=buffer.path,
         chat_format=chat_format,
         total_epochs=total_epochs,
+        use=use,
     )
-    can = kind.abilities_of(component)
+    can, is_fed = kind.abilities_of(component), use is not None
     return WholeStorage(storage, abilities=can, name=buffer.storage_type, is_fed=is_fed)
 
 
@@ -125,7 +134,7 @@ def make_strategy(
     config: Config,
     manager: PluginManager,
     *,
-    source: StrategySource,
+    source: WholeStorage | BoundedSource,
     chat_format: ChatFormat | None,
 ) -> CheckedStrategy:
     """Return the sample strategy, reading from ``source`` and from the auxiliary buffers."""
@@ -140,7 +149,7 @@ def make_strategy(
         train_batch_size=config.buffer.train_batch_size,
         read_timeout_s=config.buffer.trainer_input.experience_buffer.max_read_timeout,
     )
-    return CheckedStrategy(strategy)
+    return CheckedStrategy(strategy, read_for=source.read_for)
 
 
 def _strategy(config: Config, manager: PluginManager) -> SampleStrategy:
@@ -154,7 +163,7 @@ def _auxiliary_sources(
 ) -> dict[str, StrategySource]:
     """Return the auxiliary buffers by name; each begins anew where it ends."""
     return {
-        name: _storage(buffer, manager, chat_format=chat_format, total_epochs=None, is_fed=False)
+        name: _storage(buffer, manager, chat_format=chat_format, total_epochs=None)
         for name, buffer in config.buffer.trainer_input.auxiliary_buffers.items()
     }
 

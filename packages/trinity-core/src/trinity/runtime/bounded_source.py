@@ -61,6 +61,10 @@ class BoundedSource:
         filled = -(-self.num_due // self._filled_to) * self._filled_to
         return min(filled, self._source.available())
 
+    def read_for(self, step: int) -> None:
+        """Tell the buffer which optimizer step reads from now on."""
+        self._source.read_for(step)
+
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: the run's checkpoint holds the buffer."""
         return {}

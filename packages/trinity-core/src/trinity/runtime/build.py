@@ -86,7 +86,9 @@ class _Builder:
         parts.monitors = make_monitors(config, self._manager, rundir=parts.rundir)
         service = Service(parts) if mode == "serve" else None
         if mode in {"both", "train", "explore", "serve"}:
-            parts.storage = make_storage(config, self._manager, chat_format=chat_format)
+            parts.storage = make_storage(
+                config, self._manager, chat_format=chat_format, rundir=parts.rundir
+            )
             parts.is_in_order = is_in_order(config, self._manager)
         tasks = TaskSource(config) if mode in {"both", "explore"} else None
         if config.has_trainer:

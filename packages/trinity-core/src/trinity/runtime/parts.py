@@ -163,6 +163,8 @@ class Parts:
             experiences=self._waiting_experiences(progress),
             write_actor=partial(self._write_weights, progress),
         )
+        if self.storage is not None:
+            self.storage.forget(self.checkpoints.all()[0].step)
         self.manager.call("trinity_checkpoint_saved", path=saved.path)
 
     def save_progress(self, progress: Progress, explorer_state: dict[str, Any]) -> None:
@@ -206,12 +208,20 @@ class Parts:
             "progress": asdict(progress),
             "explorer": explorer_state,
             "strategy": self.strategy.state_dict() if self.strategy else {},
-            "storage": self.storage.state_dict() if self.storage is not None else {},
+            "storage": self._storage_state(progress),
             "files": self.files.marks() | explorer_state.get("files", {}),
             "plugins": self.manager.describe(),
             "digest": self.manager.digest(),
             **({"engines": {"version": progress.pulled}} if is_behind else {}),
         }
+
+    def _storage_state(self, progress: Progress) -> dict[str, Any]:
+        """Return the storage's state; where it keeps a ledger, with the place of the checkpoint."""
+        state = self.storage.state_dict() if self.storage is not None else {}
+        place: dict[str, Any] = {"trained": progress.trained}
+        if self.explorer is not None and self.is_in_order:
+            place["waiting"] = progress.num_waiting
+        return state | {name: value for name, value in place.items() if name in state}
 
     def _write_weights(self, progress: Progress, actor: Path) -> None:
         assert self.trainer is not None

@@ -75,6 +75,12 @@ class StorageRole(Stateful, Closable, Protocol):
     def waiting(self) -> Sequence[Experience]:
         """Return what a checkpoint must hold."""
 
+    def begin_anew(self) -> None:
+        """Say that the run begins from its start."""
+
+    def forget(self, before: int) -> None:
+        """Say before which step no run goes back."""
+
     def counts(self) -> Mapping[str, int]:
         """Return experiences by what became of them; empty: nobody counts."""
 

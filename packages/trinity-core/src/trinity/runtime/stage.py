@@ -192,6 +192,8 @@ class _Story:
         if state:
             self._restore(parts, checkpoint, state)
             pipeline.resume(self._progress)
+        elif parts.storage is not None:
+            parts.storage.begin_anew()
         self._progress = pipeline.progress
         self._status = RunStatus.RUNNING
         self._write()

@@ -95,6 +95,21 @@ class WholeStorage:
         else:
             self._returned = [*experiences, *self._returned]
 
+    def read_for(self, step: int) -> None:
+        """Say which optimizer step reads from now on, where the storage notes that."""
+        if "ledger" in self._can:
+            self._storage.read_for(step)
+
+    def begin_anew(self) -> None:
+        """Say that the run begins from its start, where the storage outlives runs."""
+        if "ledger" in self._can:
+            self._storage.begin_anew()
+
+    def forget(self, before: int) -> None:
+        """Say before which step no run goes back, where the storage keeps what was trained."""
+        if "ledger" in self._can:
+            self._storage.forget(before)
+
     def drop_older(self, min_model_version: int) -> None:
         """Drop what older models made, as far as the storage can before a read."""
         if "drop_older" in self._can:

@@ -9,7 +9,7 @@ from trinity.errors import PluginError
 from trinity.extend.whose import whose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from trinity.algorithm.sample_strategy.base import SampleStrategy
     from trinity.common.metrics import Metrics
@@ -22,10 +22,14 @@ class CheckedStrategy:
 
     Args:
         strategy: bound to its buffers.
+        read_for: is told for which optimizer step these are read.
     """
 
-    def __init__(self, strategy: SampleStrategy) -> None:
+    def __init__(
+        self, strategy: SampleStrategy, *, read_for: Callable[[int], None] | None = None
+    ) -> None:
         self._strategy = strategy
+        self._read_for = read_for
 
     def sample(self, step: int) -> tuple[list[Experience], Metrics]:
         """Return the batch of a step, and metrics.
@@ -35,6 +39,8 @@ class CheckedStrategy:
             StopIteration: there is nothing left.
             TimeoutError: the buffer did not fill in time.
         """
+        if self._read_for is not None:
+            self._read_for(step)
         returned: object = self._strategy.sample(step)
         if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict):
             return self._each_once(returned[0], step=step), returned[1]

@@ -3,11 +3,11 @@
 # ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices
 
-from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
+from trinity.common.config.base import Lowercase, StrictModel, core, other, section
 from trinity.common.config.taskset import DataSelectorConfig, FormatConfig, TasksetConfig
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "TrainerInput",
 ]
 
-_SQL = "SQL storage"
+_SQL = "storage sql"
 
 
 class ReplayBufferConfig(StrictModel):
@@ -38,10 +38,19 @@ class ExperienceBufferConfig(StrictModel):
     """A store of experiences between explorer and trainer, or a file of rows to train on."""
 
     name: str = core("", "name of the buffer; default: experience_buffer")
-    storage_type: Annotated[str, Lowercase] = not_yet(
-        "queue", "the storage: queue, file, or a plugin's", values=("sql",)
+    storage_type: Annotated[str, Lowercase] = core(
+        "queue", "the storage: queue, file, sql, or a plugin's"
     )
-    path: str | None = core(None, "file, folder or Hugging Face id; read by file storage")
+    path: str | None = core(
+        None,
+        "of file storage: file, folder or Hugging Face id; of sql: sqlite:///FILE or "
+        "postgresql://USER@HOST/NAME, default: buffer/ledger.db in the run directory",
+    )
+    keep_bodies: Annotated[Literal["untrained", "all"], Lowercase] = other(
+        "untrained",
+        "what a ledger keeps the contents of: what a checkpoint may need again, or all",
+        used_by=_SQL,
+    )
     capacity: int = core(
         10000,
         "most batches that wait in a queue before writing waits, or a replay buffer gives some up",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_algorithm import algorithm_problems
+from trinity.common.config.check_ledger import ledger_problems
 from trinity.common.config.check_names import name_problems
 from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
@@ -50,7 +51,7 @@ def check(
     if "mode" not in guessed:
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
-        problems += serve_problems(config)
+        problems += [*serve_problems(config), *ledger_problems(config)]
     if "algorithm" not in guessed:
         problems += algorithm_problems(config, parts)
     if "numbers" not in guessed:

@@ -74,6 +74,8 @@ def _model_problems(config: Config) -> Iterator[Problem]:
 def _train_input_problems(config: Config) -> Iterator[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
     assert buffer is not None, "resolve fills it in"
+    if buffer.storage_type == "sql":
+        return  # said by check_ledger
     if buffer.storage_type == "queue":
         what = "is queue, but in mode train nothing writes to a queue of this process."
         yield _problem(config, f"{_EXPERIENCES}.storage_type", what, "Use file, and give its path.")
@@ -87,8 +89,8 @@ def _train_input_problems(config: Config) -> Iterator[Problem]:
 def _auxiliary_problems(config: Config) -> Iterator[Problem]:
     for name, buffer in config.buffer.trainer_input.auxiliary_buffers.items():
         path = f"buffer.trainer_input.auxiliary_buffers.{name}"
-        if buffer.storage_type == "queue":
-            what = "is queue, but nothing writes to an auxiliary buffer."
+        if buffer.storage_type in {"queue", "sql"}:
+            what = f"is {buffer.storage_type}, but nothing writes to an auxiliary buffer."
             yield _problem(config, f"{path}.storage_type", what, "Use file, and give its path.")
         elif not buffer.path:
             yield _problem(config, f"{path}.path", "is missing: its rows are read from there.")

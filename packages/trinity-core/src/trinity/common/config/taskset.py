@@ -12,7 +12,7 @@ from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, ot
 
 __all__ = ["DataSelectorConfig", "FormatConfig", "GenerationConfig", "TasksetConfig"]
 
-_SQL = "SQL storage"
+_SQL = "tasksets in SQL"
 
 
 class FormatConfig(StrictModel):

@@ -99,4 +99,6 @@ def _is_read(work: Resolution, used_by: str) -> bool:
     if used_by == CRITIC:
         algorithm: Any = work.parts.load("algorithm", work.config.algorithm.algorithm_type)
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
+    if used_by == "storage sql":
+        return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
     return used_by == "mode serve" and work.config.mode == "serve"

@@ -8,7 +8,8 @@ itself lacks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from trinity.common.ports.state import Stateful
 
@@ -23,8 +24,10 @@ __all__ = [
     "ExperienceSink",
     "ExperienceSource",
     "GivesAgain",
+    "KeepsLedger",
     "OwnOrder",
     "Storage",
+    "StorageUse",
     "StrategySource",
     "TakesBack",
     "Tallied",
@@ -64,9 +67,35 @@ class ExperienceSource(Protocol):
 class Storage(ExperienceSink, ExperienceSource, Protocol):
     """The experience buffer of a run; any number of threads may write and read.
 
-    It is made with ``config``, the buffer's section, and with those of ``path``, ``chat_format``
-    and ``total_epochs`` that its constructor names.
+    It is made with ``config``, the buffer's section, and with those of ``path``, ``chat_format``,
+    ``total_epochs`` and ``use`` that its constructor names.
     """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageUse:
+    """Whose run writes to a storage, or reads from it."""
+
+    run: str = ""  # its folders below checkpoint_root_dir
+    side: Literal["both", "explore", "train"] = "both"  # of the run that is in this process
+    owner: str = ""  # explorer.name where the sides are apart; "": the run has one explorer
+
+
+class KeepsLedger(Protocol):
+    """Ability ``ledger`` of a storage: it notes which optimizer step read what, for good.
+
+    Its state has ``trained`` and ``waiting``, which the runtime sets to the optimizer steps of a
+    checkpoint and to the experiences that waited at it. Without it, ``history.jsonl`` alone tells.
+    """
+
+    def read_for(self, step: int) -> None:
+        """Note which optimizer step reads from now on."""
+
+    def begin_anew(self) -> None:
+        """Forget what a run wrote that begins from its start."""
+
+    def forget(self, before: int) -> None:
+        """Note that no run goes back before this step: what it trained need not be read again."""
 
 
 class Waiting(Protocol):

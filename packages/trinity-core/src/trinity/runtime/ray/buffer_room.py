@@ -43,7 +43,9 @@ class BufferRoom:
     def __init__(self, context: RoomContext, *, is_bounded: bool) -> None:
         config, manager = context.config, context.manager
         chat_format = _chat_format(config)
-        self._storage = make_storage(config, manager, chat_format=chat_format)
+        self._storage = make_storage(
+            config, manager, chat_format=chat_format, rundir=context.rundir
+        )
         self._source = None
         if is_bounded and config.mode != "explore":
             self._source = make_bounded_source(config, manager, storage=self._storage)
@@ -127,6 +129,14 @@ class BufferRoom:
         """Go on from the storage's state."""
         self._storage.load_state_dict(state)
 
+    def begin_anew(self) -> None:
+        """Say that the run begins from its start."""
+        self._storage.begin_anew()
+
+    def forget(self, before: int) -> None:
+        """Say before which step no run goes back."""
+        self._storage.forget(before)
+
     def close(self) -> None:
         """Close the storage."""
         self._storage.close()
@@ -137,10 +147,11 @@ class BufferRoom:
 
 
 def _chat_format(config: Config) -> ChatFormat | None:
-    """Return what turns rows into tokens; None for a queue alone, which holds no rows."""
+    """Return what turns rows into tokens; None for a queue or a ledger, which hold none."""
     given = config.buffer.trainer_input
-    is_queue = given.experience_buffer is None or given.experience_buffer.storage_type == "queue"
-    if is_queue and not given.auxiliary_buffers:
+    buffer = given.experience_buffer
+    has_rows = buffer is not None and buffer.storage_type not in {"queue", "sql"}
+    if not has_rows and not given.auxiliary_buffers:
         return None
     from trinity.common.models.chat_format import ChatFormat
 

@@ -150,6 +150,14 @@ class RemoteBuffer:
         self.room.call("load_storage", state)
         self._counts = self.room.call("counts")
 
+    def begin_anew(self) -> None:
+        """Say that the run begins from its start."""
+        self.room.call("begin_anew")
+
+    def forget(self, before: int) -> None:
+        """Say before which step no run goes back."""
+        self.room.call("forget", before)
+
     def close(self) -> None:
         """Leave the room to whoever started it."""
 

@@ -1,0 +1,115 @@
+"""A database: transactions that are done whole or not at all, tried again where that can help."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from trinity.errors import DataError
+
+__all__ = ["Database", "NewExperience", "Rows"]
+
+T = TypeVar("T")
+# packet, place, uid, run, step, version, reward, num_tokens
+NewExperience = tuple[int, int, str, int, int, int, float | None, int]
+
+
+class Rows(Protocol):
+    """What a transaction may do; statements have ``?`` where values come."""
+
+    def all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of a query (Any: as the columns are)."""
+
+    def do(self, statement: str, *values: object) -> int:
+        """Return how many rows a change reached."""
+
+    def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
+        """Return how many of these were not there already, and are now."""
+
+    def waiting(self, count: int) -> list[tuple[int, int, int]]:
+        """Return id, packet and place of the oldest that wait, and keep others from them."""
+
+    def mark(self, ids: Sequence[int], *, step: int, first: int) -> None:
+        """Note that a step trains these, in their order from the place ``first``."""
+
+    def bodies(self, packets: Iterable[int]) -> dict[int, bytes | None]:
+        """Return the bodies of packets; None: it was deleted."""
+
+
+class Database:
+    """What SQLite and PostgreSQL have in common.
+
+    Args:
+        max_retries: how often a transaction that failed by chance is made again.
+        retry_interval_s: how long to wait before.
+    """
+
+    errors: tuple[type[Exception], ...] = ()
+
+    def __init__(self, *, max_retries: int, retry_interval_s: float) -> None:
+        self._max_retries = max_retries
+        self._retry_interval_s = retry_interval_s
+        self._lock = threading.RLock()
+        self._connection: Any = None  # Any: the driver's; None: nobody asked anything yet
+
+    def read(self, work: Callable[[Rows], T]) -> T:
+        """Return what ``work`` reads; see :meth:`write`."""
+        return self._done(work, writes=False, is_durable=False)
+
+    def write(self, work: Callable[[Rows], T], *, is_durable: bool = False) -> T:
+        """Do all that ``work`` does, or nothing of it; it may be called again.
+
+        Args:
+            work: does it.
+            is_durable: whether it, and all before it, is on the disk afterwards.
+
+        Raises:
+            DataError: the database cannot be used.
+        """
+        return self._done(work, writes=True, is_durable=is_durable)
+
+    def close(self) -> None:
+        """Let the connection go; the next transaction makes another."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _done(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+        num_tried = 0
+        while True:
+            try:
+                with self._lock:
+                    if self._connection is None:
+                        self._connection = self._connected()
+                    return self._transacted(work, writes=writes, is_durable=is_durable)
+            except self.errors as error:
+                self._forget()
+                num_tried += 1
+                if num_tried > self._max_retries or not self._may_pass(error):
+                    raise self._failed(error) from error
+            time.sleep(self._retry_interval_s)
+
+    def _forget(self) -> None:
+        try:
+            self.close()
+        except self.errors:
+            return
+
+    def _connected(self) -> Any:
+        """Return a connection to a database that has the tables."""
+        raise NotImplementedError
+
+    def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+        raise NotImplementedError
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Return whether what failed may work a second later."""
+        raise NotImplementedError
+
+    def _failed(self, error: Exception) -> DataError:
+        raise NotImplementedError

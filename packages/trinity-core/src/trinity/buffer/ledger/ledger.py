@@ -1,0 +1,327 @@
+"""What a ledger can do with experiences: take them, give them to a step, be cut back to one.
+
+explorer --write--> task, packet, experience --claim(step)--> trainer
+                         ^        cut_back(step)        |
+                         +------------------------------+
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from trinity.buffer.ledger.schema import SCHEMA
+from trinity.common.experience_bytes import to_bytes
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.buffer.ledger.database import Database, Rows
+    from trinity.common.experience import Experience
+
+__all__ = ["Claimed", "Ledger"]
+
+_ALL = 2**62  # rows
+_BEYOND = (
+    f"SELECT id FROM experience WHERE train_step IS NULL ORDER BY packet, place LIMIT {_ALL} "
+    "OFFSET ?"
+)
+_FORGET = """
+UPDATE packet SET body = NULL WHERE id IN
+    (SELECT packet FROM experience WHERE train_step > ? AND train_step <= ?)
+AND NOT EXISTS (SELECT 1 FROM experience AS other WHERE other.packet = packet.id
+    AND (other.train_step IS NULL OR other.train_step > ?))
+"""
+_TASK = """
+INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
+VALUES (?, ?, ?, 'done', '', '', ?, ?)
+ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'done', outcome = '', ended = excluded.ended
+RETURNING id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """An experience that a step is to train."""
+
+    id: int
+    packet: int
+    place: int  # in its packet
+
+
+class Ledger:
+    """The experiences of one run.
+
+    Args:
+        database: where they are.
+        name: of the database, for messages.
+        run: whose they are: a ledger has one run, or the sides of one.
+        owner: who explores here; "": the run has one explorer.
+
+    Raises:
+        ConfigError: the ledger is another run's, or another version's.
+        DataError: the database cannot be used.
+    """
+
+    def __init__(self, database: Database, *, name: str, run: str = "", owner: str = "") -> None:
+        self._database = database
+        self._name = name
+        self._owner = owner
+        database.write(lambda rows: self._check(rows, run))
+
+    def write(self, experiences: Sequence[Experience]) -> int:
+        """Store experiences in their order; return how many are new.
+
+        Raises:
+            DataError: what a workflow noted in one of them cannot be stored.
+        """
+        packets = [
+            (key, group, to_bytes(group, is_strict=True)) for key, group in _packets(experiences)
+        ]
+        uids = _uids(experiences)
+        return self._database.write(lambda rows: self._write(rows, packets, list(uids)))
+
+    def num_waiting(self) -> int:
+        """Return how many experiences no step has."""
+        query = "SELECT COUNT(*) FROM experience WHERE train_step IS NULL"
+        return int(self._database.read(lambda rows: rows.all(query))[0][0])
+
+    def claim(self, count: int, *, step: int, first: int, may_be_fewer: bool) -> list[Claimed]:
+        """Give the oldest experiences to a step; none where there are too few.
+
+        Args:
+            count: how many.
+            step: the optimizer step.
+            first: how many it claimed already; what it has beyond them was lost on the way.
+            may_be_fewer: whether fewer will do.
+        """
+
+        def work(rows: Rows) -> list[Claimed]:
+            rows.do(
+                "UPDATE experience SET train_step = NULL, train_place = NULL "
+                "WHERE train_step = ? AND train_place >= ?",
+                step,
+                first,
+            )
+            found = rows.waiting(count)
+            if len(found) < count and not may_be_fewer:
+                return []
+            rows.mark([one for one, _, _ in found], step=step, first=first)
+            return [Claimed(*row) for row in found]
+
+        return self._database.write(work)
+
+    def bodies(self, packets: Sequence[int]) -> dict[int, bytes | None]:
+        """Return what packets hold; None: it was deleted."""
+        return self._database.read(lambda rows: rows.bodies(packets))
+
+    def unclaim(self, ids: Sequence[int]) -> None:
+        """Let experiences wait again, in their old places."""
+
+        def work(rows: Rows) -> None:
+            for one in ids:
+                rows.do(
+                    "UPDATE experience SET train_step = NULL, train_place = NULL WHERE id = ?", one
+                )
+
+        self._database.write(work)
+
+    def drop_broken(self, packet: int, *, step: int) -> None:
+        """Note that a packet cannot be read: no step trains what the given one has of it."""
+
+        def work(rows: Rows) -> None:
+            rows.do("UPDATE packet SET outcome = 'broken' WHERE id = ?", packet)
+            rows.do(
+                "UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'broken' "
+                "WHERE packet = ? AND (train_step IS NULL OR train_step = ?)",
+                step,
+                packet,
+                step,
+            )
+
+        self._database.write(work)
+
+    def drop_older(self, min_version: int, *, step: int) -> None:
+        """Drop what waits and older models made; a step says when."""
+        self._database.write(
+            lambda rows: rows.do(
+                "UPDATE experience SET train_step = ?, dropped = ? "
+                "WHERE train_step IS NULL AND version < ?",
+                step,
+                f"older than version {min_version}",
+                min_version,
+            )
+        )
+
+    def cut_back(self, step: int, *, num_waiting: int | None = None) -> None:
+        """Let wait again what later steps trained or dropped.
+
+        Args:
+            step: the last one that counts.
+            num_waiting: how many experiences wait then; what was written after them is removed.
+                None: all stays.
+        """
+
+        def work(rows: Rows) -> None:
+            rows.do(
+                "UPDATE experience SET train_step = NULL, train_place = NULL, dropped = NULL "
+                "WHERE train_step > ?",
+                step,
+            )
+            rows.do(
+                "UPDATE experience SET version = ? WHERE train_step IS NULL AND version > ?",
+                step,
+                step,
+            )
+            if num_waiting is not None:
+                _remove_beyond(rows, num_waiting)
+
+        self._database.write(work, is_durable=True)
+
+    def begin_anew(self) -> None:
+        """Remove all tasks and experiences."""
+
+        def work(rows: Rows) -> None:
+            for table in ("experience", "packet", "task"):
+                rows.do(f"DELETE FROM {table}")
+            rows.do("DELETE FROM run WHERE key IN ('saved_step', 'forgotten_step')")
+
+        self._database.write(work, is_durable=True)
+
+    def keep(self, step: int) -> None:
+        """Have all on the disk that was written so far, as weights of that step are about to be."""
+
+        def work(rows: Rows) -> None:
+            rows.do(  # dropped for a step that then was not made
+                "UPDATE experience SET train_step = ? WHERE train_step > ? AND dropped IS NOT NULL",
+                step,
+                step,
+            )
+            _note(rows, "saved_step", str(step))
+
+        self._database.write(work, is_durable=True)
+
+    def saved_step(self) -> int:
+        """Return the newest step that :meth:`keep` was told of; 0: none."""
+        query = "SELECT value FROM run WHERE key = 'saved_step'"
+        return max((int(one) for (one,) in self._database.read(lambda r: r.all(query))), default=0)
+
+    def forget_bodies(self, step: int) -> None:
+        """Delete what steps up to this one trained, but for who, when and what for."""
+
+        def work(rows: Rows) -> None:
+            found = rows.all("SELECT value FROM run WHERE key = 'forgotten_step'")
+            last = int(found[0][0]) if found else 0
+            rows.do(_FORGET, last, step, step)
+            _note(rows, "forgotten_step", str(step))
+
+        self._database.write(work)
+
+    def trained(self, step: int) -> list[str]:
+        """Return the ids of what a step trained, in the order of its batch."""
+        query = (
+            "SELECT uid FROM experience WHERE train_step = ? AND train_place IS NOT NULL "
+            "ORDER BY train_place"
+        )
+        return [uid for (uid,) in self._database.read(lambda rows: rows.all(query, step))]
+
+    def close(self) -> None:
+        """Let the connection go; what is asked afterwards opens another."""
+        self._database.close()
+
+    def _check(self, rows: Rows, run: str) -> None:
+        noted = dict(rows.all("SELECT key, value FROM run WHERE key IN ('schema', 'run')"))
+        if "schema" not in noted:
+            _note(rows, "schema", str(SCHEMA))
+            _note(rows, "run", run)
+        elif noted["schema"] != str(SCHEMA):
+            raise ConfigError(
+                f"the ledger {self._name} has schema {noted['schema']}, this version of Trinity "
+                f"has {SCHEMA}. Name another database, or run it with the version that made it."
+            )
+        elif noted["run"] != run:
+            raise ConfigError(
+                f"the ledger {self._name} is that of run {noted['run']!r}, this one is {run!r}. "
+                f"Name another database, or set name (--set name=...) to that run's."
+            )
+
+    def _write(
+        self,
+        rows: Rows,
+        packets: Sequence[tuple[tuple[str, str], Sequence[Experience], bytes]],
+        uids: list[str],
+    ) -> int:
+        now, start, num_new = time.time(), 0, 0
+        for (batch, place), group, body in packets:
+            ((task,),) = rows.all(_TASK, self._owner, batch, place, now, now)
+            ((packet,),) = rows.all(
+                "INSERT INTO packet (task, outcome, body) VALUES (?, '', ?) RETURNING id",
+                task,
+                body,
+            )
+            own = uids[start : start + len(group)]
+            count = rows.insert_experiences(
+                [
+                    (
+                        packet,
+                        number,
+                        uid,
+                        one.eid.run,
+                        one.eid.step,
+                        int(one.info.get("model_version") or 0),
+                        None if one.reward is None else float(one.reward),
+                        int(one.tokens.shape[0]),
+                    )
+                    for number, (one, uid) in enumerate(zip(group, own, strict=True))
+                ]
+            )
+            if not count:
+                rows.do("DELETE FROM packet WHERE id = ?", packet)
+            start, num_new = start + len(group), num_new + count
+        return num_new
+
+
+def _packets(
+    experiences: Sequence[Experience],
+) -> list[tuple[tuple[str, str], list[Experience]]]:
+    """Return neighbours of one task together, by the explore step and the task's place."""
+    by_task = groupby(experiences, key=lambda one: (str(one.eid.batch), str(one.eid.task)))
+    return [(key, list(group)) for key, group in by_task]
+
+
+def _uids(experiences: Sequence[Experience]) -> list[str]:
+    """Return the ids; a copy that an operator made beside its original gets one of its own."""
+    seen: dict[str, int] = {}
+    uids = []
+    for experience in experiences:
+        uid = experience.eid.uid
+        seen[uid] = number = seen.get(uid, 0) + 1
+        uids.append(uid if number == 1 else f"{uid}#{number}")
+    return uids
+
+
+def _remove_beyond(rows: Rows, num_waiting: int) -> None:
+    ids = f"id IN ({_BEYOND})"
+    packets = rows.all(f"SELECT DISTINCT packet FROM experience WHERE {ids}", num_waiting)
+    rows.do(f"DELETE FROM experience WHERE {ids}", num_waiting)
+    for (packet,) in packets:
+        is_empty = "NOT EXISTS (SELECT 1 FROM experience WHERE experience.packet = packet.id)"
+        removed = rows.all(f"DELETE FROM packet WHERE id = ? AND {is_empty} RETURNING task", packet)
+        for (task,) in removed:
+            rows.do(
+                "DELETE FROM task WHERE id = ? AND NOT EXISTS "
+                "(SELECT 1 FROM packet WHERE packet.task = task.id)",
+                task,
+            )
+
+
+def _note(rows: Rows, key: str, value: str) -> None:
+    rows.do(
+        "INSERT INTO run (key, value) VALUES (?, ?) "
+        "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        key,
+        value,
+    )

@@ -1,0 +1,142 @@
+"""The statements of PostgreSQL, through psycopg 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trinity.buffer.ledger.database import Database
+from trinity.buffer.ledger.schema import statements
+from trinity.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from trinity.buffer.ledger.database import NewExperience, Rows
+
+__all__ = ["PostgresDatabase"]
+
+T = TypeVar("T")
+CONNECT_S = 20
+_TYPES = {
+    "ID": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "BYTES": "BYTEA",
+    "FLOAT": "DOUBLE PRECISION",
+    "INTEGER": "BIGINT",
+}
+_MAKING = 7_241_905  # the lock of who makes the tables
+_WAITING = (
+    "SELECT id, packet, place FROM experience WHERE train_step IS NULL ORDER BY packet, place "
+    "LIMIT %s FOR UPDATE SKIP LOCKED"
+)
+_INSERT = (
+    "INSERT INTO experience (packet, place, uid, run, step, version, reward, num_tokens) "
+    "SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[], "
+    "%s::bigint[], %s::float8[], %s::bigint[]) ON CONFLICT (uid) DO NOTHING"
+)
+_MARK = (
+    "UPDATE experience SET train_step = %s, train_place = taken.place FROM "
+    "unnest(%s::bigint[], %s::bigint[]) AS taken (id, place) WHERE experience.id = taken.id"
+)
+
+
+class PostgresDatabase(Database):
+    """A database of a server, which any number of processes and machines may use.
+
+    Args:
+        url: ``postgresql://user:password@host:port/name?options``.
+        name: it without the password.
+        max_retries: how often a transaction is made again where the server was gone.
+        retry_interval_s: how long to wait before.
+
+    Raises:
+        ConfigError: psycopg is not installed.
+    """
+
+    def __init__(
+        self, url: str, *, name: str, max_retries: int = 3, retry_interval_s: float = 1.0
+    ) -> None:
+        super().__init__(max_retries=max_retries, retry_interval_s=retry_interval_s)
+        try:
+            import psycopg
+        except ImportError as error:
+            raise ConfigError(
+                f"the ledger {name} needs psycopg, which is not installed. "
+                f"Install it: pip install 'trinity-core[postgres]'."
+            ) from error
+        self._psycopg = psycopg
+        self.errors = (psycopg.Error,)
+        self._url, self._name = url, name
+
+    def _connected(self) -> Any:
+        connection = self._psycopg.connect(
+            self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="trinity"
+        )
+        try:
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+                connection.execute("SET LOCAL client_min_messages = warning")
+                for statement in statements(_TYPES):
+                    connection.execute(statement.replace("VIEW IF NOT EXISTS", "OR REPLACE VIEW"))
+            connection.execute("SET synchronous_commit = off")
+            connection.execute("SET lock_timeout = '60s'")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+        connection = self._connection
+        with connection.transaction():
+            if is_durable:
+                connection.execute("SET LOCAL synchronous_commit = on")
+            return work(_Rows(connection))
+
+    def _may_pass(self, error: Exception) -> bool:
+        errors = self._psycopg
+        return isinstance(error, (errors.OperationalError, errors.InterfaceError))
+
+    def _failed(self, error: Exception) -> DataError:
+        text = " ".join(str(error).split()).rstrip(".")
+        if isinstance(error, self._psycopg.errors.DiskFull):
+            remedy = "Make room on the server, then run the same command: nothing is half written."
+        elif isinstance(error, (self._psycopg.ProgrammingError, self._psycopg.DataError)):
+            remedy = "It is no ledger of this version: name a database that holds nothing else."
+        else:
+            remedy = "Let the server run, then run the same command: what was written stays."
+        return DataError(f"the ledger {self._name} cannot be used: {text}. {remedy}")
+
+
+class _Rows:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection  # Any: psycopg need not be installed
+
+    def all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+        cursor = self._connection.execute(statement.replace("?", "%s"), values)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+    def do(self, statement: str, *values: object) -> int:
+        """Return how many rows a change reached."""
+        return int(self._connection.execute(statement.replace("?", "%s"), values).rowcount)
+
+    def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
+        """Return how many of these were not there already, and are now."""
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        return int(self._connection.execute(_INSERT, columns).rowcount)
+
+    def waiting(self, count: int) -> list[tuple[int, int, int]]:
+        """Return id, packet and place of the oldest that wait, and keep others from them."""
+        rows: list[tuple[int, int, int]] = self._connection.execute(_WAITING, (count,)).fetchall()
+        return rows
+
+    def mark(self, ids: Sequence[int], *, step: int, first: int) -> None:
+        """Note that a step trains these, in their order from the place ``first``."""
+        places = list(range(first, first + len(ids)))
+        self._connection.execute(_MARK, (step, list(ids), places))
+
+    def bodies(self, packets: Iterable[int]) -> dict[int, bytes | None]:
+        """Return the bodies of packets; None: it was deleted."""
+        query = "SELECT id, body FROM packet WHERE id = ANY(%s)"
+        cursor = self._connection.execute(query, (list(packets),), binary=True)
+        return {one: None if body is None else bytes(body) for one, body in cursor.fetchall()}

@@ -1,0 +1,136 @@
+"""The statements of SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trinity.buffer.ledger.database import Database
+from trinity.buffer.ledger.mounts import refuse_network
+from trinity.buffer.ledger.schema import statements
+from trinity.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from trinity.buffer.ledger.database import NewExperience, Rows
+
+__all__ = ["SqliteDatabase"]
+
+T = TypeVar("T")
+LOCKED_S = 60.0  # so long a transaction waits for another process's
+_TYPES = {"ID": "INTEGER PRIMARY KEY AUTOINCREMENT", "BYTES": "BLOB", "FLOAT": "REAL"}
+_WAITING = (
+    "SELECT id, packet, place FROM experience WHERE train_step IS NULL ORDER BY packet, place "
+    "LIMIT ?"
+)
+_INSERT = (
+    "INSERT INTO experience (packet, place, uid, run, step, version, reward, num_tokens) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO NOTHING"
+)
+_MOST_VALUES = 500  # in one statement
+
+
+class SqliteDatabase(Database):
+    """A file, which any number of processes of one machine may use.
+
+    Args:
+        path: of it; its folder is made.
+        max_retries: how often a transaction is made again where the file was locked too long.
+        retry_interval_s: how long to wait before.
+
+    Raises:
+        DataError: the file lies where locks do not hold.
+    """
+
+    errors = (sqlite3.Error, OSError)
+
+    def __init__(self, path: Path, *, max_retries: int = 3, retry_interval_s: float = 1.0) -> None:
+        super().__init__(max_retries=max_retries, retry_interval_s=retry_interval_s)
+        refuse_network(path)
+        self._path = path
+
+    def _connected(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(
+            self._path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in statements(_TYPES):
+                connection.execute(statement)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+        connection: sqlite3.Connection = self._connection
+        if is_durable:
+            connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            result = work(_Rows(connection))
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if is_durable:
+                connection.execute("PRAGMA synchronous = NORMAL")
+        return result
+
+    def _may_pass(self, error: Exception) -> bool:
+        return "locked" in str(error)
+
+    def _failed(self, error: Exception) -> DataError:
+        if "is not a database" in str(error) or "no such column" in str(error):
+            remedy = "It is no ledger of this version: name a file that is not there yet."
+        elif "full" in str(error) or "No space" in str(error):
+            remedy = "Make room on its disk, then run the same command: nothing is half written."
+        elif "locked" in str(error):
+            remedy = "End what holds it, then run the same command: what was written stays."
+        else:
+            remedy = "Make it usable, then run the same command: what was written stays."
+        return DataError(f"the ledger {self._path} cannot be used: {error}. {remedy}")
+
+
+class _Rows:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+        return self._connection.execute(statement, values).fetchall()
+
+    def do(self, statement: str, *values: object) -> int:
+        """Return how many rows a change reached."""
+        return self._connection.execute(statement, values).rowcount
+
+    def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
+        """Return how many of these were not there already, and are now."""
+        return self._connection.executemany(_INSERT, rows).rowcount
+
+    def waiting(self, count: int) -> list[tuple[int, int, int]]:
+        """Return id, packet and place of the oldest that wait; nobody else writes meanwhile."""
+        return self.all(_WAITING, count)
+
+    def mark(self, ids: Sequence[int], *, step: int, first: int) -> None:
+        """Note that a step trains these, in their order from the place ``first``."""
+        self._connection.executemany(
+            "UPDATE experience SET train_step = ?, train_place = ? WHERE id = ?",
+            [(step, place, one) for place, one in enumerate(ids, start=first)],
+        )
+
+    def bodies(self, packets: Iterable[int]) -> dict[int, bytes | None]:
+        """Return the bodies of packets; None: it was deleted."""
+        ids, found = list(packets), dict[int, bytes | None]()
+        for start in range(0, len(ids), _MOST_VALUES):
+            some = ids[start : start + _MOST_VALUES]
+            marks = ", ".join("?" * len(some))
+            query = f"SELECT id, body FROM packet WHERE id IN ({marks})"
+            found.update(self._connection.execute(query, some).fetchall())
+        return found

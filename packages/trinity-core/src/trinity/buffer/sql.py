@@ -1,0 +1,245 @@
+"""The buffer between exploring and training as tables of SQLite or PostgreSQL.
+
+explorer --write()--> ledger --read()--> trainer      what was read stays, with its step
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.ledger.ledger import Ledger
+from trinity.buffer.ledger.opening import open_database
+from trinity.common.config.database_path import address_of
+from trinity.common.experience import Experience
+from trinity.common.ports import StorageUse
+from trinity.errors import BufferClosedError, CheckpointError, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trinity.buffer.ledger.ledger import Claimed
+    from trinity.common.config import ExperienceBufferConfig
+
+__all__ = ["SqlStorage"]
+
+logger = logging.getLogger(__name__)
+
+MOST_BROKEN = 3  # packets that cannot be read one after the other; then the run ends
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
+
+
+class SqlStorage:
+    """First in, first out; what each optimizer step read is written down.
+
+    Args:
+        config: the section of the buffer: how often a transaction is made again, what is kept.
+        path: of the database; see ``address_of``.
+        use: whose run writes and reads here.
+
+    Raises:
+        ConfigError: the path names no database, or the ledger is another run's.
+        DataError: the database cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: ExperienceBufferConfig,
+        *,
+        path: Path | str | None = None,
+        use: StorageUse | None = None,
+    ) -> None:
+        given, use = str(path or config.path or ""), use or StorageUse()
+        database = open_database(
+            given,
+            max_retries=config.max_retry_times,
+            retry_interval_s=config.max_retry_interval,
+        )
+        self._name = address_of(given).name
+        self._use = use
+        self._ledger = Ledger(database, name=self._name, run=use.run, owner=use.owner)
+        self._keeps_all = config.keep_bodies == "all"
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._step, self._is_told = 0, False  # of the reads; whether somebody says it
+        self._taken: list[tuple[str, int]] = []  # uid and id of what this step has,
+        self._num_claimed = 0  # and how many it ever claimed
+        self._num_broken = 0  # packets, one after the other
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store experiences in one transaction; those that are there already are left out.
+
+        Raises:
+            BufferClosedError: the storage was closed.
+            DataError: the database cannot be used, or one of them cannot be stored.
+        """
+        if self._is_closed:
+            raise BufferClosedError(f"{self._name} is closed; no more can be written to it")
+        if not experiences:
+            return
+        self._ledger.write([self._own(experience) for experience in experiences])
+        with self._changed:
+            self._changed.notify_all()
+
+    def read_for(self, step: int) -> None:
+        """Note which optimizer step reads from now on."""
+        self._step, self._is_told = step, True
+        self._taken, self._num_claimed = [], 0
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return the oldest experiences; those of older models are dropped.
+
+        Raises:
+            DataError: the database cannot be used, or several packets in it cannot be read.
+            TimeoutError: too few came in time; all that did stay in the ledger.
+            StopIteration: the writers closed and nothing is left.
+        """
+        if not self._is_told:
+            self._step, self._taken, self._num_claimed = self._step + 1, [], 0
+        if min_model_version > 0:
+            self.drop_older(min_model_version)
+        limit, pause = time.monotonic() + timeout_s, _SHORTEST_WAIT_S
+        while True:
+            is_over = self._is_over()  # before the claim: what comes in between is claimed
+            claimed = self._ledger.claim(
+                count, step=self._step, first=self._num_claimed, may_be_fewer=is_over
+            )
+            self._num_claimed += len(claimed)
+            experiences = self._read(claimed)
+            if experiences:
+                return experiences
+            if is_over and not claimed:
+                raise StopIteration
+            left = limit - time.monotonic()
+            if left <= 0 and not claimed:
+                raise TimeoutError(self._too_few(count, timeout_s))
+            with self._changed:
+                if not claimed and not self._is_closed:
+                    self._changed.wait(min(pause, max(left, 0.0)))
+            pause = min(2 * pause, _LONGEST_WAIT_S)
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Let what this step read and did not use wait again, in its old place."""
+        names = {experience.eid.uid for experience in experiences}
+        returned = [one for uid, one in self._taken if uid in names]
+        self._ledger.unclaim(returned)
+        self._taken = [(uid, one) for uid, one in self._taken if uid not in names]
+
+    def drop_older(self, min_model_version: int) -> None:
+        """Drop what older models made."""
+        self._ledger.drop_older(min_model_version, step=self._step)
+
+    def available(self) -> int:
+        """Return how many experiences can be read without waiting."""
+        return self._ledger.num_waiting()
+
+    def begin_anew(self) -> None:
+        """Forget what a run wrote that begins from its start; of sides apart, what was read."""
+        if self._use.side == "both":
+            self._ledger.begin_anew()
+        elif self._use.side == "train":
+            self._ledger.cut_back(0)
+
+    def forget(self, before: int) -> None:
+        """Delete the contents of what steps up to this one trained, unless all is kept."""
+        if not self._keeps_all and self._use.side != "explore":
+            self._ledger.forget_bodies(before)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return which step trained last; all that was written so far is on the disk then."""
+        if self._use.side == "explore":
+            return {}
+        trained = self._step if self._taken else max(0, self._step - 1)
+        self._ledger.keep(trained)
+        return {"trained": trained, "waiting": None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there: what later steps read waits again, what came later is removed.
+
+        Raises:
+            CheckpointError: the ledger was not there at that checkpoint.
+        """
+        if self._use.side == "explore" or "trained" not in state:
+            return
+        saved = self._ledger.saved_step()
+        if saved < state["trained"]:
+            raise CheckpointError(
+                f"the ledger {self._name} knows of {saved} optimizer steps, and the checkpoint was "
+                f"made after {state['trained']}: it is not the one that the run wrote. Set its "
+                f"path back or put it back from a copy; or set another name to begin anew."
+            )
+        waiting = state["waiting"] if self._use.side == "both" else None
+        self._ledger.cut_back(state["trained"], num_waiting=waiting)
+        self._step, self._taken, self._num_claimed = state["trained"], [], 0
+
+    def close(self) -> None:
+        """Take no more; what is held can still be read. A reader that waits goes on."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._ledger.close()
+
+    def _own(self, experience: Experience) -> Experience:
+        """Return it under an id that no other explorer gives, where there may be others."""
+        if not self._use.owner:
+            return experience
+        eid = replace(experience.eid, batch=f"{self._use.owner}:{experience.eid.batch}")
+        return replace(experience, eid=eid)
+
+    def _is_over(self) -> bool:
+        return self._is_closed
+
+    def _read(self, claimed: Sequence[Claimed]) -> list[Experience]:
+        """Return the claimed experiences, without those of packets that cannot be read."""
+        bodies = self._ledger.bodies(list(dict.fromkeys(one.packet for one in claimed)))
+        whole: dict[int, list[Experience]] = {}
+        for packet, body in bodies.items():
+            try:
+                whole[packet] = _experiences_of(body)
+                self._num_broken = 0
+            except DataError as error:
+                self._note_broken(packet, error)
+        given = []
+        for one in claimed:
+            if one.packet in whole:
+                experience = whole[one.packet][one.place]
+                self._taken.append((experience.eid.uid, one.id))
+                given.append(experience)
+        return given
+
+    def _note_broken(self, packet: int, error: DataError) -> None:
+        self._ledger.drop_broken(packet, step=self._step)
+        self._num_broken += 1
+        logger.warning(
+            "packet %d of the ledger %s cannot be read and is left out: %s",
+            packet, self._name, error,
+        )  # fmt: skip
+        if self._num_broken >= MOST_BROKEN:
+            raise DataError(
+                f"{self._num_broken} packets of the ledger {self._name} cannot be read, one after "
+                f"the other; the last: {error} Put the database back from a copy, or begin anew "
+                f"with another name and another database."
+            ) from error
+
+    def _too_few(self, count: int, timeout_s: float) -> str:
+        return (
+            f"the ledger {self._name} holds {self.available()} of the {count} experiences that "
+            f"were asked for, after {timeout_s:.0f} s. They stay there. Does the explorer still "
+            f"run? Raise buffer.trainer_input.experience_buffer.max_read_timeout if its steps are "
+            f"slow."
+        )
+
+
+def _experiences_of(body: bytes | None) -> list[Experience]:
+    """Return what a packet holds.
+
+    Raises:
+        DataError: it is damaged, or was deleted.
+    """
+    if body is None:
+        raise DataError("its contents were deleted when they were trained.")
+    return Experience.deserialize_many(body)
