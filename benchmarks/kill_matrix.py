@@ -7,6 +7,8 @@ The history of the weights must be that of the unbroken run; otherwise the exit 
 
 ``--agents`` gives the runs to commands that ask by HTTP, the second call streamed, and kills those
 commands too, and the runner's process while it streams. ``--engine vllm`` answers with that engine.
+``--style fully_async`` has groups in flight: which batch a group is in follows the clock, so that
+only what is lost and what is trained twice is counted.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ def main() -> int:
     options.add_argument("--unbroken", choices=("local", "ray"), help="the kind compared with")
     options.add_argument("--interval", type=int, default=1, help="synchronizer.sync_interval")
     options.add_argument("--offset", type=int, default=0, help="above 0 the sides overlap over Ray")
+    options.add_argument("--style", default="fixed", help="synchronizer.sync_style")
+    options.add_argument("--inflight", type=int, default=2, help="explorer.max_inflight_batches")
     options.add_argument("--agents", action="store_true", help="commands that ask by HTTP")
     options.add_argument("--engine", help="the engine_type; none: the embedded one")
     options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
@@ -92,7 +96,7 @@ def _matrix(folder: Path, chosen: argparse.Namespace) -> int:
         ended = _run(
             folder, f"{kind}-{number}", kills, kind=kind, seconds=_usual_seconds(whole["events"])
         )
-        bad += _compared(ended, whole, rows)
+        bad += _compared(ended, whole, rows, has_order=chosen.style == "fixed")
     left = agents.left_behind(folder)
     _print_table(rows)
     print(f"{len(rows)} kills in {number + 1} runs; {bad} experiences lost, repeated or misplaced")
@@ -192,14 +196,21 @@ def _losses(directory: Path) -> dict[int, float]:
     return {row["step"]: row["actor/loss"] for row in rows if row["role"] == "trainer"}
 
 
-def _compared(ended: dict[str, Any], unbroken: dict[str, Any], rows: list[dict[str, Any]]) -> int:
+def _compared(
+    ended: dict[str, Any],
+    unbroken: dict[str, Any],
+    rows: list[dict[str, Any]],
+    *,
+    has_order: bool,
+) -> int:
     """Add a row for each kill; return how many experiences are not where they must be."""
     own, whole = (
         [eid for line in run["history"] for eid in line["eids"]] for run in (ended, unbroken)
     )
     lost = len(set(whole) - set(own))
     twice = sum(count - 1 for count in Counter(own).values())
-    misplaced = sum(a != b for a, b in zip(own, whole, strict=False))
+    misplaced = has_order * sum(a != b for a, b in zip(own, whole, strict=False))
+    strange = len(set(own) - set(whole))
     drift = max(
         (abs(loss - ended["losses"].get(step, 1e9)) for step, loss in unbroken["losses"].items()),
         default=0.0,
@@ -212,7 +223,7 @@ def _compared(ended: dict[str, Any], unbroken: dict[str, Any], rows: list[dict[s
                 | dict(zip(("said_s", "saw"), _saw(ended, event["t"]), strict=True))
                 | {"seconds": _seconds_until_whole(ended["events"][number:])}
             )
-    return lost + twice + misplaced + (ended["code"] != 0)
+    return lost + twice + misplaced + strange + (ended["code"] != 0)
 
 
 def _seconds_until_whole(events: list[dict[str, Any]]) -> float:
@@ -278,8 +289,16 @@ def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
             "model_path": str(folder / "model"), "max_model_len": 96, "max_response_tokens": 16,
         },
         "buffer": {"batch_size": 2, "total_epochs": 1, "explorer_input": inputs},
-        "explorer": {"eval_on_startup": False, "eval_interval": 1},
-        "synchronizer": {"sync_interval": chosen.interval, "sync_offset": chosen.offset},
+        "explorer": {
+            "eval_on_startup": False,
+            "eval_interval": 1,
+            "max_inflight_batches": chosen.inflight,
+        },
+        "synchronizer": {
+            "sync_style": chosen.style,
+            "sync_interval": chosen.interval,
+            "sync_offset": chosen.offset,
+        },
         "trainer": {"save_interval": 1, "max_checkpoints_to_keep": 2},
         "monitor": {"monitor_type": "jsonl"},
     }  # fmt: skip

@@ -47,7 +47,7 @@ def test_a_configuration_that_can_be_run_has_no_problems(checked) -> None:
         (
             "config_feature_to_come",
             [
-                "synchronizer.sync_style=fully_async",
+                "explorer.runner_state_report_interval=5",
             ],
         ),
         ("config_sft_in_mode_both", ["algorithm.algorithm_type=sft"]),
@@ -252,7 +252,7 @@ def test_check_and_update_lists_everything_at_once(builtin_only, a_run) -> None:
 
 def test_an_error_of_features_to_come_only_has_a_type_of_its_own(builtin_only, a_run) -> None:
     config = load_config(a_run())
-    config.synchronizer.sync_style = "fully_async"
+    config.explorer.runner_state_report_interval = 5
 
     with pytest.raises(NotSupportedYetError, match="1 problem"):
         config.check_and_update()

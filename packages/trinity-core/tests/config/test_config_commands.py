@@ -34,7 +34,7 @@ def test_check_prints_notes_and_problems_and_leaves_with_1(
 ) -> None:
     path = a_run("""
     explorer: {rollout_model: {enforce_eager: true, engine_num: 2}}
-    synchronizer: {sync_style: fully_async}
+    synchronizer: {sync_style: fully_async, sync_interval: 3}
     """)
 
     code, text = trinity_config("check", path, "--set", "algorithm.kl_loss_fn=k22")

@@ -254,3 +254,13 @@ def test_a_request_of_a_run_that_did_not_begin_stands_for_no_other(gate, waiting
     assert gate.take_joining() == []
     gate.submit(waiting(task=1))
     assert len(gate.take().requests) == 2
+
+
+def test_at_a_free_gate_nobody_waits_for_anybody(waiting):
+    gate = Gate(patience_s=3600, is_free=True)
+    begin(gate, (1, 0), (2, 0))
+    gate.submit(waiting(task=1))
+
+    assert [w.request.key.task for w in gate.take().requests] == [1]
+    gate.submit(waiting(task=2))
+    assert [w.request.key.task for w in gate.take_joining()] == [2]

@@ -64,6 +64,7 @@ class FakeParts:
         self.interrupt = SimpleNamespace(is_requested=False)
         self.info = SimpleNamespace(stage="")
         self.explorer = self.trainer = self.strategy = self
+        self.flight = None
         self.sync = None
 
     def explore_step(self, step):

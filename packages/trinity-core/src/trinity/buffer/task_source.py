@@ -80,6 +80,10 @@ class TaskSource:
                 raise StopIteration
         return self._next(count)
 
+    def again(self, index: Mapping[str, int]) -> Task:
+        """Return a task that was read before, by its ``index``; the order does not change."""
+        return self.tasksets[index["taskset_id"]].task(index["index"])
+
     def feedback(self, outcomes: Mapping[str, RowValues]) -> None:
         """Tell the selectors that want to know how tasks of theirs went.
 

@@ -19,7 +19,14 @@ EXPERIENCE_OPERATORS = Registry("experience_operators", kind="experience_operato
 
 
 class ExperienceOperator(ABC):
-    """Filters or changes the experiences of an explore step."""
+    """Filters or changes the experiences of an explore step, or of one group at a time.
+
+    Attributes:
+        needs_whole_step: it compares the groups of a step with each other, so that no run with
+            ``sync_style: fully_async``, which has no steps, may name it.
+    """
+
+    needs_whole_step: bool = False
 
     @abstractmethod
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
@@ -34,8 +41,10 @@ class ExperienceOperatorV1(ABC):
 
     Attributes:
         auxiliary_models: clients by the model's name or number; empty, as there are none yet.
+        needs_whole_step: as of :class:`ExperienceOperator`.
     """
 
+    needs_whole_step: bool = False
     auxiliary_models: Mapping[str | int, list[Any]] = {}  # Any: clients of an API
 
     def set_auxiliary_model(

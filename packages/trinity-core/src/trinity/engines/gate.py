@@ -7,7 +7,7 @@
 The first request of a run waits until every active run that is not slow waits here and none of the
 first requests handed out before is being answered: nothing more can come, so what joins together is
 a function of the step. A later request of a run, a retry, and what comes without active runs may
-join at once.
+join at once. A gate that is free lets every request join at once.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ class Gate:
 
     Args:
         patience_s: a run that sends nothing for longer is slow; a batch starts without it.
+        is_free: whether nobody waits for anybody.
     """
 
-    def __init__(self, *, patience_s: float = 1.0) -> None:
+    def __init__(self, *, patience_s: float = 1.0, is_free: bool = False) -> None:
+        self._is_free = is_free
         self._changed = threading.Condition()
         self._runs = RollCall(patience_s=patience_s)
         self._first: list[Waiting] = []  # first requests: until the gate opens
@@ -76,7 +78,7 @@ class Gate:
         key, now = waiting.request.key, time.monotonic()
         with self._changed:
             self._check_open()
-            is_free = not (is_first(key) and self._runs.num_active)
+            is_free = self._is_free or not (is_first(key) and self._runs.num_active)
             (self._free if is_free else self._first).append(waiting)
             self._runs.came(key)
             self._last_arrival = now

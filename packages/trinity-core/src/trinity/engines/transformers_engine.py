@@ -65,6 +65,9 @@ class TransformersEngine:
             cache.
         trust_remote_code: run code that comes with the model.
         gate_patience_s: how long a batch waits for a run that sends nothing.
+        in_lockstep: let the first requests of runs wait for each other, so that the shapes of
+            batches, and with them every rounding, are a function of the step; False: a request
+            joins at once.
         cpu_kernels: compute in ways that are faster on a CPU, equal to float tolerance.
         module: the trainer's own model, whose tensors are used instead of copies; they must not
             change while a batch runs, and :meth:`load_weights` then notes the version only.
@@ -86,6 +89,7 @@ class TransformersEngine:
         max_batch_tokens: int = 131_072,
         trust_remote_code: bool = False,
         gate_patience_s: float = 1.0,
+        in_lockstep: bool = True,
         cpu_kernels: bool = True,
         module: PreTrainedModel | None = None,
     ) -> None:
@@ -98,7 +102,7 @@ class TransformersEngine:
         self._module = loaded if module is None else twin_of(module)
         set_threads(self._module, num_threads)
         self._max_model_len = max_model_len
-        self._gate = Gate(patience_s=gate_patience_s)
+        self._gate = Gate(patience_s=gate_patience_s, is_free=not in_lockstep)
         kernels = CpuKernels(self._module) if cpu_kernels else None
         self._forwards = Forwards(self._module, max_model_len=max_model_len, kernels=kernels)
         eos_V = end_tokens(self._module, model_path)

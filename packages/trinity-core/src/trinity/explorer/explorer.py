@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.explorer.order import RunOrder
 
-__all__ = ["ExploreResult", "Explorer", "OrderRunner"]
+__all__ = ["ExploreResult", "Explorer", "OrderRunner", "counts_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Explorer:
         engine_s = self._scheduler.busy_s - busy_s
         metrics = {
             **aggregate([row for r in kept.results for row in run_metrics(r)], prefix="rollout"),
-            **_counts(results),
+            **counts_of(results),
             "rollout/dropped_groups": float(kept.num_dropped_groups),
             "rollout/hung_threads": float(self._scheduler.num_hung),
             "time/engine_s": engine_s,
@@ -215,22 +215,26 @@ class Explorer:
         orders = [
             order
             for number, task in enumerate(tasks, start=first)
-            for order in orders_of(
-                task,
-                batch=batch,
-                number=number,
-                max_repeat_times=self._config.max_repeat_times_per_runner,
-            )
+            for order in self._orders(task, batch=batch, number=number)
         ]
         can_fail = self._config.on_failed_run != "fail"
         return without_cut_runs(self._scheduler.run(orders), can_fail=can_fail)
+
+    def _orders(self, task: Task, *, batch: str, number: int) -> list[RunOrder]:
+        return orders_of(
+            task,
+            batch=batch,
+            number=number,
+            max_repeat_times=self._config.max_repeat_times_per_runner,
+        )
 
 
 def _num_groups(results: Sequence[RunReport]) -> int:
     return len({result.order.key.task for result in kept_groups(results).results})
 
 
-def _counts(results: Sequence[RunReport]) -> Metrics:
+def counts_of(results: Sequence[RunReport]) -> Metrics:
+    """Return how many tokens and experiences good runs gave, and how many runs failed."""
     good = [result for result in results if result.failure is None]
     experiences = experiences_of(good)
     num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)

@@ -9,35 +9,37 @@ begins, for the engine, before the first run of its wave starts, and a freed pla
 next run before the engine hears that the last one ended: what stands in a batch is then a function
 of the orders, not of how fast threads are.
 
-A thread whose run has ended takes the next order by itself; the thread that called ``run`` only
-waits for the last end, for an error, and for what is late.
+A thread whose run has ended takes the next order by itself; the thread that called ``run`` or
+``ended`` only waits for an end, for an error, and for what is late.
+
+Either ``run`` is called, for all orders of a step, or ``begin`` at any time and ``ended``: then
+slots serve the oldest group first.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from trinity.common.outcome import RunFailure
-from trinity.common.ports import Busy, RolloutEngine
 from trinity.errors import RunFailedError
+from trinity.explorer.active import Active, BusyEngine, Call, Limits
 from trinity.explorer.failure import timed_out
+from trinity.explorer.lanes import Lanes
 from trinity.explorer.order import RunReport
-from trinity.explorer.pieces import ConcurrentMode, Piece, pieces_of
 from trinity.explorer.runner import Attempt
 from trinity.explorer.threads import EventLoopThread, Slot
 from trinity.explorer.tracebacks import TracebackLog, stack_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from trinity.common.ports import EndpointOpener
     from trinity.explorer.order import RunOrder
+    from trinity.explorer.pieces import Piece
     from trinity.explorer.runner import Runner
 
 __all__ = ["Limits", "Scheduler"]
@@ -45,36 +47,8 @@ __all__ = ["Limits", "Scheduler"]
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """How much is run at once, how long, and how often."""
-
-    num_slots: int  # of each engine
-    timeout_s: float  # of one attempt
-    max_attempts: int
-    can_fail: bool = True  # False: the first failed run stops everything
-    mode: ConcurrentMode = "sequential"  # how a slot makes the runs of a task
-    max_at_once: int | None = None  # of them, in the other modes
-
-
-@dataclass(eq=False)
-class _Active:
-    """An order that runs: STARTED -> ENDED, or STARTED -> LATE -> STARTED again | ENDED."""
-
-    place: int
-    attempt: Attempt
-    piece: Piece
-    slot: Slot
-    began: float
-    deadline: float
-
-
-class BusyEngine(RolloutEngine, Busy, Protocol):
-    """What the runtime hands to the explorer: it stands in for ``busy_s`` where there is none."""
-
-
 class Scheduler:
-    """Runs orders on a fixed number of slots an engine; one :meth:`run` at a time.
+    """Runs orders on a fixed number of slots an engine: by one :meth:`run` or any :meth:`begin`.
 
     Args:
         runners: one for each engine; a task's runs go to one engine. Closed with this.
@@ -103,9 +77,9 @@ class Scheduler:
         self._idle: list[Slot] = []
         self._abandoned: list[Slot] = []
         self._num_slots_made = 0
-        self._active: set[_Active] = set()
-        self._lanes: list[deque[Piece]] = [deque() for _ in engines]
-        self._results: dict[int, RunReport] = {}
+        self._active: set[Active] = set()
+        self._lanes = Lanes(len(engines), limits)
+        self._done: list[tuple[Hashable, list[RunReport]]] = []  # that began, and nobody asked for
         self._error: BaseException | None = None  # ends the run
 
     @property
@@ -128,20 +102,63 @@ class Scheduler:
             TrinityError: an error that concerns all runs.
         """
         with self._changed:
-            self._results, self._error = {}, None
-            limits = self._limits
-            for piece in pieces_of(orders, mode=limits.mode, max_at_once=limits.max_at_once):
-                self._lane(piece.orders[0][1]).append(piece)
+            self._error, call = None, Call(None, len(orders))
+            self._lanes.add(call, orders)
             try:
                 self._begin_first_wave()
                 self._wait_for_all()
             finally:
                 self._stop_what_runs()
                 self._tracebacks.end_step()
-            return [self._results[place] for place in range(len(orders))]
+            return [call.results[place] for place in range(len(orders))]
+
+    def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
+        """Run these once there are slots, after those that were given before.
+
+        Args:
+            name: what :meth:`ended` calls them.
+            orders: one at least.
+        """
+        with self._changed:
+            self._lanes.add(Call(name, len(orders)), orders)
+            for number, lane in enumerate(self._lanes.queues):
+                busy = {a.piece for a in self._active if self._lanes.of(a.attempt.order) == number}
+                for _ in range(min(len(lane), self._limits.num_slots - len(busy))):
+                    self._begin(lane[0])
+                    for active in self._made_actives(lane.popleft()):
+                        self._start(active)
+            self._changed.notify_all()  # whoever waits may wait for a later deadline
+
+    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+        """Return the names of orders that all ended, and how; none where none did in time.
+
+        Raises:
+            RunFailedError: a run failed and ``limits.can_fail`` is off.
+            CancelledError: :meth:`stop` was called.
+            TrinityError: an error that concerns all runs.
+        """
+        limit = time.monotonic() + timeout_s
+        with self._changed:
+            while not self._done and self._error is None:
+                rest = limit - time.monotonic()
+                if rest <= 0:
+                    break
+                self._wait_or_give_up(rest)
+            if self._error is not None:
+                self._stop_what_runs()
+                raise self._error
+            done, self._done = self._done, []
+            if done:
+                self._tracebacks.end_step()
+            return done
+
+    def where(self, name: Hashable) -> str:
+        """Return which engine answers the orders of this name."""
+        with self._changed:
+            return self._lanes.where(name)
 
     def stop(self) -> None:
-        """Let the :meth:`run` that another thread is in leave its runs behind."""
+        """Let the thread that waits in :meth:`run` or :meth:`ended` leave the runs behind."""
         with self._changed:
             self._end_with(CancelledError())
 
@@ -159,8 +176,8 @@ class Scheduler:
                 slot.join(LOOK_S)
 
     def _begin_first_wave(self) -> None:
-        sizes = [min(len(lane), self._limits.num_slots) for lane in self._lanes]
-        places = zip(self._lanes, sizes, strict=True)
+        sizes = [min(len(lane), self._limits.num_slots) for lane in self._lanes.queues]
+        places = zip(self._lanes.queues, sizes, strict=True)
         wave = [lane.popleft() for lane, size in places for _ in range(size)]
         for piece in wave:
             self._begin(piece)
@@ -170,12 +187,15 @@ class Scheduler:
 
     def _wait_for_all(self) -> None:
         while self._active and self._error is None:
-            deadline = min(active.deadline for active in self._active)
-            rest = max(0.0, deadline - time.monotonic())
-            if not self._changed.wait(min(rest, LOOK_S)):
-                self._give_up_late_ones()
+            self._wait_or_give_up(LOOK_S)
         if self._error is not None:
             raise self._error
+
+    def _wait_or_give_up(self, at_most_s: float) -> None:
+        now = time.monotonic()
+        first = min((active.deadline for active in self._active), default=now + LOOK_S)
+        if not self._changed.wait(min(max(0.0, first - now), at_most_s, LOOK_S)):
+            self._give_up_late_ones()
 
     def _give_up_late_ones(self) -> None:
         now = time.monotonic()
@@ -195,7 +215,7 @@ class Scheduler:
             if following is not None:
                 self._start(following)
 
-    def _abandon(self, active: _Active) -> None:
+    def _abandon(self, active: Active) -> None:
         self._active.discard(active)
         active.attempt.abandon()
         order = active.attempt.order
@@ -204,9 +224,9 @@ class Scheduler:
         if active.attempt.awaited is not None:
             self._loop.replace_if_stuck()
 
-    def _start(self, active: _Active) -> None:
+    def _start(self, active: Active) -> None:
         def work() -> None:
-            current: _Active | None = active
+            current: Active | None = active
             while current is not None:
                 try:
                     ended: object = self._runner(current.attempt.order).run(current.attempt)
@@ -216,7 +236,7 @@ class Scheduler:
 
         active.slot.start(work)
 
-    def _ended(self, active: _Active, ended: object) -> _Active | None:
+    def _ended(self, active: Active, ended: object) -> Active | None:
         """Note the end of a run; return what its thread does next."""
         with self._changed:
             if active.attempt.is_abandoned:  # too late; its slot was told to end
@@ -224,7 +244,7 @@ class Scheduler:
             self._active.discard(active)
             return self._following(active, ended, slot=active.slot)
 
-    def _following(self, active: _Active, ended: object, *, slot: Slot) -> _Active | None:
+    def _following(self, active: Active, ended: object, *, slot: Slot) -> Active | None:
         """Return what the slot does after a run: it again, the next of its lane, or nothing."""
         attempt, order = active.attempt, active.attempt.order
         if isinstance(ended, RunFailure):
@@ -237,7 +257,9 @@ class Scheduler:
                 )
         self._note(active, ended)
         active.piece.num_open -= 1
-        lane, following = self._lane(order), None
+        if not active.piece.num_open:
+            self._lanes.ended(active.piece)
+        lane, following = self._lanes.queues[self._lanes.of(order)], None
         if lane and not active.piece.num_open and self._error is None:
             self._begin(lane[0])
             following, *others = self._made_actives(lane.popleft(), slot=slot)
@@ -250,12 +272,13 @@ class Scheduler:
                 self._changed.notify_all()
         return following
 
-    def _note(self, active: _Active, ended: object) -> None:
+    def _note(self, active: Active, ended: object) -> None:
         if isinstance(ended, BaseException):
             self._end_with(ended)
             return
         failure = ended if isinstance(ended, RunFailure) else None
-        self._results[active.place] = RunReport(
+        call = self._lanes.call_of(active.piece)
+        call.results[active.place] = RunReport(
             order=active.attempt.order,
             experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
             failure=failure,
@@ -265,6 +288,10 @@ class Scheduler:
         if failure and not self._limits.can_fail:
             line = f"a run failed, and explorer.on_failed_run is fail. {failure.line()}"
             self._end_with(RunFailedError(line))
+        call.num_open -= 1
+        if not call.num_open and call.name is not None:
+            self._done.append((call.name, [call.results[n] for n in range(len(call.results))]))
+            self._changed.notify_all()
 
     def _end_with(self, error: BaseException) -> None:
         self._error = self._error or error
@@ -276,14 +303,13 @@ class Scheduler:
             self._abandon(active)
             ended = active.attempt.order
             self._engine(ended).run_ended(ended.key)
-        for lane in self._lanes:
-            lane.clear()
+        self._lanes.clear()
 
     def _begin(self, piece: Piece) -> None:
         for _, order in piece.orders:
             self._engine(order).run_began(order.key)
 
-    def _made_actives(self, piece: Piece, *, slot: Slot | None = None) -> list[_Active]:
+    def _made_actives(self, piece: Piece, *, slot: Slot | None = None) -> list[Active]:
         """Return the runs of a piece, the first on the slot, if one is given."""
         slots = [slot or self._free_slot(), *(self._free_slot() for _ in piece.orders[1:])]
         return [
@@ -299,9 +325,9 @@ class Scheduler:
         piece: Piece,
         slot: Slot,
         began: float | None = None,
-    ) -> _Active:
+    ) -> Active:
         now = time.monotonic()
-        active = _Active(
+        active = Active(
             place=place,
             attempt=attempt,
             piece=piece,
@@ -317,9 +343,6 @@ class Scheduler:
             return self._idle.pop()
         self._num_slots_made += 1
         return Slot(f"trinity-run-{self._num_slots_made}")
-
-    def _lane(self, order: RunOrder) -> deque[Piece]:
-        return self._lanes[order.key.task % len(self._lanes)]
 
     def _engine(self, order: RunOrder) -> BusyEngine:
         return self._engines[order.key.task % len(self._engines)]

@@ -119,6 +119,7 @@ _ALL_KINDS = (
             "max_model_len",
             "trust_remote_code",
             "cpu_kernels",
+            "in_lockstep",
             "module",
         ),
         provided_section="explorer.rollout_model",

@@ -9,8 +9,9 @@ from trinity.common.config.engine_arguments import engine_arguments, parameters_
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
 from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.group_shelf import GroupShelf, WholeGroups
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
-from trinity.runtime.pace import sync_interval_of
+from trinity.runtime.pace import is_in_flight, sync_interval_of
 from trinity.runtime.whole_engine import whole_engine
 from trinity.runtime.whole_storage import WholeStorage
 from trinity.runtime.without_flush import WithoutFlush
@@ -55,8 +56,16 @@ __all__ = [
 
 def make_storage(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir
+) -> WholeStorage | GroupShelf:
+    """Return the experience buffer: where groups are in flight, one that is read group by group."""
+    storage = _experience_buffer(config, manager, chat_format=chat_format, rundir=rundir)
+    return GroupShelf(storage) if is_in_flight(config) else storage
+
+
+def _experience_buffer(
+    config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir
 ) -> WholeStorage:
-    """Return the experience buffer: the registered storage, or one that goes by priority."""
+    """Return the registered storage, or one that goes by priority."""
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer.replay_buffer.enable:
         return _replay_storage(buffer, manager)
@@ -106,9 +115,11 @@ def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> W
 
 
 def make_bounded_source(
-    config: Config, manager: PluginManager, *, storage: WholeStorage
+    config: Config, manager: PluginManager, *, storage: WholeStorage | GroupShelf
 ) -> BoundedSource:
     """Return what lets the strategy read from ``storage`` only what is due."""
+    if isinstance(storage, GroupShelf):
+        return WholeGroups(storage)
     return BoundedSource(storage, batch_size=rows_of_a_batch(config, manager))
 
 
@@ -210,6 +221,8 @@ def make_engine(
     arguments = engine_arguments(parameters, rollout=rollout, model=config.model)
     if "shares_module" in can:
         arguments["module"] = module
+    if parameters is not None and "in_lockstep" in parameters:
+        arguments["in_lockstep"] = not is_in_flight(config)
     engine = cls(**arguments)
     return whole_engine(
         engine, abilities=can, name=component.name, in_flight=config.synchronizer.in_flight

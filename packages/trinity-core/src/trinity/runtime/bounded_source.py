@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.experience import Experience
+    from trinity.runtime.group_shelf import GroupShelf
     from trinity.runtime.whole_storage import WholeStorage
 
 __all__ = ["BoundedSource"]
@@ -27,7 +28,7 @@ class BoundedSource:
         batch_size: how many experiences the trainer reads at once.
     """
 
-    def __init__(self, source: WholeStorage, *, batch_size: int = 1) -> None:
+    def __init__(self, source: WholeStorage | GroupShelf, *, batch_size: int = 1) -> None:
         self._source = source
         self._filled_to = batch_size if source.gives_again else 1
         self.num_due = 0  # experiences that may be read now

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.buffer.task_source import TaskSource, build_evaluation_sets
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
+from trinity.explorer.continuous import ContinuousExplorer
 from trinity.explorer.explorer import Explorer
 from trinity.explorer.local import build_scheduler
 from trinity.runtime.assembly import (
@@ -26,8 +27,10 @@ from trinity.runtime.assembly import (
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.boundary import boundary
 from trinity.runtime.endpoints import make_endpoints
-from trinity.runtime.pace import sync_interval_of
+from trinity.runtime.group_shelf import GroupShelf, GroupSink
+from trinity.runtime.pace import is_in_flight, sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
+from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.samples import SampleLog
 from trinity.runtime.serving import Service
 from trinity.runtime.sides import is_in_order
@@ -135,29 +138,41 @@ class _Builder:
         )
         evaluation_sets = build_evaluation_sets(config)
         parts.has_evaluation = bool(evaluation_sets)
-        parts.explorer = Explorer(
+        scheduler = build_scheduler(
             config,
-            tasks=tasks,
-            evaluation_sets=evaluation_sets,
-            scheduler=build_scheduler(
-                config,
-                engines=parts.engines,
-                model=model,
-                auxiliary_models=make_auxiliary_models(config, self._manager, endpoints=endpoints),
-                endpoints=endpoints,
-            ),
-            pipeline=self._pipeline() if tasks is not None else None,
+            engines=parts.engines,
+            model=model,
+            auxiliary_models=make_auxiliary_models(config, self._manager, endpoints=endpoints),
+            endpoints=endpoints,
         )
+        if isinstance(parts.storage, GroupShelf) and tasks is not None:
+            parts.explorer = parts.flight = ContinuousExplorer(
+                config,
+                tasks=tasks,
+                evaluation_sets=evaluation_sets,
+                scheduler=scheduler,
+                pipeline=self._pipeline(),
+                shelf=parts.storage,
+                marks=GrowingFiles(config, rundir=parts.rundir).explorer_marks,
+            )
+        else:
+            parts.explorer = Explorer(
+                config,
+                tasks=tasks,
+                evaluation_sets=evaluation_sets,
+                scheduler=scheduler,
+                pipeline=self._pipeline() if tasks is not None else None,
+            )
         if tasks is not None:
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:
             parts.sync = make_sync(config, self._manager, engines=parts.engines)
 
     def _pipeline(self) -> ExperiencePipeline:
-        parts = self._parts
-        return make_experience_pipeline(
-            parts.config, parts.manager, sink=parts.storage, rundir=parts.rundir
-        )
+        parts, sink = self._parts, self._parts.storage
+        if isinstance(sink, GroupShelf):
+            sink = GroupSink(sink)
+        return make_experience_pipeline(parts.config, parts.manager, sink=sink, rundir=parts.rundir)
 
     def _shared_module(self) -> Any:
         """Return the trainer's own module where an engine may use it unseen, else None."""
@@ -168,6 +183,7 @@ class _Builder:
             and not self._config.model.lora_configs  # engines know no adapters
             and sync_interval_of(self._config) == 1
             and sync.sync_offset == 0
+            and not is_in_flight(self._config)  # it answers while the trainer works
             and rollout.engine_num == 1
             # With another precision the trainer keeps float32 weights under autocast.
             and rollout.dtype == self._config.trainer.precision == "float32"

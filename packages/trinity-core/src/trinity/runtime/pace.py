@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.runtime.record.progress import Progress
 
-__all__ = ["Pace", "pace_of", "sync_interval_of"]
+__all__ = ["Pace", "is_in_flight", "pace_of", "sync_interval_of"]
 
 
 class Pace(Protocol):
@@ -113,6 +113,34 @@ class ByExplorer:
 
 
 @dataclass(frozen=True)
+class InFlight:
+    """Groups are on their way all the time; a turn is one batch, whole groups of any length."""
+
+    interval: int
+
+    def begin_turn(self, progress: Progress) -> bool:
+        """Return True: an explore step ends when there is a batch."""
+        progress.make_due(keep=0)
+        return True
+
+    def num_needed(self, progress: Progress) -> int:
+        """Return 1: what is due is one batch, short only at the end of the run."""
+        return 1
+
+    def syncs_now(self, progress: Progress, *, is_turn_over: bool) -> bool:
+        """Return whether an interval of optimizer steps is full."""
+        return progress.trained % self.interval == 0 and progress.trained > progress.pulled
+
+    def num_ready(self, progress: Progress) -> int:
+        """Return 0: the batch is trained while other groups are explored, none beside it."""
+        return 0
+
+    def num_counted(self, progress: Progress) -> int:
+        """Return all of them."""
+        return progress.trained
+
+
+@dataclass(frozen=True)
 class ByTrainer:
     """The trainer hands weights over after every ``interval`` of its own steps."""
 
@@ -155,6 +183,8 @@ def pace_of(config: Config, *, batch_size: int) -> Pace:
         return ByExplorer(interval, batch_size)
     if sync.sync_style == "trainer_driven":
         return ByTrainer(interval, batch_size)
+    if is_in_flight(config):
+        return InFlight(interval)
     return Fixed(interval, sync.sync_offset)
 
 
@@ -166,3 +196,8 @@ def sync_interval_of(config: Config) -> int:
         "trainer_driven": sync.trainer_sync_interval,
     }
     return own.get(sync.sync_style) or sync.sync_interval
+
+
+def is_in_flight(config: Config) -> bool:
+    """Return whether groups begin one by one, and are trained while others are on their way."""
+    return config.synchronizer.sync_style == "fully_async" and config.mode == "both"

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.explorer.flight import has_ended
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.engine_weights import read_weights, write_weights
 from trinity.runtime.record.history import History
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         Engine,
         EngineWeights,
         ExplorerRole,
+        FlightRole,
         FlushingMonitor,
         StorageRole,
         SyncRole,
@@ -78,6 +80,7 @@ class Parts:
     display: Display
     interrupt: Interrupt
     explorer: ExplorerRole | None = None
+    flight: FlightRole | None = None  # the explorer, where groups begin one by one
     engines: Sequence[Engine] = ()
     trainer: TrainerRole | None = None
     strategy: BatchSource | None = None
@@ -150,7 +153,8 @@ class Parts:
         """Return where the explorer stands in its tasks and in what it writes."""
         if self.explorer is None:
             return {}
-        return {**self.explorer.state_dict(), "files": self.files.explorer_marks()}
+        state = self.explorer.state_dict()
+        return state if "files" in state else {**state, "files": self.files.explorer_marks()}
 
     def save(self, progress: Progress, explorer_state: dict[str, Any]) -> None:
         """Write a checkpoint, or where nothing is trained the explorer's place."""
@@ -160,7 +164,7 @@ class Parts:
         saved = self.checkpoints.save(
             progress.trained,
             state=self._state(progress, explorer_state),
-            experiences=self._waiting_experiences(progress),
+            experiences=self._waiting_experiences(progress, explorer_state),
             write_actor=partial(self._write_weights, progress),
         )
         if self.storage is not None:
@@ -254,9 +258,16 @@ class Parts:
         elif self.sync is not None:
             self.sync.sync(lambda: snapshot)
 
-    def _waiting_experiences(self, progress: Progress) -> list[Experience]:
-        """Return what waits, without what a step wrote that has not ended or that failed."""
+    def _waiting_experiences(
+        self, progress: Progress, explorer_state: Mapping[str, Any]
+    ) -> list[Experience]:
+        """Return what waits, without what a step wrote that has not ended or that failed.
+
+        Of groups in flight: without those that had not ended when the explorer told where it is.
+        """
         waiting = list(self.storage.waiting()) if self.storage is not None else []
+        if self.flight is not None:
+            return [row for row in waiting if has_ended(row.eid, explorer_state["flight"])]
         is_fed = self.explorer is not None and self.is_in_order
         return waiting[: progress.num_waiting] if is_fed else waiting
 

@@ -10,6 +10,10 @@ o+2i, ...; before that the trainer has trained all that was explored up to i ste
 sync, and nothing of the last o steps. The other styles train whole batches: ``runtime/pace.py``.
 Over Ray, the whole batches that the next sync waits for are trained while the next steps are
 explored; the numbers are the same: ``runtime/sides.py``.
+
+With style ``fully_async`` the explorer never stands still: it lets a group begin whenever there is
+room for one, and an explore step ends as soon as a batch of whole groups can be taken. The others
+go on while that is trained; the sync frees the places of what was trained: ``explorer/flight.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.metrics import with_prefix
 from trinity.errors import CheckpointError, RayLostError, RoomLostError
+from trinity.runtime.ages import Ages
 from trinity.runtime.boundary import boundary
 from trinity.runtime.pace import pace_of
 from trinity.runtime.record.progress import Progress
@@ -48,6 +53,7 @@ class Pipeline:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._pace = pace_of(parts.config, batch_size=parts.batch_size)
+        self._ages = Ages(parts.config)
         self.progress = Progress()
         self._explorer_state: dict[str, Any] = {}
         self._saved: Progress | None = None  # where the last checkpoint of this process stands
@@ -74,9 +80,10 @@ class Pipeline:
             has_explorer=parts.explorer is not None,
             has_trainer=parts.trainer is not None,
         )
-        self._explorer_state = parts.explorer_state()
+        self._note_place()
         try:
             self._finish_what_is_due()
+            self._free_places()
             self._evaluate_if_due()
             while self._may_explore():
                 self._explore()
@@ -108,7 +115,7 @@ class Pipeline:
     def _explore(self) -> None:
         parts, progress = self._parts, self.progress
         assert parts.explorer is not None
-        self._explorer_state = parts.explorer_state()
+        self._note_place()
         began = self._step_began = time.perf_counter()
         explore = partial(_explored, parts.explorer, step=progress.explored + 1)
         try:
@@ -119,10 +126,10 @@ class Pipeline:
             return
         progress.explored += 1
         progress.written.append(result.num_experiences)
-        metrics = result.metrics | {"time/rollout_s": time.perf_counter() - began}
+        metrics = {"time/rollout_s": time.perf_counter() - began} | result.metrics
         if parts.sides.overlap:
             metrics["time/trained_beside_s"] = beside_s
-        self._explorer_state = parts.explorer_state()
+        self._note_place()
         parts.record("explorer", metrics, step=progress.explored)
         parts.display.explored(progress.explored, metrics)
         if not result.num_experiences:
@@ -130,6 +137,11 @@ class Pipeline:
         if parts.trainer is None:
             self._save()  # a place in the tasks and in what is written, nothing large
         self._stop_if_asked()
+
+    def _note_place(self) -> None:
+        """Note where the explorer stands between two steps; one in flight is asked at a save."""
+        if self._parts.flight is None:
+            self._explorer_state = self._parts.explorer_state()
 
     def _finish_what_is_due(self) -> None:
         """Give the trainer its turn, if it is due, and the engines what it leaves."""
@@ -192,7 +204,9 @@ class Pipeline:
         elif parts.source is not None:
             progress.num_due = parts.source.num_due
         metrics |= sampled | with_prefix("buffer", parts.buffer_counts())
-        metrics |= {"time/sample_s": waited, "time/train_s": time.perf_counter() - began}
+        train_s = time.perf_counter() - began
+        metrics |= {"time/sample_s": waited, "time/train_s": train_s}
+        metrics |= self._ages.of_step(progress.trained, sampled, train_s=train_s)
         parts.record("trainer", metrics, step=progress.trained)
         parts.display.trained(progress.trained, metrics)
         self._save_if_due()
@@ -207,6 +221,7 @@ class Pipeline:
         began = time.perf_counter()
         with boundary(f"the sync after explore step {progress.explored}"):
             version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+            self._free_places()
         ended = time.perf_counter()
         metrics = {
             "time/sync_s": ended - began,
@@ -214,6 +229,11 @@ class Pipeline:
             "sync/model_version": float(version),
         }
         parts.record("synchronizer", metrics, step=progress.explored)
+
+    def _free_places(self) -> None:
+        """Let groups begin in the places of those that the engines' weights were trained on."""
+        if self._parts.flight is not None and not self.progress.num_waiting:
+            self._parts.flight.loaded(self.progress.pulled)
 
     def _train_the_rest(self) -> None:
         """Train what no sync point asked for: the offset's steps, or a whole file."""
@@ -265,6 +285,8 @@ class Pipeline:
     def _save(self) -> None:
         """Write a checkpoint; where the last one is of this place, only how far the run is."""
         is_saved = self._saved is not None and self.progress.holds_as_much_as(self._saved)
+        if self._parts.flight is not None:  # groups end at any time
+            self._explorer_state, is_saved = self._parts.explorer_state(), False
         write = self._parts.save_progress if is_saved else self._parts.save
         write(self.progress, self._explorer_state)
         self._saved = self.progress.copy()

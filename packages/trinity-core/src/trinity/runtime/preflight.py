@@ -15,6 +15,7 @@ from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
 from trinity.runtime.boundary import place_of
 from trinity.runtime.environment import environment
+from trinity.runtime.guarantee import guarantee_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,7 +114,17 @@ def header_lines(stages: Sequence[Config], *, rundir: RunDir, manager: PluginMan
         manager.header(),
         f"run directory {rundir.path}",
     ]
+    lines += dict.fromkeys(_guarantee_line(stage, manager) for stage in _trained(stages))
     notes: dict[str, None] = {}
     for stage in stages:
         notes.update(dict.fromkeys(stage.notes))
     return lines + [f"note: {note}" for note in notes]
+
+
+def _trained(stages: Sequence[Config]) -> list[Config]:
+    return [stage for stage in stages if stage.mode == "both"]
+
+
+def _guarantee_line(stage: Config, manager: PluginManager) -> str:
+    style, level = stage.synchronizer.sync_style, guarantee_of(stage, manager)
+    return f"sync_style {style}: two runs of a seed have the {level}"

@@ -26,6 +26,7 @@ __all__ = [
     "Engine",
     "EngineWeights",
     "ExplorerRole",
+    "FlightRole",
     "FlushingMonitor",
     "StorageRole",
     "SyncRole",
@@ -54,6 +55,13 @@ class ExplorerRole(Closable, Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
+
+
+class FlightRole(Protocol):
+    """Lets groups begin whenever there is room."""
+
+    def loaded(self, version: int) -> None:
+        """Note that the engines have weights that were trained on all that was taken."""
 
 
 class BatchSource(Stateful, Protocol):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trinity.explorer.explorer import ExploreResult
     from trinity.extend import PluginManager
 
-__all__ = ["AtOnce", "Sides", "Turns", "is_in_order", "may_overlap", "runs_ahead"]
+__all__ = ["IN_ORDER", "AtOnce", "Sides", "Turns", "is_in_order", "may_overlap", "runs_ahead"]
 
 LOOK_S = 1.0  # so often a wait comes back to Python, where a second Ctrl-C is heard
 IN_ORDER = "in_order"  # in provides

@@ -13,6 +13,7 @@ from trinity.errors import CheckpointError, RoomLostError, TrinityError
 from trinity.extend import get_manager
 from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
+from trinity.runtime.guarantee import guarantee_of
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.pipeline import Interrupted, Pipeline
 from trinity.runtime.record.changes import say_changes
@@ -257,7 +258,7 @@ class _Story:
                     parts.load_engines(checkpoint.path, version=engines["version"])
             else:
                 parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
-                if engines:  # another configuration: from here on they have what is trained
+                if engines or parts.flight is not None:  # from here on they have what is trained
                     self._progress.pulled = self._progress.trained
         self._display.say(f"going on after {_name_of(state)}")
         self._say_changed_plugins(state)
@@ -302,6 +303,7 @@ class _Story:
             "train_steps": progress.trained,
             "trained_experiences": progress.trained_experiences,
             "total_steps": self._parts.total_steps,
+            "guarantee": guarantee_of(self._config, self._parts.manager),
             "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,

@@ -39,6 +39,7 @@ class AdvantageFn(WithDefaults, ABC):
 
     computed_on: ClassVar[ComputedOn] = "batch"
     changes_rows: bool = False  # whether it may leave rows out, or add copies of some
+    needs_whole_step: bool = False  # whether it compares the groups of an explore step
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

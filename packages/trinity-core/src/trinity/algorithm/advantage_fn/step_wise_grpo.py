@@ -63,6 +63,7 @@ class StepWiseGRPOAdvantageFn(AdvantageFn):
         self.std_threshold = std_threshold
         self.changes_rows = std_threshold is not None
         self.std_cal_level = std_cal_level
+        self.needs_whole_step = std_cal_level == "batch"
 
     def __call__(
         self, exps: ExperienceBatch, **kwargs: Any

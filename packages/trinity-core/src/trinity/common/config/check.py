@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_algorithm import algorithm_problems
+from trinity.common.config.check_flight import flight_problems
 from trinity.common.config.check_ledger import ledger_problems
 from trinity.common.config.check_names import name_problems
 from trinity.common.config.check_numbers import number_problems
@@ -52,6 +53,7 @@ def check(
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
         problems += [*serve_problems(config), *ledger_problems(config)]
+        problems += flight_problems(config, parts)
     if "algorithm" not in guessed:
         problems += algorithm_problems(config, parts)
     if "numbers" not in guessed:

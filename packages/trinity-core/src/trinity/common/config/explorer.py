@@ -92,7 +92,17 @@ class ExplorerConfig(StrictModel):
         0, "seconds between reports on what runners do; 0: none", ge=0
     )
     max_inflight_batches: int = other(
-        2, "batches that run at the same time", used_by="sync style fully_async", ge=1
+        2,
+        "batches of groups that are on their way or wait to be trained",
+        used_by="sync style fully_async",
+        ge=1,
+    )
+    window: float = other(
+        0.3,
+        "part of the groups in flight that may be overtaken; 0: they are trained in strict order",
+        used_by="sync style fully_async",
+        ge=0,
+        le=1,
     )
     max_failed_ratio: float = core(
         0.5,

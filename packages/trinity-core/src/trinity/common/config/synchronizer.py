@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from trinity.common.config.base import Lowercase, StrictModel, core, machine, not_yet, other
+from trinity.common.config.base import Lowercase, StrictModel, core, machine, other
 
 __all__ = ["SynchronizerConfig"]
 
@@ -32,10 +32,10 @@ class SynchronizerConfig(StrictModel):
     sync_style: Annotated[
         Literal["fixed", "explorer_driven", "trainer_driven", "fully_async"],
         BeforeValidator(_style),
-    ] = not_yet(
+    ] = core(
         "fixed",
-        "who decides when: both sides at fixed steps, or one of them",
-        values=("fully_async",),
+        "who decides when: both sides at fixed steps, or one of them; fully_async: groups begin "
+        "one by one, and are trained while others are on their way",
     )
     sync_interval: int = core(1, "steps between two synchronisations", ge=1)
     explorer_sync_interval: int | None = core(

@@ -101,4 +101,6 @@ def _is_read(work: Resolution, used_by: str) -> bool:
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
     if used_by == "storage sql":
         return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
+    if used_by == "sync style fully_async":
+        return work.config.synchronizer.sync_style == "fully_async"
     return used_by == "mode serve" and work.config.mode == "serve"

@@ -50,6 +50,13 @@ class TaskFeedback(Protocol):
 class TaskReader(Protocol):
     """Gives the training tasks, in order."""
 
+    @property
+    def num_steps(self) -> int:
+        """Return the explore steps of the run."""
+
+    def again(self, index: Mapping[str, int]) -> Task:
+        """Return a task that was read before, by its ``index``; the order does not change."""
+
     def read(self, count: int) -> list[Task]:
         """Return the next tasks, fewer only at the end of the last epoch.
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.wire import encode
 from trinity.runtime.assembly import make_bounded_source, make_storage, make_strategy
+from trinity.runtime.group_shelf import GroupShelf
 from trinity.runtime.ray.room import WithPayload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trinity.common.config import Config
     from trinity.common.metrics import Metrics
@@ -66,6 +67,20 @@ class BufferRoom:
         self._storage.write(packet.held())
         self._written.add(batch_id)
 
+    def write_group(self, packet: Packet) -> None:
+        """Store what a group left.
+
+        Raises:
+            PluginError: an experience says that it is of another group.
+        """
+        assert isinstance(self._storage, GroupShelf)
+        self._storage.write_group(packet.held())
+
+    def take(self, groups: Sequence[str]) -> int:
+        """Let these groups be read next; return how many experiences they have."""
+        assert isinstance(self._storage, GroupShelf)
+        return self._storage.take(groups)
+
     def sample(self, step: int, *, num_due: int | None) -> WithPayload:
         """Return :class:`Sampled` and the packet of the strategy's batch.
 
@@ -101,6 +116,7 @@ class BufferRoom:
 
     def num_stored(self) -> int:
         """Return how many experiences a storage that is only read gives."""
+        assert not isinstance(self._storage, GroupShelf)
         return len(self._storage)
 
     def put_back(self, packet: Packet) -> None:

@@ -22,6 +22,7 @@ from trinity.runtime.assembly import (
     steps_of_tasks,
 )
 from trinity.runtime.boundary import boundary
+from trinity.runtime.pace import is_in_flight
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.digests import check_plugin_sets
@@ -31,6 +32,7 @@ from trinity.runtime.ray.remote_parts import (
     RemoteBuffer,
     RemoteEngines,
     RemoteExplorer,
+    RemoteFlight,
     RemoteStrategy,
     RemoteSync,
     RemoteTrainer,
@@ -244,7 +246,10 @@ class _Builder:
             num_engines=num_engines,
         )
         state = {"tasks": tasks.state_dict() if tasks is not None else {}}
-        parts.explorer = RemoteExplorer(room, state=state)
+        if is_in_flight(config):
+            parts.explorer = parts.flight = RemoteFlight(room, state=state)
+        else:
+            parts.explorer = RemoteExplorer(room, state=state)
         parts.engines = [RemoteEngines(sync)]
         parts.has_evaluation = bool(config.buffer.explorer_input.eval_tasksets)
         if tasks is not None:

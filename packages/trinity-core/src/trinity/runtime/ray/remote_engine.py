@@ -49,6 +49,7 @@ __all__ = ["RemoteEngine"]
 logger = logging.getLogger(__name__)
 
 _LINGER_S = 0.01  # longer than runs that start together take to ask
+_LINGER_ALONE_S = 0.002  # where no request waits for another run's
 _LINGER_OF_FIRST_S = 0.1  # other runs still judge what they got; below an engine's patience
 _POLL_S = 20.0
 _CLOSE_TIMEOUT_S = 5.0
@@ -77,10 +78,14 @@ class RemoteEngine:
     Args:
         room: the engine's.
         patience: with a process that dies.
+        in_lockstep: whether the engine lets first requests wait for each other.
     """
 
-    def __init__(self, room: Callee, *, patience: Patience | None = None) -> None:
+    def __init__(
+        self, room: Callee, *, patience: Patience | None = None, in_lockstep: bool = True
+    ) -> None:
         self._room = room
+        self._in_lockstep = in_lockstep
         self._returning = Returning(room, patience=patience)
         self._changed = threading.Condition()
         self._news: list[News] = []
@@ -264,6 +269,8 @@ class RemoteEngine:
         return self._is_open and any(told is None for _, told in self._news)
 
     def _linger_s(self) -> float:
+        if not self._in_lockstep:
+            return _LINGER_ALONE_S
         are_first = all(map(_is_early, self._news))
         return _LINGER_OF_FIRST_S if self._runs and are_first else _LINGER_S
 
@@ -314,8 +321,8 @@ class RemoteEngine:
 
     def _note_failure(self, exchange: _Exchange, error: Exception) -> None:
         with self._changed:
-            if exchange.session != self._session:
-                return  # the other thread met it first
+            if exchange.session != self._session or self._is_closed:
+                return  # the other thread met it first, or this was closed
             self._lose_session()
             try:
                 if not isinstance(error, RoomLostError):

@@ -28,10 +28,13 @@ __all__ = [
     "RemoteBuffer",
     "RemoteEngines",
     "RemoteExplorer",
+    "RemoteFlight",
     "RemoteStrategy",
     "RemoteSync",
     "RemoteTrainer",
 ]
+
+LISTENS_EVERY_S = 10.0  # to what an explorer says while a batch is not whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,28 @@ class RemoteExplorer:
 
     def close(self) -> None:
         """Leave the room to whoever started it."""
+
+
+class RemoteFlight(RemoteExplorer):
+    """The room of an explorer whose groups are in flight."""
+
+    def explore_step(self, step: int) -> ExploreResult:
+        """Return what a whole batch gives, once there is one; what is said meanwhile is heard."""
+        while True:
+            result: ExploreResult | None = self._room.call(
+                "next_batch", step, timeout_s=LISTENS_EVERY_S
+            )
+            if result is not None:
+                return result
+
+    def loaded(self, version: int) -> None:
+        """Note that the engines have weights that were trained on all that was taken."""
+        self._room.call("loaded", version)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where tasks and groups stand now."""
+        state: dict[str, Any] = self._room.call("state_dict")
+        return state
 
 
 class RemoteBuffer:

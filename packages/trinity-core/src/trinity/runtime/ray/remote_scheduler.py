@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import RoomLostError
 from trinity.explorer.packing import PackedOrders
+from trinity.runtime.ray.remote_groups import RemoteGroupRuns
 from trinity.runtime.ray.returning import Callee, Patience, Returning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from trinity.explorer.order import RunOrder, RunReport
     from trinity.explorer.packing import PackedResults
@@ -38,16 +39,20 @@ class RemoteScheduler:
     def __init__(self, runners: Sequence[Callee], *, patience: Patience | None = None) -> None:
         self._runners = [_Runner(room, patience=patience) for room in runners]
         self._pool = ThreadPoolExecutor(len(runners), "trinity-runner-calls")
+        self._patience = patience
+        self._groups: RemoteGroupRuns | None = None  # None: no group began by itself
 
     @property
     def num_hung(self) -> int:
         """Return how many threads were left behind and still run."""
-        return sum(runner.num_hung for runner in self._runners)
+        in_flight = self._groups.num_hung if self._groups is not None else 0
+        return in_flight + sum(runner.num_hung for runner in self._runners)
 
     @property
     def busy_s(self) -> float:
         """Return how many seconds the engines have spent on generating."""
-        return sum(runner.busy_s for runner in self._runners)
+        in_flight = self._groups.busy_s if self._groups is not None else 0.0
+        return in_flight + sum(runner.busy_s for runner in self._runners)
 
     def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         """Return how each order ended, in the order of the orders.
@@ -66,6 +71,38 @@ class RemoteScheduler:
         results = self._results([(runner, [orders[p] for p in own]) for runner, own in shares])
         by_place = dict(zip([p for _, own in shares for p in own], results, strict=True))
         return [by_place[place] for place in range(len(orders))]
+
+    def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
+        """Run these on the engine that has the fewest groups; :meth:`ended` tells how they ended.
+
+        Args:
+            name: what they are called; no other group ever has it.
+            orders: of one task.
+        """
+        if self._groups is None:
+            rooms = [runner.room for runner in self._runners]
+            self._groups = RemoteGroupRuns(rooms, patience=self._patience)
+        self._groups.begin(name, orders)
+
+    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+        """Return the groups that ended, and how; none where none did in time.
+
+        Raises:
+            RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
+            RoomLostError: the process of a runner ended, and no other took its place.
+            TrinityError: an error that concerns all runs.
+        """
+        assert self._groups is not None
+        return self._groups.ended(timeout_s)
+
+    def where(self, name: Hashable) -> str:
+        """Return which engine answers a group."""
+        return self._groups.where(name) if self._groups is not None else "no engine"
+
+    def stop(self) -> None:
+        """Ask for no more ends."""
+        if self._groups is not None:
+            self._groups.stop()
 
     def close(self) -> None:
         """End the threads; the runners' rooms are closed by who started them."""
@@ -88,7 +125,7 @@ class _Runner:
     """One runner's room."""
 
     def __init__(self, room: Callee, *, patience: Patience | None) -> None:
-        self._room = room
+        self.room = room
         self._returning = Returning(room, patience=patience)
         self._session = uuid.uuid4().hex
         self.num_hung = 0
@@ -97,7 +134,7 @@ class _Runner:
     def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
         packed = PackedOrders.of(orders)
         try:
-            answer: PackedResults = self._room.call("run", self._session, packed)
+            answer: PackedResults = self.room.call("run", self._session, packed)
         except RoomLostError as error:
             answer = self._run_again(packed, error)
         self._returning.is_well()
@@ -106,14 +143,14 @@ class _Runner:
 
     def stop(self) -> None:
         with suppress(RoomLostError):
-            self._room.call("stop")
+            self.room.call("stop")
 
     def _run_again(self, packed: PackedOrders, error: RoomLostError) -> PackedResults:
         while True:
             self._returning.lost(error)
             try:
                 self._returning.first_answer("stop")  # whoever is back answers
-                answer: PackedResults = self._room.call("run", self._session, packed)
+                answer: PackedResults = self.room.call("run", self._session, packed)
             except RoomLostError as another:
                 error = another
             else:

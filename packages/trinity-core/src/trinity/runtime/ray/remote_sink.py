@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.runtime.ray.handle import RoomHandle
 
-__all__ = ["RemoteSink"]
+__all__ = ["RemoteGroups", "RemoteSink"]
 
 
 class RemoteSink:
@@ -30,6 +30,26 @@ class RemoteSink:
         """Store the experiences; waits while the buffer is full."""
         if experiences:
             self._buffer.call("write", self.batch_id, encode(experiences))
+
+    def close(self) -> None:
+        """Leave the buffer open: it is not this room's."""
+
+
+class RemoteGroups:
+    """Sends each group as one packet, and says which groups are taken."""
+
+    def __init__(self, buffer: RoomHandle) -> None:
+        self._buffer = buffer
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store what a group left."""
+        if experiences:
+            self._buffer.call("write_group", encode(experiences))
+
+    def take(self, groups: Sequence[str]) -> int:
+        """Let these groups be read next; return how many experiences they have."""
+        count: int = self._buffer.call("take", groups) if groups else 0
+        return count
 
     def close(self) -> None:
         """Leave the buffer open: it is not this room's."""

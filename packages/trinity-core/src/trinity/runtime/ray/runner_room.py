@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
+from trinity.errors import RoomLostError
 from trinity.explorer.local import build_scheduler
 from trinity.explorer.packing import PackedOrders, PackedResults
 from trinity.extend import get_manager
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
+from trinity.runtime.pace import is_in_flight
 from trinity.runtime.ray.handle import find_room
 from trinity.runtime.ray.remote_engine import RemoteEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
     from trinity.runtime.ray.room import RoomContext
 
 __all__ = ["RunnerRoom"]
@@ -35,9 +39,15 @@ class RunnerRoom:
 
     def __init__(self, context: RoomContext, *, namespace: str, engine: str) -> None:
         config = context.config
+        self._name = context.name
         self._session = ""
+        self._begun: set[Hashable] = set()  # groups, in this process
+        self._error: BaseException | None = None  # a group could not begin
+        self._busy_s = 0.0  # that was told of
         self._turn = threading.Lock()
-        self._engine = RemoteEngine(find_room(namespace, engine))
+        self._engine = RemoteEngine(
+            find_room(namespace, engine), in_lockstep=not is_in_flight(config)
+        )
         endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))
         model = ModelWrapper(
             self._engine,
@@ -84,6 +94,55 @@ class RunnerRoom:
             raise
         finally:
             self._turn.release()
+
+    def open(self, session: str) -> None:
+        """Let an explorer begin groups; what another one left running is forgotten.
+
+        Args:
+            session: of the explorer.
+        """
+        with self._turn:
+            if session != self._session:
+                self._begin(session)
+
+    def begin(self, session: str, groups: Sequence[tuple[Hashable, PackedOrders]]) -> None:
+        """Run these groups, each with its name, as soon as there are slots.
+
+        One that began already goes on. What keeps a group from beginning is raised by
+        :meth:`ended`.
+        """
+        with self._turn:
+            if session != self._session:
+                return  # :meth:`ended` tells it
+            self._engine.expect_new_weights()
+            for name, packed in groups:
+                if name in self._begun:
+                    continue
+                self._begun.add(name)
+                try:
+                    self._scheduler.begin(name, packed.unpacked())
+                except BaseException as error:  # noqa: BLE001 -- nobody waits for this call
+                    self._error = error
+                    self._scheduler.stop()
+
+    def ended(self, session: str, timeout_s: float) -> list[tuple[Hashable, PackedResults]]:
+        """Return the groups whose last run ended; none where none did in time.
+
+        Raises:
+            RoomLostError: the session is another's: this process took the place of one that died.
+            RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
+            TrinityError: an error that concerns all runs.
+        """
+        if session != self._session:
+            raise RoomLostError(self._name, cause="it was started anew")
+        if self._error is not None:
+            raise self._error
+        ended = []
+        for name, results in self._scheduler.ended(timeout_s):
+            busy_s, self._busy_s = self._busy_s, self._engine.busy_s
+            spent_s, num_hung = self._busy_s - busy_s, self._scheduler.num_hung
+            ended.append((name, PackedResults.of(results, busy_s=spent_s, num_hung=num_hung)))
+        return ended
 
     def stop(self) -> None:
         """Let the call of :meth:`run` that is being made end, if there is one."""

@@ -1,0 +1,119 @@
+"""Can groups begin one by one, and be trained while others are on their way?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.config.check_names import named_parts
+from trinity.common.config.problem import Problem
+from trinity.errors import TrinityError
+from trinity.extend.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.config.check_names import NamedPart
+    from trinity.common.config.config import Config
+    from trinity.common.config.parts import NamedParts
+
+__all__ = ["flight_problems"]
+
+_STYLE = "sync_style fully_async"
+_OTHER = "or use sync_style fixed"
+_EXPERIENCES = "buffer.trainer_input.experience_buffer"
+
+
+def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
+    """Return what ``synchronizer.sync_style: fully_async`` cannot go with."""
+    if config.synchronizer.sync_style != "fully_async":
+        return []
+    if config.mode == "serve":
+        what = "is fully_async, and the runs of a service are begun by the agents that call it."
+        return [_problem(config, "synchronizer.sync_style", what, "Leave it out.")]
+    if config.mode != "both":
+        return []
+    return [
+        *_of_numbers(config),
+        *_of_buffer(config),
+        *(problem for part in named_parts(config) for problem in _of_part(config, part, parts)),
+    ]
+
+
+def _of_numbers(config: Config) -> Iterator[Problem]:
+    interval, most = config.synchronizer.sync_interval, config.explorer.max_inflight_batches
+    if interval > most:
+        yield _problem(
+            config,
+            "synchronizer.sync_interval",
+            f"is {interval}, but all groups would wait for a sync after {most} batches "
+            f"(explorer.max_inflight_batches).",
+            f"Use {most} or less, or raise explorer.max_inflight_batches.",
+        )
+    if config.synchronizer.sync_offset:
+        yield _problem(
+            config,
+            "synchronizer.sync_offset",
+            f"says how many steps the explorer runs ahead, and {_STYLE} has none.",
+            "Leave it out: explorer.max_inflight_batches says how many batches are on their way.",
+        )
+    repeat_times = config.algorithm.repeat_times or 1
+    whole = config.buffer.batch_size * repeat_times
+    if config.buffer.train_batch_size != whole:
+        yield _problem(
+            config,
+            "buffer.train_batch_size",
+            f"is {config.buffer.train_batch_size}, but {_STYLE} trains buffer.batch_size whole "
+            f"groups at a time, {whole} runs.",
+            f"Leave it out, {_OTHER}.",
+        )
+
+
+def _of_buffer(config: Config) -> Iterator[Problem]:
+    buffer = config.buffer.trainer_input.experience_buffer
+    if buffer is not None and buffer.replay_buffer.enable:
+        yield _problem(
+            config,
+            f"{_EXPERIENCES}.replay_buffer.enable",
+            f"is true, but {_STYLE} trains each group once, the oldest first.",
+            f"Leave it out, {_OTHER}.",
+        )
+
+
+def _of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Problem]:
+    component = parts.find(part.kind, part.name)
+    if component is None:
+        return
+    if part.kind == "sample_strategy" and "in_order" not in KINDS[part.kind].declared_by(component):
+        what = f"{part.name} looks at all that waits, and {_STYLE} gives it the oldest whole batch."
+        yield _problem(config, part.path, what, f"Use default, {_OTHER}.")
+    elif part.kind == "storage" and part.path == f"{_EXPERIENCES}.storage_type":
+        can = KINDS[part.kind].abilities_of(component)
+        if not can >= {"in_order", "waiting"}:
+            what = f"{part.name} cannot keep groups until they are taken (in_order and waiting)."
+            yield _problem(config, part.path, what, f"Use queue, {_OTHER}.")
+    elif part.kind in {"experience_operator", "advantage_fn"} and _needs_step(config, part, parts):
+        what = f"{part.kind} {part.name} compares the groups of a step with each other, and with "
+        what += f"{_STYLE} each group is processed by itself."
+        yield _problem(config, part.path, what, f"Use another, {_OTHER}.")
+
+
+def _needs_step(config: Config, part: NamedPart, parts: NamedParts) -> bool:
+    """Return whether a part says so, the advantage function with its arguments."""
+    loaded: Any = parts.load(part.kind, part.name)
+    if part.kind == "advantage_fn" and loaded is not None:
+        try:
+            if loaded.compute_in_trainer():
+                return False
+            loaded = loaded(**config.algorithm.advantage_fn_args)
+        except (TrinityError, AttributeError, TypeError, ValueError):
+            return False  # said where its arguments are checked
+    return bool(getattr(loaded, "needs_whole_step", False))
+
+
+def _problem(config: Config, path: str, message: str, remedy: str) -> Problem:
+    return Problem(
+        path=config.source.written(path),
+        message=message,
+        remedy=remedy,
+        where=config.source.where(path),
+    )

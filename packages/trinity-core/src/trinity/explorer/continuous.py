@@ -1,0 +1,314 @@
+"""Groups in flight: each begins when there is room for it, and a step takes the oldest whole batch.
+
+    tasks --begin, while there is room--> scheduler --ended--> pump: operators, advantages, write
+               ^                                                            |
+               +-- loaded(): places are free --+      explore_step(): take the oldest in the window
+
+The pump is a thread of its own: groups end, and others take the place of those that left nothing,
+while the trainer trains. Who waits for a batch is told what it waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trinity.explorer.cut_runs import without_cut_runs
+from trinity.explorer.explorer import Explorer, ExploreResult, OrderRunner
+from trinity.explorer.flight import Flight, FlightPlan, name_of_group
+from trinity.explorer.flight_metrics import GroupMetrics, StepMetrics
+from trinity.explorer.groups import experiences_of, kept_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from trinity.common.config import Config
+    from trinity.common.metrics import Metrics
+    from trinity.common.ports import EvaluationSet, ExperienceProcessor, TaskReader
+    from trinity.common.workflows import Task
+    from trinity.explorer.flight import GroupNumber
+    from trinity.explorer.order import RunOrder, RunReport
+
+__all__ = ["ContinuousExplorer", "OrderTaker", "Shelf"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+
+
+class OrderTaker(OrderRunner, Protocol):
+    """Takes orders at any time."""
+
+    def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
+        """Run these once there is room for them."""
+
+    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+        """Return the names of orders that all ended, and how; none where none did in time."""
+
+    def where(self, name: Hashable) -> str:
+        """Return which engine answers these orders."""
+
+    def stop(self) -> None:
+        """Leave all runs behind."""
+
+
+class Shelf(Protocol):
+    """Where groups lie until a step takes them."""
+
+    def take(self, groups: Sequence[str]) -> int:
+        """Let these be read next, in this order; return how many experiences they have."""
+
+
+class ContinuousExplorer(Explorer):
+    """Explores in style ``fully_async``.
+
+    Args:
+        config: a resolved configuration.
+        tasks: the training tasks.
+        evaluation_sets: the evaluation tasks.
+        scheduler: runs the orders; closed with the explorer.
+        pipeline: takes the experiences of each group.
+        shelf: where they lie.
+        marks: how long the files are that the pipeline appends to; part of the state.
+    """
+
+    def __init__(  # noqa: PLR0913 -- what an explorer has, and where its groups lie
+        self,
+        config: Config,
+        *,
+        tasks: TaskReader,
+        evaluation_sets: Sequence[EvaluationSet] = (),
+        scheduler: OrderTaker,
+        pipeline: ExperienceProcessor,
+        shelf: Shelf,
+        marks: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        super().__init__(
+            config,
+            tasks=tasks,
+            evaluation_sets=evaluation_sets,
+            scheduler=scheduler,
+            pipeline=pipeline,
+        )
+        self._own, self._stream, self._process = scheduler, tasks, pipeline
+        self._shelf = shelf
+        self._marks = marks
+        self._flight = Flight(FlightPlan.of(config))
+        self._most_groups = _most_groups(config, tasks)
+        self._is_out = False  # no more groups begin
+        self._held: list[GroupNumber] = []  # of an earlier process: they run once somebody asks
+        self._began: dict[GroupNumber, float] = {}
+        self._evaluated: dict[Hashable, list[RunReport]] = {}
+        self._metrics = StepMetrics(
+            num_slots=config.explorer.runner_per_model
+            * max(1, config.explorer.rollout_model.engine_num)
+        )
+        self._changed = threading.Condition()  # guards all above
+        self._writing = threading.Lock()  # held while a group is on its way to the shelf
+        self._error: BaseException | None = None  # ends the run
+        self._is_closed = False
+        self._pump: threading.Thread | None = None
+
+    def explore_step(self, step: int) -> ExploreResult:
+        """Return what a whole batch gives, once one lies in the window.
+
+        Raises:
+            StopIteration: there are no more tasks, and all groups were taken.
+            RunFailedError: too many runs failed.
+            TrinityError: what no run would be spared: a wrong name, a row without its key.
+        """
+        while (result := self.next_batch(step, timeout_s=LOOK_S)) is None:
+            pass
+        return result
+
+    def next_batch(self, step: int, *, timeout_s: float) -> ExploreResult | None:
+        """Return the same, or None where no batch is whole after ``timeout_s`` seconds."""
+        limit = time.monotonic() + timeout_s
+        with self._changed:
+            self._metrics.waits(for_step=step)
+            self._begin_groups()
+            while (numbers := self._whole_batch()) is None:
+                self._tell_what_is_missing()
+                rest = limit - time.monotonic()
+                if rest <= 0:
+                    return None
+                self._changed.wait(min(rest, LOOK_S))
+            return self._taken(numbers, step=step)
+
+    def loaded(self, version: int) -> None:
+        """Note that the engines have weights that were trained on all that was taken."""
+        with self._changed:
+            self._flight.loaded(version)
+            self._begin_groups()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the tasks stand, and which groups are on their way, wait or were taken."""
+        with self._writing, self._changed:
+            own = {"flight": self._flight.state_dict(), "group_metrics": self._metrics.state_dict()}
+            return {**super().state_dict(), **own, "files": dict(self._marks())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there: groups that were on their way begin again under their numbers."""
+        super().load_state_dict(state)
+        flight = state.get("flight")
+        if flight is None:  # of another style, which leaves nothing on its way
+            return
+        self._flight.load_state_dict(flight)
+        self._metrics.load_state_dict(state["group_metrics"])
+        self._held = sorted(self._flight.running)
+        self._shelf.take([self._name(number) for number in self._flight.taken])
+
+    def close(self) -> None:
+        """Leave behind what runs, and close what is held; safe to call twice."""
+        with self._changed:
+            self._is_closed = True
+            pump, self._pump = self._pump, None
+        with ExitStack() as stack:
+            stack.callback(super().close)
+            if pump is not None:
+                self._own.stop()
+                pump.join(LOOK_S)
+
+    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RunReport]:
+        """Return the results of an evaluation, whose runs stand in line with those of groups."""
+        orders = {
+            (batch, number): self._orders(task, batch=batch, number=number)
+            for number, task in enumerate(tasks, start=first)
+        }
+        with self._changed:
+            for name, own in orders.items():
+                self._own.begin(name, own)
+            self._start_pump()
+            while not orders.keys() <= self._evaluated.keys():
+                self._check()
+                self._changed.wait(LOOK_S)
+            return [report for name in orders for report in self._evaluated.pop(name)]
+
+    def _begin_groups(self) -> None:
+        flight = self._flight
+        while self._held:
+            number = self._held.pop(0)
+            flight.versions[number] = flight.version
+            self._begin(number, self._stream.again(flight.running[number]))
+        while flight.has_room and not self._is_out:
+            if flight.num_wanted >= self._most_groups:
+                break
+            try:
+                (task,) = self._stream.read(1)
+            except StopIteration:
+                self._is_out = True
+                break
+            self._begin(flight.begin(task=task.index), task)
+
+    def _begin(self, number: GroupNumber, task: Task) -> None:
+        batch, place = name_of_group(number, batch_size=self._batch_size)
+        self._own.begin(number, self._orders(task, batch=batch, number=place))
+        self._began[number] = time.monotonic()
+        self._metrics.runs(num_running=len(self._flight.running))
+        self._start_pump()
+
+    def _start_pump(self) -> None:
+        if self._pump is None and not self._is_closed:
+            self._pump = threading.Thread(target=self._follow, name="trinity-groups", daemon=True)
+            self._pump.start()
+
+    def _follow(self) -> None:
+        """Take the ends of groups until the explorer is closed, or something fails for good."""
+        can_fail = self._config.on_failed_run != "fail"
+        try:
+            while not self._is_closed:
+                for name, given in self._own.ended(LOOK_S):
+                    reports = without_cut_runs(given, can_fail=can_fail)
+                    if isinstance(name, int):
+                        self._end(name, reports)
+                    else:
+                        with self._changed:
+                            self._evaluated[name] = reports
+                            self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001 -- raised where a batch is waited for
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _end(self, number: GroupNumber, reports: Sequence[RunReport]) -> None:
+        """Write what a group left, or let another take its place."""
+        self._watch.check(reports)
+        self._tell(reports, what=f"group {self._name(number)}")
+        kept = kept_groups(reports)
+        experiences = experiences_of(kept.results)
+        self._tell_once(experiences)
+        with self._writing:
+            processed = self._process.process(experiences) if experiences else {}
+            num_left = int(processed.get("experience_pipeline/num_written", len(experiences)))
+            with self._changed:
+                self._watch.note(reports)
+                self._stream.feedback(self._process.feedback() if experiences else {})
+                del self._began[number]
+                own = GroupMetrics.of(reports, kept.results, processed)
+                if num_left:
+                    self._flight.ended(number)
+                    self._metrics.ended(number, own)
+                else:
+                    self._flight.dropped(number)
+                    self._metrics.dropped(own)
+                self._metrics.runs(num_running=len(self._flight.running))
+                self._begin_groups()
+                self._changed.notify_all()
+
+    def _whole_batch(self) -> list[GroupNumber] | None:
+        """Return the groups of the next batch; None: it is not whole yet.
+
+        Raises:
+            StopIteration: nothing is left.
+        """
+        self._check()
+        flight = self._flight
+        numbers = flight.takeable()
+        is_all = not flight.running and (self._is_out or flight.num_wanted >= self._most_groups)
+        if is_all and not numbers:
+            raise StopIteration
+        return numbers if is_all or len(numbers) == flight.plan.batch_size else None
+
+    def _taken(self, numbers: list[GroupNumber], *, step: int) -> ExploreResult:
+        flight = self._flight
+        num_overtaken = flight.num_overtaken(numbers)
+        flight.take(numbers)
+        num_experiences = self._shelf.take([self._name(number) for number in numbers])
+        metrics: Metrics = {
+            **self._metrics.of_step(numbers, busy_s=self._own.busy_s),
+            "rollout/hung_threads": float(self._own.num_hung),
+            "groups/running": float(len(flight.running)),
+            "groups/waiting": float(len(flight.waiting)),
+            "groups/overtaken": float(num_overtaken),
+            "age/in_flight": float(flight.lag(step - 1)),
+        }
+        return ExploreResult(metrics=metrics, num_experiences=num_experiences)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _tell_what_is_missing(self) -> None:
+        if self._metrics.waited_s() < self._metrics.patience_s:
+            return
+        self._metrics.patience_s *= 3
+        number = min(self._began, default=None)
+        if number is None:
+            return
+        logger.warning(
+            "the trainer waits for group %s, which %s has answered for %.0f s",
+            self._name(number), self._own.where(number), time.monotonic() - self._began[number],
+        )  # fmt: skip
+
+    def _name(self, number: GroupNumber) -> str:
+        batch, task = name_of_group(number, batch_size=self._batch_size)
+        return f"{batch}/{task}"
+
+
+def _most_groups(config: Config, tasks: TaskReader) -> int:
+    """Return how many groups the steps of the run train at most."""
+    steps = [tasks.num_steps, *filter(None, [config.trainer.total_steps])]
+    return min(steps) * config.buffer.batch_size

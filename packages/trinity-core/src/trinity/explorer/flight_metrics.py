@@ -1,0 +1,147 @@
+"""The numbers of a step whose groups began and ended at any time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.metrics import Metrics, aggregate, merge
+from trinity.explorer.evaluation import run_metrics
+from trinity.explorer.explorer import counts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trinity.explorer.order import RunReport
+
+__all__ = ["GroupMetrics", "StepMetrics"]
+
+PATIENCE_S = 60.0  # with a batch, until it is said what it waits for
+_SUMS = ("experience_pipeline/num_", "time/")  # of a step: the others are means over its groups
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupMetrics:
+    """What is known of a group that ended, until a step takes it."""
+
+    rows: list[dict[str, float]]  # of each kept run
+    counts: dict[str, float]
+    processed: dict[str, float]
+    busy_s: float  # of all its runs together
+
+    @classmethod
+    def of(
+        cls, reports: Sequence[RunReport], kept: Sequence[RunReport], processed: Mapping[str, float]
+    ) -> GroupMetrics:
+        """Return those of a group.
+
+        Args:
+            reports: of all its runs.
+            kept: of those that are trained.
+            processed: what the operators said.
+        """
+        return cls(
+            rows=[row for report in kept for row in run_metrics(report)],
+            counts=counts_of(reports),
+            processed=dict(processed),
+            busy_s=sum(report.duration_s for report in reports),
+        )
+
+
+@dataclass
+class StepMetrics:
+    """Collects what happens from one step to the next.
+
+    Args:
+        num_slots: how many runs can be on their way at a time.
+    """
+
+    num_slots: int
+    patience_s: float = PATIENCE_S
+    _groups: dict[int, GroupMetrics] = field(default_factory=dict)  # that wait, by number
+    _dropped: list[GroupMetrics] = field(default_factory=list)  # since the last step
+    _began: float = field(default_factory=time.monotonic)  # the last step was taken then
+    _step: int = 0  # that somebody waits for
+    _waits_since: float = 0.0
+    _idle_since: float | None = None  # no group runs; None: some do
+    _idle_s: float = 0.0
+    _slots_s: float = 0.0  # of groups that ended since the last step
+    _busy_s: float = 0.0  # of the engines, at the last step
+
+    def waits(self, *, for_step: int) -> None:
+        """Note that somebody waits for a step's batch."""
+        if for_step != self._step:
+            self._step, self._waits_since = for_step, time.monotonic()
+            self.patience_s = PATIENCE_S
+
+    def waited_s(self) -> float:
+        """Return how long somebody has waited for it."""
+        return time.monotonic() - self._waits_since
+
+    def runs(self, *, num_running: int) -> None:
+        """Note how many groups are on their way now."""
+        now = time.monotonic()
+        if not num_running:
+            self._idle_since = now
+        elif self._idle_since is not None:
+            self._idle_s += now - self._idle_since
+            self._idle_since = None
+
+    def ended(self, number: int, group: GroupMetrics) -> None:
+        """Note a group that waits from now on."""
+        self._groups[number] = group
+        self._slots_s += group.busy_s
+
+    def dropped(self, group: GroupMetrics) -> None:
+        """Note a group that left nothing to train on."""
+        self._dropped.append(group)
+        self._slots_s += group.busy_s
+
+    def of_step(self, numbers: Iterable[int], *, busy_s: float) -> Metrics:
+        """Return the metrics of the groups that a step takes, and begin the next step.
+
+        Args:
+            numbers: the groups.
+            busy_s: what the engines have spent on generating, in the whole run.
+        """
+        now = time.monotonic()
+        groups = [self._groups.pop(n) for n in numbers if n in self._groups]
+        if self._idle_since is not None:
+            self._idle_s, self._idle_since = self._idle_s + now - self._idle_since, now
+        room_s = self.num_slots * max(now - self._began, 1e-9)
+        metrics = {
+            **aggregate([row for group in groups for row in group.rows], prefix="rollout"),
+            **_sums([group.counts for group in (*groups, *self._dropped)]),
+            **_sums([_part(group.processed, is_sum=True) for group in groups]),
+            **merge([_part(group.processed, is_sum=False) for group in groups]),
+            "rollout/dropped_groups": float(len(self._dropped)),
+            "groups/dropped": float(len(self._dropped)),
+            "idle/slots": min(1.0, max(0.0, 1.0 - self._slots_s / room_s)),
+            "time/rollout_s": now - self._began,  # since the last step was taken
+            "time/engine_s": busy_s - self._busy_s,
+            "time/wait_train_s": now - self._waits_since,
+            "time/wait_explore_s": self._idle_s,
+        }
+        self._dropped, self._began, self._idle_s, self._slots_s = [], now, 0.0, 0.0
+        self._busy_s = busy_s
+        return metrics
+
+    def state_dict(self) -> list[Any]:
+        """Return the metrics of groups that wait, as json can hold them."""
+        return [[number, asdict(group)] for number, group in self._groups.items()]
+
+    def load_state_dict(self, state: Iterable[Sequence[Any]]) -> None:
+        """Go on from there."""
+        self._groups = {number: GroupMetrics(**group) for number, group in state}
+
+
+def _part(metrics: Mapping[str, float], *, is_sum: bool) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name.startswith(_SUMS) is is_sum}
+
+
+def _sums(rows: Sequence[Mapping[str, float]]) -> Metrics:
+    return {
+        name: sum(row.get(name, 0.0) for row in rows)
+        for name in dict.fromkeys(name for row in rows for name in row)
+    }

@@ -1,0 +1,167 @@
+"""Groups of experiences that lie in the buffer until a step takes them.
+
+explorer --write, a group at a time--> shelf --take(groups)--> the next batch --read--> strategy
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import PluginError
+from trinity.runtime.bounded_source import BoundedSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trinity.common.experience import EID, Experience
+    from trinity.runtime.whole_storage import WholeStorage
+
+__all__ = ["GroupShelf", "GroupSink", "WholeGroups", "group_of"]
+
+
+def group_of(eid: EID) -> str:
+    """Return the name of the group that an experience belongs to: ``batch/task``."""
+    return f"{eid.batch}/{eid.task}"
+
+
+class GroupShelf:
+    """A storage whose groups come out as they are taken, whenever they were written.
+
+    Any number of threads may call it.
+
+    Args:
+        storage: what keeps the experiences, first in, first out.
+    """
+
+    gives_again = False
+
+    def __init__(self, storage: WholeStorage) -> None:
+        self._storage = storage
+        self._groups: dict[str, list[Experience]] = {}  # that no step has taken
+        self._taken: list[Experience] = []
+        self._lock = threading.Lock()
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store whole groups."""
+        with self._lock:
+            self._storage.write(experiences)
+            self._fetch()
+
+    def write_group(self, experiences: Sequence[Experience]) -> None:
+        """Store what a group left.
+
+        Raises:
+            PluginError: an experience says that it is of another group.
+        """
+        names = sorted({group_of(experience.eid) for experience in experiences})
+        if len(names) > 1:
+            raise PluginError(
+                f"an experience operator gave group {names[0]} an experience of group {names[1]}. "
+                f"With sync_style fully_async operators get one group at a time: leave eid.batch "
+                f"and eid.task as they are, or use sync_style fixed."
+            )
+        self.write(experiences)
+
+    def take(self, groups: Sequence[str]) -> int:
+        """Let these groups be read next, in this order; return how many experiences they have.
+
+        One that is not there was trained: nothing happens.
+        """
+        with self._lock:
+            rows = [row for name in groups for row in self._groups.pop(name, ())]
+            self._taken += rows
+            return len(rows)
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return what was taken first; it never waits.
+
+        Raises:
+            StopIteration: nothing was taken.
+        """
+        with self._lock:
+            rows, self._taken = self._taken[:count], self._taken[count:]
+        if not rows:
+            raise StopIteration
+        return rows
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Store what was read last and not used in its old place."""
+        with self._lock:
+            self._taken = [*experiences, *self._taken]
+
+    def drop_older(self, min_model_version: int) -> None:
+        """Do nothing: no group is dropped for its age."""
+
+    def available(self) -> int:
+        """Return how many experiences were taken and not read."""
+        return len(self._taken)
+
+    def waiting(self) -> list[Experience]:
+        """Return what was written and not read."""
+        with self._lock:
+            return [*self._taken, *(row for group in self._groups.values() for row in group)]
+
+    def read_for(self, step: int) -> None:
+        """Say which optimizer step reads from now on."""
+        self._storage.read_for(step)
+
+    def begin_anew(self) -> None:
+        """Say that the run begins from its start."""
+        self._storage.begin_anew()
+
+    def forget(self, before: int) -> None:
+        """Say before which step no run goes back."""
+        self._storage.forget(before)
+
+    def counts(self) -> Mapping[str, int]:
+        """Return what the storage counts."""
+        return self._storage.counts()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the storage's state."""
+        return self._storage.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state of the storage."""
+        self._storage.load_state_dict(state)
+
+    def close(self) -> None:
+        """Close the storage."""
+        self._storage.close()
+
+    def _fetch(self) -> None:
+        while count := self._storage.available():
+            for row in self._storage.read(count, timeout_s=0.0):
+                self._groups.setdefault(group_of(row.eid), []).append(row)
+
+
+class GroupSink:
+    """Where an explorer in this process writes, a group at a time."""
+
+    def __init__(self, shelf: GroupShelf) -> None:
+        self._shelf = shelf
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store what a group left."""
+        if experiences:
+            self._shelf.write_group(experiences)
+
+    def close(self) -> None:
+        """Leave the shelf open."""
+
+
+class WholeGroups(BoundedSource):
+    """Lets a strategy read the groups that a step took, all of them at once."""
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return all experiences that are due, however many were asked for.
+
+        Raises:
+            StopIteration: nothing is due.
+        """
+        return super().read(
+            max(count, self.available()),
+            timeout_s=timeout_s,
+            min_model_version=min_model_version,
+        )

@@ -1,0 +1,33 @@
+"""What cannot go with groups in flight is refused before the run."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.common.config import load_config
+from trinity.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"synchronizer.sync_interval": 3}, "is 3, but all groups would wait for a sync after 2"),
+        ({"synchronizer.sync_offset": 1}, "sync_style fully_async has none"),
+        ({"buffer.train_batch_size": 5}, "trains buffer.batch_size whole groups at a time"),
+        ({"algorithm.sample_strategy": "staleness_control"}, "looks at all that waits"),
+        (
+            {"algorithm.advantage_fn_args": {"std_cal_level": "batch"}},
+            "advantage_fn grpo compares the groups of a step with each other",
+        ),
+    ],
+)
+def test_what_groups_in_flight_cannot_go_with_is_refused(
+    builtin_only, a_run, settings, message
+) -> None:
+    config = load_config(a_run())
+    config.synchronizer.sync_style = "fully_async"
+    for path, value in settings.items():
+        section, name = path.split(".")
+        setattr(getattr(config, section), name, value)
+
+    with pytest.raises(ConfigError, match=message):
+        config.check_and_update()

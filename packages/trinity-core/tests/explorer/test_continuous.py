@@ -1,0 +1,232 @@
+"""Groups begin when there is room for them, and a step takes the oldest whole batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from trinity.common.config import Config
+from trinity.common.experience import Experience
+from trinity.common.workflows import Workflow
+from trinity.errors import EnvError, RunFailedError
+from trinity.explorer import flight_metrics
+from trinity.explorer.continuous import ContinuousExplorer
+from trinity.explorer.local import build_scheduler
+from trinity_testing.builders import a_task
+from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import model_over
+
+LIMIT_S = 20.0
+
+
+class Held(Workflow):
+    """Answers once the test lets it: its question is its name in ``doors``."""
+
+    doors: dict[str, threading.Event] = {}  # noqa: RUF012 -- of one test at a time
+    fails: set[str] = set()  # noqa: RUF012 -- the same
+
+    def run(self):
+        name = self.task.raw_task["question"]
+        if name in self.doors:
+            self.doors[name].wait(LIMIT_S)
+        if name in self.fails:
+            raise EnvError("the shop is closed")
+        return [Experience(tokens=[1, 2, 3], prompt_length=1, reward=1.0)]
+
+
+class Stream:
+    """Eight tasks, and where they stand."""
+
+    num_steps = 4
+
+    def __init__(self):
+        self.position, self.fed = 0, []
+
+    def _task(self, row):
+        task = a_task(f"{row}", workflow=Held, repeat_times=2)
+        task.index = {"taskset_id": 0, "index": row}
+        return task
+
+    def again(self, index):
+        return self._task(index["index"])
+
+    def read(self, count):
+        if self.position >= 8:
+            raise StopIteration
+        self.position += 1
+        return [self._task(self.position - 1)]
+
+    def feedback(self, outcomes):
+        self.fed.append(outcomes)
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+class Groups:
+    """What was written and taken; stands for pipeline and shelf."""
+
+    def __init__(self):
+        self.written, self.taken = [], []
+
+    def process(self, exps):
+        self.written.append(f"{exps[0].eid.batch}/{exps[0].eid.task}")
+        return {"experience_pipeline/num_written": float(len(exps))}
+
+    def feedback(self):
+        return {}
+
+    def take(self, groups):
+        self.taken.append(list(groups))
+        return 2 * len(groups)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def explorer():
+    """Return a function that builds one with two groups a batch, and its stream and groups."""
+    made = []
+
+    def build(*, held=(), fails=(), max_inflight_batches=2, window=0.0, **settings):
+        Held.doors = {str(row): threading.Event() for row in held}
+        Held.fails = {str(row) for row in fails}
+        config = Config()
+        config.buffer.batch_size = 2
+        config.explorer.max_inflight_batches = max_inflight_batches
+        config.explorer.window = window
+        config.explorer.max_timeout, config.explorer.max_retry_times = LIMIT_S, 0
+        for name, value in settings.items():
+            setattr(config.explorer, name, value)
+        engine = ScriptedEngine("46", repeat=True)
+        stream, groups = Stream(), Groups()
+        one = ContinuousExplorer(
+            config,
+            tasks=stream,
+            scheduler=build_scheduler(config, engines=[engine], model=model_over(engine)),
+            pipeline=groups,
+            shelf=groups,
+        )
+        made.append(one)
+        return one, stream, groups
+
+    yield build
+    for door in Held.doors.values():
+        door.set()
+    for one in made:
+        one.close()
+        one.close()
+
+
+def test_no_more_groups_begin_than_there_are_places(explorer) -> None:
+    one, stream, groups = explorer()
+
+    result = one.next_batch(1, timeout_s=LIMIT_S)
+
+    assert result is not None
+    assert result.num_experiences == 4
+    assert groups.taken == [["1/0", "1/1"]]
+    assert stream.position == 4  # two batches: the places of the first are free after a sync
+
+    one.loaded(1)
+
+    assert stream.position == 6
+
+
+def test_a_step_takes_the_groups_in_order_whatever_ended_first(explorer) -> None:
+    one, _, groups = explorer(held=[0])
+
+    assert one.next_batch(1, timeout_s=0.3) is None
+
+    Held.doors["0"].set()
+    one.explore_step(1)
+
+    assert groups.taken == [["1/0", "1/1"]]
+
+
+def test_within_the_window_a_slow_group_is_overtaken(explorer) -> None:
+    one, _, groups = explorer(held=[0, 3], window=0.75)
+
+    result = one.explore_step(1)
+
+    assert groups.taken == [["1/1", "2/0"]]
+    assert result.metrics["groups/overtaken"] == 1.0
+    assert result.metrics["groups/running"] == 2.0
+
+
+def test_a_group_that_is_dropped_is_replaced_by_the_next_task(explorer) -> None:
+    one, stream, groups = explorer(fails=[1], max_failed_ratio=1.0)
+
+    result = one.explore_step(1)
+
+    assert groups.taken == [["1/0", "2/0"]]
+    assert stream.position == 5
+    assert result.metrics["groups/dropped"] == 1.0
+
+
+def test_too_many_failures_end_the_run(explorer) -> None:
+    one, _, _ = explorer(fails=range(8))
+
+    with pytest.raises(RunFailedError, match="the shop is closed"):
+        one.explore_step(1)
+
+
+def test_all_groups_are_taken_before_the_run_is_over(explorer) -> None:
+    one, _, groups = explorer(fails=[3], max_failed_ratio=1.0, max_inflight_batches=3)
+    for step in range(1, 5):
+        one.explore_step(step)
+        one.loaded(step)
+
+    with pytest.raises(StopIteration):
+        one.explore_step(5)
+    names = [name for batch in groups.taken for name in batch]
+    assert names == ["1/0", "1/1", "2/0", "3/0", "3/1", "4/0", "4/1"]
+
+
+def test_an_evaluation_stands_in_line_with_groups(explorer) -> None:
+    one, _, groups = explorer(held=[0, 1])
+    one.next_batch(1, timeout_s=0.0)
+
+    class Evaluation:
+        name, repeat_times = "held_out", 1
+
+        def tasks(self):
+            return [a_task("6 x 7?", workflow=Held), a_task("5 x 5?", workflow=Held)]
+
+    one._evaluation_sets = [Evaluation()]
+    metrics = one.evaluate(1)
+
+    assert metrics["eval/held_out/num_tasks"] == 2.0
+    assert groups.taken == []
+
+
+def test_a_place_that_was_saved_has_what_ran_written_or_not(explorer) -> None:
+    one, _, _ = explorer(held=[0, 2])
+    one.next_batch(1, timeout_s=0.5)
+    state = one.state_dict()
+    again, stream, groups = explorer()
+    again.load_state_dict(state)
+    again.loaded(0)
+    again.explore_step(1)
+    again.loaded(1)
+    again.explore_step(2)
+
+    assert [number for number, _ in state["flight"]["running"]] == [0, 2]
+    assert groups.taken[1:] == [["1/0", "1/1"], ["2/0", "2/1"]]  # the first: what was due then
+    assert {"1/1", "2/1"} & set(groups.written) == set()
+    assert stream.position == 6
+
+
+def test_who_waits_long_is_told_for_which_group(explorer, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(flight_metrics, "PATIENCE_S", 0.0)
+    one, _, _ = explorer(held=[0])
+
+    with caplog.at_level(logging.WARNING):
+        one.next_batch(1, timeout_s=0.1)
+
+    assert "the trainer waits for group 1/0, which engine-0 has answered for 0 s" in caplog.text

@@ -1,0 +1,164 @@
+"""Groups that begin one by one in other processes end once each, also when such a process dies."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from trinity.common.experience import Experience
+from trinity.common.workflows import Workflow
+from trinity.errors import EnvError, RoomLostError, RunFailedError, UnknownComponentError
+from trinity.explorer.order import orders_of
+from trinity.runtime.ray import remote_groups
+from trinity.runtime.ray.remote_scheduler import RemoteScheduler
+from trinity.runtime.ray.returning import Patience
+from trinity_testing.builders import a_task
+
+LIMIT_S = 20.0
+
+
+class Asking(Workflow):
+    """Asks once."""
+
+    def run(self):
+        (reply,) = self.model.chat([{"role": "user", "content": "?"}])
+        return [Experience(tokens=reply.tokens, prompt_length=reply.prompt_length, reward=1.0)]
+
+
+class Failing(Asking):
+    def run(self):
+        raise EnvError("the shop is closed")
+
+
+@pytest.fixture
+def scheduler(monkeypatch):
+    """Return a function that builds one over runners; all are stopped after the test."""
+    monkeypatch.setattr(remote_groups, "POLL_S", 0.2)
+    made = []
+
+    def build(*runners, **patience):
+        made.append(RemoteScheduler(runners, patience=Patience(**patience)))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.stop()
+        one.close()
+
+
+def begin(scheduler, number, workflow=Asking):
+    task = a_task(workflow=workflow, repeat_times=2)
+    orders = orders_of(task, batch="1", number=number, max_repeat_times=None)
+    scheduler.begin(number, orders)
+
+
+def ends(scheduler, count):
+    """Return the names of so many groups that end, and what each of their runs gave."""
+    found, limit = {}, time.monotonic() + LIMIT_S
+    while len(found) < count and time.monotonic() < limit:
+        for name, reports in scheduler.ended(0.2):
+            assert name not in found
+            found[name] = [str(e.eid) for report in reports for e in report.experiences]
+    return found
+
+
+def expected(*numbers):
+    return {n: [f"1/{n}/{run}/0" for run in range(2)] for n in numbers}
+
+
+def test_groups_begin_while_others_are_on_their_way(rooms, scheduler, keyed_engine) -> None:
+    stuck = keyed_engine(is_stuck=True, num_wanted=2)
+    rooms.engine_room(stuck)
+    remote = scheduler(rooms.runner_room())
+    begin(remote, 0)
+    assert stuck.arrived.wait(LIMIT_S)
+    stuck.is_stuck = False
+    begin(remote, 1)
+    begin(remote, 2)
+
+    assert ends(remote, 2) == expected(1, 2)
+    assert remote.where(0) == "engine-0"
+
+
+def test_a_group_goes_to_the_engine_that_has_the_fewest(rooms, scheduler, keyed_engine) -> None:
+    engines = [keyed_engine(is_stuck=True) for _ in range(2)]
+    runners = []
+    for number, engine in enumerate(engines):
+        rooms.engine_room(engine, number=number)
+        runners.append(rooms.runner_room(number))
+    remote = scheduler(*runners)
+    for number in range(3):
+        begin(remote, number)
+
+    assert [remote.where(number) for number in range(3)] == ["engine-0", "engine-1", "engine-0"]
+
+
+def test_a_runner_that_dies_gets_its_groups_again(rooms, scheduler, keyed_engine) -> None:
+    stuck = keyed_engine(is_stuck=True, num_wanted=4)
+    rooms.engine_room(stuck)
+    runner = rooms.runner_room()
+    remote = scheduler(runner)
+    begin(remote, 0)
+    begin(remote, 1)
+    assert stuck.arrived.wait(LIMIT_S)
+    stuck.is_stuck = False
+    runner.kill()
+
+    assert ends(remote, 2) == expected(0, 1)
+
+
+def test_a_runner_that_died_between_two_calls_is_noticed(rooms, scheduler) -> None:
+    rooms.engine_room()
+    runner = rooms.runner_room()
+    remote = scheduler(runner)
+    begin(remote, 0)
+    assert ends(remote, 1) == expected(0)
+    runner.kill()  # nobody waits for it: the next call finds another process
+    begin(remote, 1)
+
+    assert ends(remote, 1) == expected(1)
+
+
+def test_a_runner_that_does_not_come_back_ends_the_run(rooms, scheduler) -> None:
+    rooms.engine_room()
+    runner = rooms.runner_room()
+    runner.num_refused = 1000
+    remote = scheduler(runner, return_s=0.0)
+    begin(remote, 0)
+
+    with pytest.raises(RoomLostError, match="runner-0"):
+        ends(remote, 1)
+
+
+def test_what_concerns_every_run_ends_it(rooms, scheduler) -> None:
+    rooms.engine_room()
+    remote = scheduler(rooms.runner_room())
+    task = a_task(workflow="math_workflow", reward_fn="no_such_reward")
+    remote.begin(0, orders_of(task, batch="1", number=0, max_repeat_times=None))
+
+    with pytest.raises(UnknownComponentError, match="no_such_reward"):
+        ends(remote, 1)
+
+
+def test_the_first_failed_run_ends_it_if_it_is_to(rooms, scheduler) -> None:
+    rooms.config.explorer.on_failed_run = "fail"
+    rooms.engine_room()
+    remote = scheduler(rooms.runner_room())
+    begin(remote, 0, workflow=Failing)
+
+    with pytest.raises(RunFailedError, match="the shop is closed"):
+        ends(remote, 1)
+
+
+def test_one_that_is_stopped_leaves_no_thread_that_listens(rooms, scheduler) -> None:
+    rooms.engine_room()
+    remote = scheduler(rooms.runner_room())
+    begin(remote, 0)
+    ends(remote, 1)
+    remote.stop()
+
+    names = [thread for thread in threading.enumerate() if thread.name == "runner-0-ends"]
+    for thread in names:
+        thread.join(LIMIT_S)
+    assert not any(thread.is_alive() for thread in names)

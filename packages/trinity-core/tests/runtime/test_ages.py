@@ -1,0 +1,41 @@
+"""The ages of what is trained are told, and one that cannot be is an error."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.common.config import Config
+from trinity.errors import TrinityError
+from trinity.runtime.ages import Ages
+
+
+@pytest.fixture
+def config():
+    config = Config()
+    config.buffer.batch_size = 8
+    config.synchronizer.sync_style = "fully_async"
+    config.explorer.max_inflight_batches, config.explorer.window = 3, 0.3
+    return config
+
+
+def of_versions(oldest, mean):
+    return {"sample/model_version/min": float(oldest), "sample/model_version/mean": float(mean)}
+
+
+def test_an_age_is_the_steps_done_less_the_version(config) -> None:
+    ages = Ages(config)
+
+    metrics = ages.of_step(7, of_versions(4, 5.5), train_s=0.1)
+
+    assert (metrics["age/max"], metrics["age/mean"]) == (2.0, 0.5)
+
+
+def test_a_group_older_than_the_bound_is_a_fault_that_is_told(config) -> None:
+    ages = Ages(config)  # at most 3 steps: two batches ahead, and a window of 7 groups
+    ages.of_step(7, of_versions(3, 3), train_s=0.1)
+
+    with pytest.raises(TrinityError, match="none can be more than 3 old"):
+        ages.of_step(8, of_versions(3, 3), train_s=0.1)
+
+
+def test_other_styles_have_no_ages_and_no_bound() -> None:
+    assert Ages(Config()).of_step(9, of_versions(0, 0), train_s=0.1) == {}

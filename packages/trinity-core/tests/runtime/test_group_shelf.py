@@ -1,0 +1,70 @@
+"""Groups come out of the buffer as they are taken, whole, whenever they were written."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.buffer.queue import QueueStorage
+from trinity.common.config import ExperienceBufferConfig
+from trinity.common.experience import EID, Experience
+from trinity.errors import PluginError
+from trinity.runtime.group_shelf import GroupShelf, WholeGroups
+from trinity.runtime.whole_storage import WholeStorage
+
+CAN = frozenset({"waiting", "state", "put_back"})
+
+
+@pytest.fixture
+def shelf():
+    queue = QueueStorage(ExperienceBufferConfig(capacity=1))
+    return GroupShelf(WholeStorage(queue, abilities=CAN, name="queue"))
+
+
+def a_group(batch, task, count=2):
+    return [
+        Experience(tokens=[1, 2], prompt_length=1, eid=EID(batch=batch, task=task, run=run))
+        for run in range(count)
+    ]
+
+
+def uids(experiences):
+    return [experience.eid.uid for experience in experiences]
+
+
+def test_what_was_taken_is_read_in_the_order_in_which_it_was_taken(shelf) -> None:
+    for task in (2, 0, 1):  # more than the queue holds batches: nobody waits
+        shelf.write_group(a_group(1, task))
+
+    assert shelf.available() == 0
+    assert shelf.take(["1/0", "1/2"]) == 4
+    assert uids(shelf.read(9, timeout_s=0.0)) == ["1/0/0/0", "1/0/1/0", "1/2/0/0", "1/2/1/0"]
+    assert uids(shelf.waiting()) == ["1/1/0/0", "1/1/1/0"]
+
+
+def test_a_batch_is_whole_groups_however_many_experiences_they_have(shelf) -> None:
+    source = WholeGroups(shelf)
+    shelf.write([*a_group(1, 0, count=3), *a_group(1, 1, count=5)])
+    source.num_due = shelf.take(["1/1", "1/0"])
+
+    assert len(source.read(4, timeout_s=0.0)) == 8
+    with pytest.raises(StopIteration):
+        source.read(4, timeout_s=0.0)
+
+
+def test_what_was_put_back_is_read_next(shelf) -> None:
+    shelf.write_group(a_group(1, 0))
+    shelf.write_group(a_group(1, 1))
+    shelf.take(["1/0"])
+    rows = shelf.read(9, timeout_s=0.0)
+    shelf.take(["1/1"])
+    shelf.put_back(rows)
+
+    assert uids(shelf.read(2, timeout_s=0.0)) == uids(rows)
+
+
+def test_a_group_that_was_trained_is_no_longer_there_to_be_taken(shelf) -> None:
+    assert shelf.take(["1/0"]) == 0
+
+
+def test_an_experience_of_another_group_is_refused(shelf) -> None:
+    with pytest.raises(PluginError, match="gave group 1/0 an experience of group 2/0"):
+        shelf.write_group([*a_group(1, 0), *a_group(2, 0)])
