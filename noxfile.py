@@ -31,6 +31,7 @@ MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
 DISTRIBUTIONS = (
     "packages/trinity-core",
     "packages/trinity-testing",
+    "packages/trinity-studio",
     "plugins/trinity-agents-agentscope",
     "plugins/trinity-algo-opmd",
     "plugins/trinity-compat-rft",

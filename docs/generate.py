@@ -190,7 +190,7 @@ def commands_page() -> str:
 
     root = get_command(app)
     parts = [introduction("commands.in.md"), command_entry("trinity", root)]
-    for name in (*COMMANDS, "examples"):  # the last is of trinity-testing
+    for name in (*COMMANDS, "examples", "view"):  # the last are of distributions beside the core
         found = root.resolve_command(None, [name])[1]
         parts += [command_entry(*named) for named in commands(f"trinity {name}", found)]
     return "\n".join(parts)

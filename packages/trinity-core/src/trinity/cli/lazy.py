@@ -12,6 +12,7 @@ from trinity.errors import ConflictError, PluginError, unknown_name
 from trinity.extend import get_manager
 from trinity.extend.component import split_target
 from trinity.extend.failure import described_failure
+from trinity.extend.known import distribution_of_command, how_to_get
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +55,20 @@ class LazyGroup(TyperGroup):
             return name, _imported_command(name, COMMANDS[name][0]), args[1:]
         owners = _plugin_commands().get(name, [])
         if not owners:
+            _refuse_missing(name)
             ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
         return name, _plugin_command(name, owners), args[1:]
+
+
+def _refuse_missing(name: str) -> None:
+    """Say how to get a command that a distribution of ours has.
+
+    Raises:
+        PluginError: one has it.
+    """
+    distribution = distribution_of_command(name)
+    if distribution is not None:
+        raise PluginError(f"trinity {name} is of {distribution}. {how_to_get(distribution)}")
 
 
 def _refuse_misplaced(ctx: Any, name: str, args: list[str]) -> None:

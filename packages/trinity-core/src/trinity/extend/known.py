@@ -7,6 +7,7 @@ from pathlib import Path
 
 __all__ = [
     "distribution_of_class",
+    "distribution_of_command",
     "distribution_of_component",
     "distribution_of_path",
     "distribution_of_tool",
@@ -66,6 +67,11 @@ def distribution_of_class(name: str) -> str | None:
     return _tables().get("classes", {}).get(name)
 
 
+def distribution_of_command(name: str) -> str | None:
+    """Return which distribution of ours has the command ``trinity NAME``."""
+    return _tables().get("commands", {}).get(name)
+
+
 def distribution_of_tool(name: str) -> str | None:
     """Return which distribution of ours has the tool."""
     return _tables().get("tools", {}).get(name)
@@ -73,7 +79,7 @@ def distribution_of_tool(name: str) -> str | None:
 
 def known_distributions() -> frozenset[str]:
     """Return the names of all distributions of ours that have something."""
-    named = ("components", "import_paths", "classes", "tools")
+    named = ("components", "import_paths", "classes", "commands", "tools")
     return frozenset(name for table in named for name in _tables().get(table, {}).values())
 
 

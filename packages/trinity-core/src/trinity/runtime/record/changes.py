@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["SECRET", "Change", "changes_line", "changes_of", "say_changes", "shown_change"]
+__all__ = ["SECRET", "Change", "changes_line", "changes_of", "flat", "say_changes", "shown_change"]
 
 Change = tuple[str, Any, Any]  # path, then, now (Any: yaml)
 
@@ -75,7 +75,7 @@ def changes_of(config: Config, *, rundir: RunDir) -> list[Change]:
     if not isinstance(then, dict):
         return []
     now = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json", fallback=repr)))
-    before, after = dict(_flat(then)), dict(_flat(now))
+    before, after = dict(flat(then)), dict(flat(now))
     changed = [
         (path, before.get(path), after.get(path))
         for path in sorted(before.keys() | after.keys())
@@ -92,13 +92,13 @@ def shown_change(change: Change) -> list[str]:
     return [path, _shown(then), _shown(now)]
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml
     """Give each value of nested mappings with its path; a list is one value, {} is none."""
     if not isinstance(value, dict):
         yield path, value
         return
     for key, part in value.items():
-        yield from _flat(part, f"{path}.{key}" if path else str(key))
+        yield from flat(part, f"{path}.{key}" if path else str(key))
 
 
 def _line(path: str, then: Any, now: Any) -> str:  # Any: yaml

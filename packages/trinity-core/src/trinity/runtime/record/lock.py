@@ -24,7 +24,7 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["run_lock"]
+__all__ = ["is_held", "run_lock"]
 
 FILE_NAME = "run.lock"  # says who has the directory
 GUARD_NAME = ".run.lock"  # who reads or changes the other; the system lets go of it with a process
@@ -85,6 +85,15 @@ def run_lock(directory: Path, *, say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _release(path)
+
+
+def is_held(directory: Path) -> bool:
+    """Return whether a run has a directory now, as far as it can be told without touching it."""
+    try:
+        owner = _read(directory / FILE_NAME)
+    except OSError:
+        return False
+    return owner is not None and not owner.is_gone()
 
 
 def _release(path: Path) -> None:

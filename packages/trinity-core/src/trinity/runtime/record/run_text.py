@@ -36,6 +36,7 @@ class RunText:
 
         self.path = path
         self._tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+        self._between = " " if self._tokenizer.decoder is None else ""  # decoding joins words so
         self._piece = lru_cache(maxsize=1 << 16)(self._decoded)
 
     @classmethod
@@ -65,7 +66,7 @@ class RunText:
             if text.endswith(_HALF) and len(half) < _MAX_PARTS:
                 pieces.append("")
                 continue
-            pieces.append(text)
+            pieces.append(f"{self._between if pieces else ''}{text}")
             half = []
         if half:
             pieces[-1] = self._piece(tuple(half))

@@ -1,0 +1,1 @@
+"""What a Trinity run knows, seen in a browser."""

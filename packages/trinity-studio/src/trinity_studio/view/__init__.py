@@ -1,0 +1,1 @@
+"""Reads run directories and draws them; changes nothing in them."""

@@ -1,0 +1,211 @@
+"""What the pages hold, before it is drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity_studio.view.conversation import facts, shown_sample
+from trinity_studio.view.exchanges import is_exchange, tree
+from trinity_studio.view.failures import log_problems
+from trinity_studio.view.figures import compared, figures, flat_figures, times_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.requests import Request
+    from trinity.runtime.record.sample_format import Sample
+
+    from trinity_studio.view.run import Run
+
+    Values = dict[str, Any]  # Any: what a template draws
+
+__all__ = ["Contents"]
+
+PER_PAGE = 16
+_STEPS = 60
+
+
+class Contents:
+    """Gives the values of each page."""
+
+    def index(self, runs: Sequence[Run], *, chosen: set[int]) -> Values:
+        """Return all runs in a table, and the chosen ones in the same charts; none: all."""
+        for run in runs:
+            run.follow()
+        wanted = {place: run for place, run in enumerate(runs) if not chosen or place in chosen}
+        rows = [_row(run) for run in runs]
+        return {"rows": rows, "chosen": chosen, "charts": compared(wanted)}
+
+    def overview(self, run: Run, request: Request | None = None) -> Values:
+        """Return the state of a run, its charts and its steps."""
+        masker = run.provenance().masker
+        steps = run.trained.steps
+        query: Mapping[str, str] = request.query_params if request is not None else {}
+        page = _whole(query.get("page"), 0)
+        newest = list(reversed(steps))
+        return {
+            "row": _row(run),
+            "error": masker.text(str(run.status.get("error") or "")),
+            "problems": [masker.text(one) for one in run.problems()],
+            "charts": figures(run),
+            "flat": flat_figures(run),
+            "times": times_of(run),
+            "steps": [_step_row(run, step) for step in newest[page * _STEPS : (page + 1) * _STEPS]],
+            "page": page,
+            "num_pages": -(-len(steps) // _STEPS),
+            "is_live": run.is_live,
+            "has_rollouts": run.rollouts.size > 0,
+        }
+
+    def step(self, run: Run, request: Request) -> Values:
+        """Return the samples of a step, a page of them."""
+        step = request.path_params["step"]
+        samples, problem = run.trained.step(step)
+        query = request.query_params
+        order = query.get("order", "")
+        wanted = _filtered(samples, query)
+        if order in {"reward", "advantage"}:
+            wanted.sort(key=lambda one: _known(getattr(one, order)), reverse=True)
+        page = _whole(query.get("page"), 0)
+        drawn = wanted[page * PER_PAGE : (page + 1) * PER_PAGE]
+        steps = run.trained.steps
+        return {
+            "step": step,
+            "problem": problem,
+            "samples": [(shown_sample(one, run.text), facts(one)) for one in drawn],
+            "num_samples": len(samples),
+            "num_wanted": len(wanted),
+            "page": page,
+            "num_pages": -(-len(wanted) // PER_PAGE),
+            "query": {name: query.get(name, "") for name in ("order", "only", "task")},
+            "before": max((one for one in steps if one < step), default=None),
+            "after": min((one for one in steps if one > step), default=None),
+            "has_text": run.text is not None,
+        }
+
+    def task(self, run: Run, request: Request) -> Values:
+        """Return all tries of a task beside each other."""
+        batch, task = request.path_params["batch"], request.path_params["task"]
+        samples = run.trained.task(f"{batch}/{task}")
+        by_run: dict[str, list[Any]] = {}
+        for one in samples[: 4 * PER_PAGE]:
+            by_run.setdefault(one.run, []).append((shown_sample(one, run.text), facts(one)))
+        run.rollouts.follow()
+        rows = run.rollouts.read(batch, task)
+        trained = {one.eid for one in samples}
+        return {
+            "batch": batch,
+            "task": task,
+            "tries": by_run,
+            "num_samples": len(samples),
+            "untrained": [row for row in rows if _eid(row) not in trained][:PER_PAGE],
+            "exchanges": sorted({_run_of(row) for row in rows if is_exchange(row)}),
+        }
+
+    def rollouts(self, run: Run, request: Request) -> Values:
+        """Return the tasks that were explored, a page of them, newest first."""
+        is_whole = run.rollouts.follow()
+        tasks = list(reversed(run.rollouts.tasks()))
+        page = _whole(request.query_params.get("page"), 0)
+        drawn = tasks[page * PER_PAGE : (page + 1) * PER_PAGE]
+        return {
+            "tasks": [(batch, task, run.rollouts.read(batch, task)) for batch, task in drawn],
+            "num_tasks": len(tasks),
+            "page": page,
+            "num_pages": -(-len(tasks) // PER_PAGE),
+            "is_whole": is_whole,
+            "share": run.rollouts.end / max(1, run.rollouts.size),
+        }
+
+    def exchanges(self, run: Run, request: Request) -> Values:
+        """Return the requests of an agent's run as a tree."""
+        batch, task = request.path_params["batch"], request.path_params["task"]
+        number = request.path_params["run"]
+        run.rollouts.follow()
+        rows = run.rollouts.read(batch, task, run=number)
+        return {"batch": batch, "task": task, "of_run": number, "roots": tree(rows)}
+
+    def failures(self, run: Run, request: Request | None = None) -> Values:
+        """Return what the logs tell of failures, by plugin."""
+        found, problem = log_problems(run.rooms)
+        masker = run.provenance().masker
+        for one in found:
+            one.line, one.detail = masker.text(one.line), masker.text(one.detail)
+        plugins = dict.fromkeys(one.plugin for one in found)
+        grouped = {name: [one for one in found if one.plugin == name] for name in plugins}
+        return {"failures": grouped, "problem": problem}
+
+    def provenance(self, run: Run, request: Request | None = None) -> Values:
+        """Return plugins, settings and starts."""
+        found = run.provenance()
+        starts = []
+        for before, start in zip([{}, *found.starts], found.starts, strict=False):
+            starts.append({**start, "changed_plugins": _changed_plugins(before, start)})
+        return {"found": found, "starts": list(reversed(starts))}
+
+
+def _row(run: Run) -> Values:
+    """Return a run as a row of a table."""
+    reward = run.metrics.series("rollout/reward/mean", role="explorer")
+    held_out = [name for name in run.metrics.names("eval/") if "/reward/mean@" in name]
+    evaluated = run.metrics.series(*held_out) if held_out else []
+    loss = run.metrics.series("actor/loss", role="trainer")
+    return {
+        "state": run.state,
+        "explored": max((s for s, _ in reward), default=run.status.get("explore_steps", 0)),
+        "trained": max((s for s, _ in loss), default=run.status.get("train_steps", 0)),
+        "total": run.status.get("total_steps", 0),
+        "seconds": run.status.get("seconds"),
+        "reward": reward[-1][1] if reward else None,
+        "first_evaluation": evaluated[0][1] if evaluated else None,
+        "evaluation": evaluated[-1][1] if evaluated else None,
+        "loss": loss[-1][1] if loss else None,
+        "num_samples": run.trained.num_samples,
+    }
+
+
+def _step_row(run: Run, step: int) -> Values:
+    return {"step": step, "count": run.trained.count(step)}
+
+
+def _filtered(samples: Sequence[Sample], query: Mapping[str, str]) -> list[Sample]:
+    wanted = list(samples)
+    if query.get("task"):
+        wanted = [one for one in wanted if one.task == query["task"]]
+    only = query.get("only", "")
+    if only == "positive":
+        wanted = [one for one in wanted if _known(one.advantage) > 0]
+    elif only == "negative":
+        wanted = [one for one in wanted if (one.advantage or 0) < 0]
+    elif only == "masked":
+        wanted = [one for one in wanted if not one.mask.all()]
+    return wanted
+
+
+def _changed_plugins(before: Values, start: Values) -> list[str]:
+    then, now = before.get("plugins"), start.get("plugins")
+    if not isinstance(then, dict) or not isinstance(now, dict):
+        return []
+    changed = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
+    return [
+        f"{name}: {then.get(name, 'none')} -> {now.get(name, 'none')}" for name in sorted(changed)
+    ]
+
+
+def _eid(row: Values) -> str:
+    eid = row.get("eid") or {}
+    parts = [str(eid.get(name, "")) for name in ("batch", "task", "run", "step")]
+    return "/".join([*parts, eid["suffix"]] if eid.get("suffix") else parts)
+
+
+def _run_of(row: Values) -> int:
+    run = (row.get("eid") or {}).get("run", 0)
+    return run if isinstance(run, int) else 0
+
+
+def _known(value: float | None) -> float:
+    return float("-inf") if value is None else value
+
+
+def _whole(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 9 else default

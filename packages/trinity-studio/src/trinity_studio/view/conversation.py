@@ -1,0 +1,128 @@
+"""A sample as spans of text: who said each, how likely it was, whether it was trained and why not.
+
+R tokens of the response
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from trinity_studio.view.shown import number, shown
+
+if TYPE_CHECKING:
+    from trinity.runtime.record.run_text import RunText
+    from trinity.runtime.record.sample_format import Sample
+
+__all__ = ["Shown", "facts", "shown_sample"]
+
+MAX_TOKENS = 3000  # drawn of one response
+# Natural log-probabilities at which the colour changes: 0.9, 0.6, 0.3, 0.1, 0.01.
+_BOUNDS = (-0.105, -0.511, -1.204, -2.303, -4.605)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a page shows of a sample.
+
+    Attributes:
+        sample: it.
+        prompt: its text, or ids where there is no tokenizer.
+        response: spans, one a token.
+        reasons: what of the response was not trained, and why, a line each.
+        num_trained: tokens that the loss was over.
+    """
+
+    sample: Sample
+    prompt: Markup
+    response: Markup
+    reasons: list[str]
+    num_trained: int
+
+
+def shown_sample(sample: Sample, text: RunText | None) -> Shown:
+    """Return what a page shows of a sample."""
+    start = sample.prompt_length
+    ids = sample.tokens[start:].tolist()
+    pieces = text.pieces(ids[:MAX_TOKENS]) if text else [f"{one} " for one in ids[:MAX_TOKENS]]
+    prompt = sample.tokens[:start].tolist()
+    said = text.decode(prompt) if text else " ".join(map(str, prompt))
+    return Shown(
+        sample=sample,
+        prompt=shown(said),
+        response=_spans(sample, pieces),
+        reasons=_reasons(sample),
+        num_trained=int(sample.mask.sum()),
+    )
+
+
+def _spans(sample: Sample, pieces: list[str]) -> Markup:
+    parts = []
+    for place, piece in enumerate(pieces):
+        kind, title = _look(sample, place)
+        parts.append(
+            Markup('<span class="t {}" title="{}">{}</span>').format(kind, title, shown(piece))
+        )
+    left = len(sample.mask) - len(pieces)
+    if left > 0:
+        more = '<span class="note"> ... {} more tokens: trinity experiences shows them</span>'
+        parts.append(Markup(more).format(f"{left:,}"))
+    return Markup("").join(parts)
+
+
+def _look(sample: Sample, place: int) -> tuple[str, str]:
+    """Return the classes of a token and what is told of it."""
+    notes = [f"token {int(sample.tokens[sample.prompt_length + place])}"]
+    advantage = None if sample.advantages is None else float(sample.advantages[place])
+    if not sample.own_mask[place]:
+        kind = "others"
+        notes.append("not the model's own: not trained")
+    else:
+        value = None if sample.logprobs is None else float(sample.logprobs[place])
+        kind = "p0" if value is None else f"p{sum(value < bound for bound in _BOUNDS)}"
+        notes += [] if value is None else [f"logprob {value:.3f}"]
+        if not sample.mask[place]:
+            kind += " masked"
+            notes.append("left out in the step: not trained")
+        elif advantage is not None:
+            notes.append(f"advantage {advantage:.3f}")
+    return kind, ", ".join(notes)
+
+
+def _reasons(sample: Sample) -> list[str]:
+    """Return why tokens of the response were not trained, and what was trained without effect."""
+    reasons = []
+    num_tokens, num_own = len(sample.mask), int(sample.own_mask.sum())
+    num_trained = int(sample.mask.sum())
+    if num_own < num_tokens:
+        reasons.append(_why_not_own(sample, num_tokens, num_own))
+    if num_trained < num_own:
+        count = num_own - num_trained
+        reasons.append(f"{count} tokens were left out in the step: by a correction or an operator")
+    if num_trained and sample.advantages is not None and not sample.advantages[sample.mask].any():
+        reasons.append("all advantages are 0: it taught nothing, as when all rewards are equal")
+    return reasons
+
+
+def _why_not_own(sample: Sample, num_tokens: int, num_own: int) -> str:
+    if num_own:
+        return f"{num_tokens - num_own} tokens are not the model's own: tools, people, the template"
+    if sample.truncate_status == "prompt_truncated":
+        return "nothing is trained: its prompt was cut"
+    return "nothing is trained: the workflow or an operator masked all tokens"
+
+
+def facts(sample: Sample) -> list[tuple[str, str]]:
+    """Return what else is known of a sample, by name."""
+    entries: dict[str, Any] = {
+        "reward": sample.reward,
+        "advantage": sample.advantage,
+        "tokens": f"{sample.prompt_length} + {len(sample.mask)}",
+        "temperature": sample.temperature,
+        "truncated": sample.truncate_status,
+        **sample.metrics,
+        **sample.info,
+    }
+    return [(name, number(value)) for name, value in entries.items() if value is not None]

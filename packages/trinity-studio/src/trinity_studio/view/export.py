@@ -1,0 +1,67 @@
+"""Writes what the pages show into one file that opens without a server or a network."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+from trinity.errors import ConfigError
+
+from trinity_studio.view.contents import PER_PAGE, Contents
+from trinity_studio.view.conversation import facts, shown_sample
+from trinity_studio.view.figures import compared
+from trinity_studio.view.pages import environment
+from trinity_studio.view.server import STATIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trinity_studio.view.run import Run
+
+__all__ = ["write_report"]
+
+
+def write_report(runs: Sequence[Run], path: Path) -> None:
+    """Write the report of these runs.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    for run in runs:
+        run.follow()
+    html = (
+        environment()
+        .get_template("report.html")
+        .render(
+            is_export=True,
+            root="",
+            style=Markup((STATIC / "style.css").read_text(encoding="utf-8")),  # ours
+            written=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
+            runs=runs,
+            charts=compared(dict(enumerate(runs))),
+            parts=[_part(run) for run in runs],
+        )
+    )
+    try:
+        path.write_bytes(html.encode("utf-8", "replace"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror or error}. Name another file."
+        ) from error
+
+
+def _part(run: Run) -> dict[str, Any]:
+    contents = Contents()
+    step = run.trained.steps[-1] if run.trained.steps else None
+    samples = run.trained.step(step)[0] if step is not None else []
+    drawn = [(shown_sample(one, run.text), facts(one)) for one in samples[:PER_PAGE]]
+    return {
+        "run": run,
+        "step": step,
+        "samples": drawn,
+        **contents.overview(run),
+        **contents.failures(run),
+        **contents.provenance(run),
+    }

@@ -1,0 +1,125 @@
+"""Which charts and numbers a run has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.runtime.record.step_times import step_times
+
+from trinity_studio.view.charts import Line, chart, smoothed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from markupsafe import Markup
+    from trinity.runtime.record.step_times import StepTimes
+
+    from trinity_studio.view.metrics_file import Series
+    from trinity_studio.view.run import Run
+
+__all__ = ["compared", "figures", "flat_figures", "times_of"]
+
+_SMOOTH = 10
+_E, _T, _S = "explorer", "trainer", "synchronizer"
+# title, what it shows, its role, names of which the first that is there is shown
+_CHARTS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("loss", "of each train step", _T, ("actor/loss", "loss")),
+    ("response length", "tokens, mean of a step", _E, ("rollout/response_length/mean",)),
+    ("KL from the rollout's policy", "mean", _T, ("actor/ppo_kl", "actor/kl_loss")),
+    ("entropy", "nats a token", _T, ("actor/entropy_loss", "actor/entropy")),
+    ("gradient norm", "", _T, ("actor/grad_norm",)),
+    ("age of samples", "versions, mean", _T, ("sample/model_version_drift/mean",)),
+    ("failed runs", "of a step, left out", _E, ("rollout/failed_runs",)),
+    ("rollout against trainer", "difference of log-probabilities", _T,
+     ("actor/rollout_logprob_diff",)),
+    ("seconds of a step", "", _S, ("time/step_s",)),
+)  # fmt: skip
+
+
+def figures(run: Run) -> list[Markup]:
+    """Return the charts of one run, those alone that have something to show."""
+    rewards = _rewards(run)
+    note = "mean of a step; bold: of the last ten" if rewards[0].is_faint else "mean of a step"
+    found = [chart("reward", rewards, note=note)]
+    for title, note, role, names in _CHARTS:
+        points = run.metrics.series(*names, role=role)
+        if _is_worth(title, points):
+            found.append(chart(title, [Line(label="", points=points)], note=note))
+    found.append(chart("where the time goes", _times(run), note="seconds by side"))
+    return [one for one in found if one]
+
+
+def flat_figures(run: Run) -> list[str]:
+    """Return the titles of what is 0 in every step, and so has no chart."""
+    return [
+        title
+        for title, _, role, names in _CHARTS
+        if (points := run.metrics.series(*names, role=role)) and not _is_worth(title, points)
+    ]
+
+
+def compared(runs: Mapping[int, Run]) -> list[Markup]:
+    """Return the charts of several runs, a line each in the colour of its number."""
+    wanted = [("reward", "mean of ten steps", _E, ("rollout/reward/mean",)), *_CHARTS]
+    charts = []
+    for title, note, role, names in wanted:
+        found = {place: run.metrics.series(*names, role=role) for place, run in runs.items()}
+        lines = [
+            Line(label=runs[place].name, colour=place, points=_smooth(title, points))
+            for place, points in found.items()
+        ]
+        charts.append(chart(title, lines, note=note))
+    lines = [
+        Line(label=run.name, colour=place, points=points)
+        for place, run in runs.items()
+        for _, points in _evaluations(run)[:1]
+    ]
+    charts.insert(1, chart("reward on held-out tasks", lines, note="first set of each"))
+    return [one for one in charts if one]
+
+
+def times_of(run: Run) -> StepTimes | None:
+    """Return where the time of its steps goes; None: there are too few."""
+    skip = 3 if len(run.metrics.series("time/step_s", "time/train_s")) > 6 else 0
+    return step_times(_numbers(run), skip=skip)
+
+
+def _is_worth(title: str, points: Series) -> bool:
+    return title == "loss" or any(value for _, value in points)
+
+
+def _numbers(run: Run) -> list[dict[str, float]]:
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for row in run.metrics.rows
+    ]
+
+
+def _rewards(run: Run) -> list[Line]:
+    points = run.metrics.series("rollout/reward/mean", role=_E)
+    lines = [Line(label="", points=points, is_faint=True)] if len(points) > _SMOOTH else []
+    smooth = _smooth("reward", points)
+    lines.append(Line(label="training tasks" if points else "", points=smooth))
+    for place, (name, own) in enumerate(_evaluations(run), start=1):
+        lines.append(Line(label=f"held out: {name}", points=own, colour=place, is_dots=True))
+    return lines
+
+
+def _evaluations(run: Run) -> list[tuple[str, Series]]:
+    names = [name for name in run.metrics.names("eval/") if "/reward/mean@" in name]
+    return [(name.split("/")[1], run.metrics.series(name)) for name in names]
+
+
+def _times(run: Run) -> list[Line]:
+    wanted = (("explore", _E, "time/rollout_s"), ("train", _T, "time/train_s"),
+              ("sync", _S, "time/sync_s"))  # fmt: skip
+    return [
+        Line(label=label, colour=place, points=run.metrics.series(name, role=role))
+        for place, (label, role, name) in enumerate(wanted)
+    ]
+
+
+def _smooth(title: str, points: Series) -> Series:
+    return (
+        smoothed(points, width=_SMOOTH) if title == "reward" and len(points) > _SMOOTH else points
+    )

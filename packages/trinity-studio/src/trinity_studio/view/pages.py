@@ -1,0 +1,99 @@
+"""The pages: what each shows of which run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import HTMLResponse, PlainTextResponse
+
+from trinity_studio.view.contents import Contents
+from trinity_studio.view.shown import number, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from trinity_studio.view.run import Run
+
+    Page = Callable[[Request], Awaitable[Response]]
+
+__all__ = ["Pages", "environment"]
+
+
+def environment() -> Environment:
+    """Return what draws the templates: every value in them is text, unless it is our own HTML."""
+    drawing = Environment(
+        loader=PackageLoader("trinity_studio.view"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawing.filters |= {"shown": shown, "number": number, "part": partial(quote, safe="")}
+    return drawing
+
+
+class Pages:
+    """Answers requests.
+
+    Args:
+        runs: that are shown, called by their place.
+        root: first part of every address.
+    """
+
+    def __init__(self, runs: Sequence[Run], *, root: str) -> None:
+        self._runs = list(runs)
+        self._root = root
+        self._contents = Contents()
+        self._drawing = environment()
+
+    def routes(self) -> dict[str, Page]:
+        """Return each page by its address."""
+        own = self._contents
+        found = {"/": self._page(self._index, "index.html")}
+        for path, content, template in (
+            ("", own.overview, "run.html"),
+            ("/live", own.overview, "live.html"),
+            ("/step/{step:int}", own.step, "step.html"),
+            ("/task/{batch}/{task}", own.task, "task.html"),
+            ("/rollouts", own.rollouts, "rollouts.html"),
+            ("/exchanges/{batch}/{task}/{run}", own.exchanges, "exchanges.html"),
+            ("/failures", own.failures, "failures.html"),
+            ("/provenance", own.provenance, "provenance.html"),
+        ):
+            found[f"/run/{{number:int}}{path}"] = self._page(
+                partial(self._of_run, content), template
+            )
+        return found
+
+    def _page(self, content: Callable[[Request], dict[str, Any] | None], template: str) -> Page:
+        async def answer(request: Request) -> Response:
+            values = await run_in_threadpool(content, request)
+            if values is None:
+                return PlainTextResponse("there is no such run", 404)
+            html = self._drawing.get_template(template).render(
+                root=self._root, runs=self._runs, is_export=False, **values
+            )
+            return HTMLResponse(html.encode("utf-8", "replace"))
+
+        return answer
+
+    def _index(self, request: Request) -> dict[str, Any]:
+        chosen = {int(one) for one in request.query_params.getlist("run") if one.isdecimal()}
+        return self._contents.index(self._runs, chosen=chosen)
+
+    def _of_run(
+        self, content: Callable[..., dict[str, Any]], request: Request
+    ) -> dict[str, Any] | None:
+        place = request.path_params["number"]
+        if place >= len(self._runs):
+            return None
+        run = self._runs[place]
+        run.follow()
+        return {"run": run, "number_of_run": place} | content(run, request)

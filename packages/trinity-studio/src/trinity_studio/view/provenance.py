@@ -1,0 +1,97 @@
+"""What a run was made of: plugins, settings with their source, what changed between starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from trinity.runtime.record.changes import flat
+
+from trinity_studio.view.shown import Masker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["Provenance", "read_provenance"]
+
+_DEFAULT = "default"  # the source of a value that nobody gave
+
+
+@dataclass(kw_only=True)
+class Provenance:
+    """What is written down in a run directory; what cannot be read is empty and told.
+
+    Attributes:
+        settings: path, value as people may see it, and source, in the order of the file.
+        plugins: of the last start, as ``plugins.json`` has them.
+        starts: each start: when, from where, with what.
+        masker: hides the secrets of the settings.
+        values: the settings by path.
+        problems: what could not be read.
+    """
+
+    settings: list[tuple[str, str, str]] = field(default_factory=list)
+    plugins: list[dict[str, Any]] = field(default_factory=list)  # Any: json
+    starts: list[dict[str, Any]] = field(default_factory=list)
+    masker: Masker = field(default_factory=lambda: Masker({}))
+    values: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def given(self) -> list[tuple[str, str, str]]:
+        """Return the settings that somebody gave, or that follow from something."""
+        return [one for one in self.settings if one[2] != _DEFAULT]
+
+    @property
+    def defaults(self) -> list[tuple[str, str, str]]:
+        """Return the others."""
+        return [one for one in self.settings if one[2] == _DEFAULT]
+
+
+def read_provenance(directory: Path) -> Provenance:
+    """Return what is written down of a run."""
+    found = Provenance()
+    config = _read(directory / "config.yaml", yaml.safe_load, dict, found)
+    origins = _read(directory / "origins.json", json.loads, dict, found)
+    plugins = _read(directory / "plugins.json", json.loads, list, found)
+    found.starts = _read(directory / "starts.jsonl", _lines, list, found) or []
+    if config:
+        found.values = {str(path): value for path, value in flat(config)}
+        found.masker = Masker(found.values)
+        found.settings = [
+            (path, found.masker.setting(path, value), str((origins or {}).get(path, "")))
+            for path, value in found.values.items()
+        ]
+    found.plugins = [row for row in plugins or [] if isinstance(row, dict)]
+    return found
+
+
+def _read(path: Path, parse: Callable[[str], Any], kind: type, found: Provenance) -> Any:
+    """Return what a file holds; None: it is not there, or damaged, which is noted."""
+    try:
+        value = parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        found.problems.append(f"{path.name} cannot be read: {' '.join(str(error).split())[:200]}")
+        return None
+    if not isinstance(value, kind):
+        found.problems.append(f"{path.name} is not what a run writes")
+        return None
+    return value
+
+
+def _lines(text: str) -> list[dict[str, Any]]:
+    """Return the lines that are whole; the last may be one that a kill cut."""
+    rows = []
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows

@@ -1,0 +1,153 @@
+"""A run directory as the viewer knows it: followed as it grows, readable whatever became of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import ConfigError
+from trinity.runtime.record.lock import is_held
+from trinity.runtime.record.run_text import RunText
+
+from trinity_studio.view.metrics_file import MetricsFile
+from trinity_studio.view.provenance import read_provenance
+from trinity_studio.view.rollouts import Rollouts
+from trinity_studio.view.trained import Trained
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trinity_studio.view.provenance import Provenance
+
+__all__ = ["Run", "find_runs"]
+
+_MARKS = ("run.json", "config.yaml", "history.jsonl", "monitor", "samples", "buffer", "bench.json")
+
+
+class Run:
+    """One run, or one stage of it. Any thread may ask.
+
+    Args:
+        directory: of it.
+        name: by which pages call it.
+    """
+
+    def __init__(self, directory: Path, *, name: str) -> None:
+        self.directory = directory
+        self.name = name
+        self.metrics = MetricsFile(directory / "monitor" / "metrics.jsonl")
+        self.trained = Trained(directory)
+        self.rollouts = Rollouts(directory / "buffer" / "explorer_output.jsonl")
+        self.status: dict[str, Any] = {}  # run.json
+        self._problem = ""  # of it
+        self._lock = threading.Lock()
+
+    @cached_property
+    def text(self) -> RunText | None:
+        """Return the reader of its tokens; None: there is no tokenizer."""
+        return RunText.of(self.directory)
+
+    def provenance(self) -> Provenance:
+        """Return what it was made of, as it is written down now."""
+        return read_provenance(self.directory)
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether a process has the directory now."""
+        return is_held(self.directory) or is_held(self.directory.parent)
+
+    @property
+    def state(self) -> str:
+        """Return how it is, in a word or a few."""
+        status = self.status.get("status")
+        if not isinstance(status, str):
+            return "running" if self.is_live else "unknown"
+        if status == "running" and not self.is_live:
+            return "died: it says that it runs, and no process has its directory"
+        return status
+
+    def follow(self) -> None:
+        """Read what is new."""
+        with self._lock:
+            self.status, self._problem = _status(self.directory)
+            self.metrics.follow()
+            self.trained.follow(is_live=self.is_live)
+
+    def problems(self) -> list[str]:
+        """Return what is damaged or missing, a line each."""
+        lines = [self._problem] if self._problem else []
+        if self.metrics.num_damaged:
+            lines.append(f"{self.metrics.num_damaged} lines of metrics.jsonl are damaged")
+        if self.rollouts.num_damaged:
+            count = self.rollouts.num_damaged
+            lines.append(f"{count} lines of explorer_output.jsonl are damaged or older")
+        return [*lines, *self.trained.problems]
+
+    @property
+    def rooms(self) -> Path:
+        """Return the directory whose logs tell of it: with stages, the one above."""
+        own = self.directory
+        return own if (own / "trinity.log").exists() else own.parent
+
+
+def find_runs(named: list[Path]) -> list[Run]:
+    """Return the runs in the directories: themselves, their stages, or those below them.
+
+    Raises:
+        ConfigError: there is none in one of them.
+    """
+    folders: list[Path] = []
+    for path in named:
+        found = _below(path)
+        if not found:
+            raise ConfigError(
+                f"{path} holds no run: no run.json, config.yaml or metrics. Name the folder that "
+                f"the header of the run calls its run directory, or one that holds such folders."
+            )
+        folders += [folder for folder in found if folder not in folders]
+    shared = len(_shared([folder.absolute().parts for folder in folders]))
+    return [
+        Run(folder, name="/".join(folder.absolute().parts[shared:]) or folder.absolute().name)
+        for folder in folders
+    ]
+
+
+def _below(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return []
+    stages = [one for one in sorted(path.iterdir()) if one.is_dir() and _is_run(one)]
+    if stages:
+        return [path, *stages] if _is_run(path) else stages
+    if _is_run(path):
+        return [path]
+    return [run for one in sorted(path.iterdir()) if one.is_dir() for run in _below(one)]
+
+
+def _is_run(path: Path) -> bool:
+    if path.name.startswith("global_step_") or path.name in _MARKS:
+        return False
+    return any((path / mark).exists() for mark in _MARKS)
+
+
+def _shared(paths: list[tuple[str, ...]]) -> list[str]:
+    """Return the first parts that all paths share, never all of one."""
+    shared = []
+    for parts in zip(*(path[:-1] for path in paths), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return shared
+
+
+def _status(directory: Path) -> tuple[dict[str, Any], str]:
+    """Return ``run.json``, and what is wrong with it."""
+    path = directory / "run.json"
+    try:
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, "run.json is missing: the run did not begin, or it was removed"
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, f"run.json cannot be read: {' '.join(str(error).split())[:200]}"
+    return (status, "") if isinstance(status, dict) else ({}, "run.json is not what a run writes")

@@ -1,0 +1,104 @@
+"""The viewer's server: who may ask, from where, and what a page may do in the browser."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from trinity_studio.view.pages import Pages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from trinity_studio.view.run import Run
+
+__all__ = ["HEADERS", "STATIC", "app_of"]
+
+STATIC = Path(__file__).with_name("static")
+_TYPES = {"style.css": "text/css", "script.js": "text/javascript"}
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {  # a page loads our two files and nothing else, from nowhere else
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def app_of(runs: Sequence[Run], *, token: str) -> Starlette:
+    """Return the application that shows these runs.
+
+    Args:
+        runs: in their order.
+        token: first part of every address.
+    """
+    pages = Pages(runs, root=f"/{token}")
+    routes = [
+        Route("/{token}/static/{name}", _static),
+        *(Route(f"/{{token}}{path}", page) for path, page in pages.routes().items()),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(_Guard, token=token)])
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _TYPES:
+        return PlainTextResponse("there is no such file", 404)
+    return Response((STATIC / name).read_bytes(), media_type=_TYPES[name])
+
+
+class _Guard:
+    """Answers those alone that know the token, by our own name, and that only read.
+
+    Args:
+        app: behind it.
+        token: that is asked for.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+
+        async def send_with_headers(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *own]  # type: ignore[misc]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").rpartition(":")
+        name = host[0] if host[1] and host[2].isdecimal() else host[2] if not host[0] else ""
+        if (name or headers.get(b"host", b"").decode("latin-1")) not in _HOSTS:
+            return PlainTextResponse("ask by 127.0.0.1 or localhost", 421)
+        if scope["method"] not in {"GET", "HEAD"}:
+            return PlainTextResponse("this only shows: GET", 405)
+        given = scope["path"].split("/")[1].encode("utf-8", "replace")
+        if not hmac.compare_digest(given, self._token.encode()):
+            return PlainTextResponse(
+                "open the address that trinity view printed: it has a token", 403
+            )
+        return None

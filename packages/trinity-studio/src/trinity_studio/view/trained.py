@@ -1,0 +1,110 @@
+"""The samples of a run by step and by task: where they lie, read when they are asked for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from trinity.errors import DataError
+from trinity.runtime.record.sample_files import find_blocks, part_files, read_step
+from trinity.runtime.record.sample_format import HEAD_SIZE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trinity.runtime.record.sample_files import Place
+    from trinity.runtime.record.sample_format import Sample
+
+__all__ = ["Trained"]
+
+_KEPT = 8  # steps in memory
+
+
+class Trained:
+    """The places of all steps, found by their heads alone.
+
+    Args:
+        directory: of the run.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ends: dict[Path, int] = {}
+        self._by_step: dict[int, Place] = {}
+        self._read = lru_cache(maxsize=_KEPT)(read_step)
+        self.problems: list[str] = []
+
+    def follow(self, *, is_live: bool) -> None:
+        """Find what is new; all anew where a file was cut back or went away.
+
+        Args:
+            is_live: whether an end that is no whole block may be one that is being written.
+        """
+        try:
+            sizes = {path: path.stat().st_size for path in part_files(self._directory)}
+        except OSError as error:
+            self.problems = [f"samples cannot be read: {error}"]
+            return
+        if any(sizes.get(path, -1) < end for path, end in self._ends.items()):
+            self._ends.clear()
+            self._by_step.clear()
+            self.problems = []
+        for path, size in sizes.items():
+            if size > self._ends.get(path, 0):
+                self._find(path, is_live=is_live)
+
+    def _find(self, path: Path, *, is_live: bool) -> None:
+        start = self._ends.get(path, 0)
+        try:
+            places, problems = find_blocks(path, start=start)
+        except OSError as error:
+            self.problems.append(f"{path.name} cannot be read: {error.strerror or error}")
+            return
+        self._by_step |= {place.head.step: place for place in places}
+        end = max((place.offset + place.head.size for place in places), default=start)
+        if not is_live:
+            self.problems += problems
+            end = max(end, path.stat().st_size)
+        self._ends[path] = end
+
+    @property
+    def steps(self) -> list[int]:
+        """Return the steps that have samples, in order."""
+        return sorted(self._by_step)
+
+    @property
+    def num_samples(self) -> int:
+        """Return how many samples there are."""
+        return sum(place.head.count for place in self._by_step.values())
+
+    def count(self, step: int) -> int:
+        """Return how many samples a step has."""
+        return self._by_step[step].head.count if step in self._by_step else 0
+
+    def step(self, step: int) -> tuple[list[Sample], str]:
+        """Return the samples of a step, and what is wrong with them; empty: nothing is."""
+        place = self._by_step.get(step)
+        if place is None:
+            return [], f"There are no samples of step {step}."
+        try:
+            return self._read(place), ""
+        except (DataError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            return [], f"The samples of step {step} cannot be read: {error}"
+
+    def task(self, task: str) -> list[Sample]:
+        """Return all tries of a task, in the order they were trained."""
+        wanted = f'"eid": "{task}/'.encode()
+        found: list[Sample] = []
+        for step in self.steps:
+            if wanted in self._text(self._by_step[step]):
+                found += [sample for sample in self.step(step)[0] if sample.task == task]
+        return found
+
+    def _text(self, place: Place) -> bytes:
+        """Return what of a block is no array, as it stands there."""
+        try:
+            with place.path.open("rb") as file:
+                file.seek(place.offset + HEAD_SIZE)
+                return file.read(place.head.json_size)
+        except OSError:
+            return b""

@@ -1,0 +1,121 @@
+"""``trinity view``: open runs in a browser, or write them into one file."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["view"]
+
+HOST = "127.0.0.1"
+PORT = 8502
+_SQLITE = "sqlite:///"
+
+
+def view(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN_DIR...", help="Run directories, or folders that hold some."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The YAML file of a run, instead.")
+    ] = None,
+    url: Annotated[
+        str, typer.Option(help="As published: sqlite:///FILE in the buffer folder of a run.")
+    ] = "",
+    table: Annotated[
+        str, typer.Option(help="As published; a run directory needs no name of a table.")
+    ] = "",
+    port: Annotated[int, typer.Option("--port", "-p", help="Of 127.0.0.1; 0: any.")] = PORT,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file and leave.")
+    ] = None,
+) -> None:
+    """Show what runs know: curves, samples, failures, settings; live while they go on.
+
+    It reads run directories and changes nothing in them. It listens at 127.0.0.1 alone, and its
+    address holds a token: whoever has it can read the runs.
+    """
+    from trinity_studio.view.run import find_runs
+
+    found = find_runs(_directories(runs or [], config=config, url=url))
+    if table:
+        typer.echo(f"--table {table} is not needed: experiences are read from the run directory")
+    if export is not None:
+        from trinity_studio.view.export import write_report
+
+        write_report(found, export)
+        typer.echo(f"wrote {export}: {len(found)} runs, {export.stat().st_size / 1e6:.1f} MB")
+        return
+    from trinity_studio.view.server import app_of
+
+    token = secrets.token_urlsafe(18)
+    listening = _listening(port)
+    typer.echo(f"http://{HOST}:{listening.getsockname()[1]}/{token}/")
+    typer.echo("Open that address; whoever has it can read these runs. Ctrl-C ends it.")
+    _serve(app_of(found, token=token), listening)
+
+
+def _directories(named: list[Path], *, config: Path | None, url: str) -> list[Path]:
+    """Return the directories that are meant."""
+    directories = [*named, *([_of_url(url)] if url else [])]
+    if config is not None:
+        from trinity.common.config import load_config
+        from trinity.runtime.record.rundir import RunDir
+
+        directories.append(RunDir.of(load_config(config)).path)
+    if not directories:
+        raise typer.BadParameter("name a run directory, or a --config")
+    return directories
+
+
+def _of_url(url: str) -> Path:
+    """Return the run directory that a database's address lies in.
+
+    Raises:
+        ConfigError: it lies in none.
+    """
+    path = Path(url.removeprefix(_SQLITE))
+    if not url.startswith(_SQLITE) or path.parent.name != "buffer":
+        raise ConfigError(
+            f"--url {url} is not in a run directory. Runs keep their experiences in files: name "
+            f"the run directory instead, trinity view RUN_DIR."
+        )
+    return path.parent.parent
+
+
+def _listening(port: int) -> socket.socket:
+    """Return a socket of this machine alone.
+
+    Raises:
+        ConfigError: the port is taken.
+    """
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+        listening.listen()  # who opens the address at once waits for the first answer
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise ConfigError(
+            f"port {port} of {HOST} cannot be used: {getattr(error, 'strerror', error)}. Choose "
+            f"another with --port, or any with --port 0."
+        ) from error
+    return listening
+
+
+def _serve(app: ASGIApp, listening: socket.socket) -> None:
+    import uvicorn
+
+    settings = uvicorn.Config(
+        app, log_level="critical", access_log=False, lifespan="off", server_header=False
+    )
+    uvicorn.Server(settings).run(sockets=[listening])

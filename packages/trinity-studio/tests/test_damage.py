@@ -1,0 +1,93 @@
+"""Dead and damaged run directories open, with a note of what is damaged."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+PAGES = ("", "step/1", "step/2", "task/1/0", "rollouts", "failures", "provenance")
+
+
+def test_a_run_that_died_is_told_from_one_that_runs(built, browse) -> None:
+    built.status(status="running")
+
+    said = browse(built.path).text()
+
+    assert "died: it says that it runs, and no process has its directory" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "note"),
+    [
+        ("run.json", b"{", "run.json cannot be read"),
+        ("run.json", None, "run.json is missing"),
+        ("run.json", b"[]", "run.json is not what a run writes"),
+        (
+            "monitor/metrics.jsonl",
+            b'no\n{"step": 1}\n[]\n',
+            "3 lines of metrics.jsonl are damaged",
+        ),
+        ("samples/from-00000001.bin", b"\0" * 100, "the end of from-00000001.bin, 100 bytes"),
+    ],
+)
+def test_what_is_damaged_is_said_on_the_runs_page(file, content, note, built, browse) -> None:
+    path = built.path / file
+    path.unlink() if content is None else path.write_bytes(content)
+
+    assert note in browse(built.path).text()
+
+
+def test_damaged_settings_are_said_where_they_would_stand(built, browse) -> None:
+    (built.path / "config.yaml").write_text("a: [")
+    (built.path / "plugins.json").write_bytes(b"\xff\xfe")
+
+    said = browse(built.path).text("provenance")
+
+    assert "config.yaml cannot be read" in said
+    assert "plugins.json cannot be read" in said
+
+
+def test_a_damaged_step_is_said_and_the_others_are_shown(built, browse) -> None:
+    (path,) = (built.path / "samples").iterdir()
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(bytes(content))
+    page = browse(built.path)
+
+    assert "The samples of step 1 cannot be read" in page.text("step/1")
+    assert page.html("step/2").count("<article") == 8
+
+
+def test_a_samples_folder_without_a_tokenizer_shows_token_ids(built, browse) -> None:
+    for path in built.path.rglob("tokenizer.json"):
+        path.unlink()
+
+    said = browse(built.path).text("step/1")
+
+    assert "No tokenizer was found" in said
+    assert "prompt 0 1" in said
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_page_opens_whatever_has_become_of_two_files(seed, built, browse) -> None:
+    dice = random.Random(seed)
+    files = sorted(path for path in built.path.rglob("*") if path.is_file())
+    for path in dice.sample(files, 2):
+        content = bytearray(path.read_bytes())
+        kind = dice.randrange(4)
+        if kind == 0:
+            path.unlink()
+            path.mkdir()
+        elif kind == 1:
+            path.write_bytes(dice.randbytes(200))
+        elif kind == 2:
+            path.write_bytes(bytes(content[: len(content) // 2]))
+        else:
+            for _ in range(8):
+                content[dice.randrange(len(content))] = dice.randrange(256)
+            path.write_bytes(bytes(content))
+    page = browse(built.path)
+
+    for path in (*PAGES, "/"):
+        page.html(path)

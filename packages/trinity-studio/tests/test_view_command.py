@@ -1,0 +1,89 @@
+"""``trinity view``: what it opens, where it listens, and what it writes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+from trinity.extend import get_manager, set_manager
+from typer.testing import CliRunner
+
+
+def call(*arguments: object):
+    from trinity.cli.main import app
+
+    return CliRunner().invoke(app, ["view", *map(str, arguments)])
+
+
+def test_a_report_is_one_file_with_curves_samples_failures_and_settings(built, tmp_path) -> None:
+    ended = call(built.path, "--export", tmp_path / "report.html")
+
+    html = (tmp_path / "report.html").read_text("utf-8")
+    assert ended.output.startswith(f"wrote {tmp_path / 'report.html'}: 1 runs, ")
+    assert "<svg" in html
+    assert "Samples of step 2, the last" in html
+    assert "my-dist" in html
+    assert "hush" not in html
+    assert "<script" not in html
+    assert "<link" not in html
+
+
+def test_the_published_address_of_a_database_in_a_run_opens_the_run(built, tmp_path) -> None:
+    url = f"sqlite:///{built.path}/buffer/explorer_output.db"
+
+    ended = call("--url", url, "--table", "pipeline_input", "--export", tmp_path / "r.html")
+
+    assert "--table pipeline_input is not needed" in ended.output
+    assert (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["nowhere"], "nowhere holds no run"),
+        (["--url", "postgresql://host/x"], "name the run directory instead"),
+    ],
+)
+def test_what_is_no_run_is_said_with_what_to_name(arguments, part) -> None:
+    assert part in str(call(*arguments).exception)
+
+
+def test_a_port_that_is_taken_is_said_with_the_way_out(built) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = str(call(built.path, "--port", taken.getsockname()[1]).exception)
+
+    assert "Choose another with --port" in said
+
+
+def test_without_the_studio_the_line_that_installs_it_is_printed() -> None:
+    before = set_manager(get_manager().narrowed(disabled=["studio"]))
+    try:
+        said = str(call("x").exception)
+    finally:
+        set_manager(before)
+
+    assert said == ("trinity view is of trinity-studio. Run: python -m pip install trinity-studio")
+
+
+def test_the_server_listens_at_this_machine_alone_and_its_address_has_the_token(built) -> None:
+    command = [sys.executable, "-m", "trinity", "view", str(built.path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = server.stdout.readline().strip()
+            assert server.stdout.readline().startswith("Open that address")
+            root, _, token = address.rstrip("/").rpartition("/")
+            assert root.startswith("http://127.0.0.1:")
+            assert len(token) == 24
+            page = urllib.request.urlopen(address).read().decode()
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(root + "/")
+        finally:
+            server.terminate()
+
+    assert "rft" in page
