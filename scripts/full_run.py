@@ -64,6 +64,7 @@ class Row:
 
 def main() -> None:
     """Run the sessions that the command line names."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the session
     names = sessions(sys.argv[1:])
     rows = []
     for number, name in enumerate(names, start=1):
@@ -81,9 +82,10 @@ def main() -> None:
 
 
 def sessions(asked: list[str]) -> list[str]:
-    """Return the names as nox lists them: one that has parameters stands for several."""
-    command = [*NOX, "--list", "--json", "--session", *asked]
-    return [one["session"] for one in json.loads(said(command))]
+    """Return the names, in their order: one that has parameters stands for several."""
+    listed = json.loads(said([*NOX, "--list", "--json", "--session", *asked]))
+    own = {one["session"]: one["name"] for one in listed}  # nox lists them in the noxfile's order
+    return [name for word in asked for name in own if word in {name, own[name]}]
 
 
 def run(name: str) -> Row:

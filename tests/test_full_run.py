@@ -45,9 +45,10 @@ def test_a_failed_session_ends_red_and_the_others_are_run_and_noted(tmp_path):
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *words], check=True)
 
-    ended = run(tmp_path, "fails", "goes")
+    ended = run(tmp_path, "goes", "fails")
 
     assert ended.returncode == 1
+    assert ended.stdout.index("everything: goes(") < ended.stdout.index("everything: fails")
     assert ended.stderr == "failed: fails. What they printed lies in .nox/everything.\n"
     noted = [
         "| `fails` | DATE | COMMIT | **failed** | 2 | 1 | 3 ",

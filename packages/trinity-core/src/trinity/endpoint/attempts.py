@@ -34,9 +34,9 @@ class Attempt:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether there is no reply to give again."""
+        """Return whether there is no reply to give again, and will be none."""
         if not self.task.done():
-            return False
+            return self.task.cancelling() > 0
         return self.task.cancelled() or self.task.exception() is not None
 
     async def reply(self) -> Served:
@@ -92,8 +92,8 @@ def _seen(task: asyncio.Task[Served]) -> None:
 
 def _how_lost(attempt: Attempt) -> int:
     """Return 0 for the attempt whose client surely heard nothing, more where it may have."""
-    if not attempt.task.done():
-        return 0
     if attempt.has_failed:
         return 2
+    if not attempt.task.done():
+        return 0
     return 3 if attempt.task.result().is_delivered else 1

@@ -100,8 +100,12 @@ class ServingRoutes:
 
     async def metrics(self, http: Http) -> None:
         """Say how the service does, as Prometheus reads it."""
-        self._service.entry(http.key)
-        service, store = self._service, self._service.store
+        service = self._service
+        service.entry(http.key)
+        try:
+            num_runs = service.store.counts()
+        except DataError as error:
+            raise _not_read(error) from error
         lines = [
             *_family("answers_total", "counter", "HTTP answers by status", "status",
                      self._num_answers()),
@@ -110,7 +114,7 @@ class ServingRoutes:
             *_family("tokens_total", "counter", "tokens of stored replies and their prompts",
                      "kind", service.num_tokens),
             *_family("runs", "gauge", "runs; those with a reward count for each reward", "state",
-                     store.counts()),
+                     num_runs),
             *_family("model_version", "gauge", "optimizer steps that the weights have", "engine",
                      {place: model.model_version for place, model in enumerate(service.models)}),
         ]  # fmt: skip
@@ -154,6 +158,16 @@ def _finite(value: Any, name: str) -> float:  # Any: a client's
     except OverflowError:
         raise bad_field(name, f"is {number!r}; give a number between -3.4e38 and 3.4e38.") from None
     return number
+
+
+def _not_read(error: DataError) -> Refusal:
+    """Return that nothing is said, as the store cannot be read."""
+    return Refusal(
+        503,
+        f"the service cannot read what it has stored: {error}",
+        code="not_stored",
+        headers={"retry-after": "10"},
+    )
 
 
 def _refused(error: RewardRefusedError, *, name: str, agent: str) -> Refusal:
