@@ -54,8 +54,8 @@ class Stream:
     def read(self, count):
         if self.position >= 8:
             raise StopIteration
-        self.position += 1
-        return [self._task(self.position - 1)]
+        first, self.position = self.position, min(8, self.position + count)
+        return [self._task(row) for row in range(first, self.position)]
 
     def feedback(self, outcomes):
         self.fed.append(outcomes)
@@ -165,8 +165,22 @@ def test_a_group_that_is_dropped_is_replaced_by_the_next_task(explorer) -> None:
     result = one.explore_step(1)
 
     assert groups.taken == [["1/0", "2/0"]]
-    assert stream.position == 5
+    assert stream.position == 6  # two tasks are chosen together
     assert result.metrics["groups/dropped"] == 1.0
+
+
+def test_tasks_that_were_chosen_and_have_not_begun_are_saved(explorer) -> None:
+    one, _, _ = explorer(fails=[1], max_failed_ratio=1.0)
+    one.explore_step(1)
+    again, _, groups = explorer()
+    again.load_state_dict(one.state_dict())
+    again.loaded(1)
+    for step in (2, 3, 4):
+        again.explore_step(step)
+        again.loaded(step)
+
+    assert one.state_dict()["ahead"] == [{"taskset_id": 0, "index": 5}]
+    assert groups.taken[1:] == [["2/1", "3/0"], ["3/1", "4/0"], ["4/1"]]
 
 
 def test_too_many_failures_end_the_run(explorer) -> None:

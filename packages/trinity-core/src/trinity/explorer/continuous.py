@@ -99,6 +99,7 @@ class ContinuousExplorer(Explorer):
         self._flight = Flight(FlightPlan.of(config))
         self._most_groups = _most_groups(config, tasks)
         self._is_out = False  # no more groups begin
+        self._ahead: list[Task] = []  # that were chosen and have not begun
         self._held: list[GroupNumber] = []  # of an earlier process: they run once somebody asks
         self._began: dict[GroupNumber, float] = {}
         self._evaluated: dict[Hashable, list[RunReport]] = {}
@@ -147,7 +148,11 @@ class ContinuousExplorer(Explorer):
     def state_dict(self) -> dict[str, Any]:
         """Return where the tasks stand, and which groups are on their way, wait or were taken."""
         with self._writing, self._changed:
-            own = {"flight": self._flight.state_dict(), "group_metrics": self._metrics.state_dict()}
+            own = {
+                "flight": self._flight.state_dict(),
+                "ahead": [task.index for task in self._ahead],
+                "group_metrics": self._metrics.state_dict(),
+            }
             return {**super().state_dict(), **own, "files": dict(self._marks())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -158,6 +163,7 @@ class ContinuousExplorer(Explorer):
             return
         self._flight.load_state_dict(flight)
         self._metrics.load_state_dict(state["group_metrics"])
+        self._ahead = [self._stream.again(index) for index in state["ahead"]]
         self._held = sorted(self._flight.running)
         self._shelf.take([self._name(number) for number in self._flight.taken])
 
@@ -196,12 +202,19 @@ class ContinuousExplorer(Explorer):
         while flight.has_room and not self._is_out:
             if flight.num_wanted >= self._most_groups:
                 break
+            task = self._next_task()
+            if task is not None:
+                self._begin(flight.begin(task=task.index), task)
+
+    def _next_task(self) -> Task | None:
+        """Return the next task; a selector chooses those of a batch together, each once."""
+        if not self._ahead:
             try:
-                (task,) = self._stream.read(1)
+                self._ahead = self._stream.read(self._batch_size)
             except StopIteration:
                 self._is_out = True
-                break
-            self._begin(flight.begin(task=task.index), task)
+                return None
+        return self._ahead.pop(0)
 
     def _begin(self, number: GroupNumber, task: Task) -> None:
         batch, place = name_of_group(number, batch_size=self._batch_size)
