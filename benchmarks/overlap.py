@@ -40,6 +40,8 @@ from trinity.common.workflows import WORKFLOWS, SimpleWorkflow
 
 @WORKFLOWS.register_module("waits_for_a_tool")
 class WaitsForATool(SimpleWorkflow):
+    can_repeat = False
+
     def run(self):
         given = self.task.workflow_args
         mu = math.log(given["latency"]) - given["sigma"] ** 2 / 2

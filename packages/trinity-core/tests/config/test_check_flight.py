@@ -31,3 +31,15 @@ def test_what_groups_in_flight_cannot_go_with_is_refused(
 
     with pytest.raises(ConfigError, match=message):
         config.check_and_update()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("over_rollout.ratio", {"ratio": 0.2}), ("dynamic_timeout.enable", {"enable": True})],
+)
+def test_other_styles_cut_no_run_by_the_clock(builtin_only, a_run, name, settings) -> None:
+    config = load_config(a_run())
+    setattr(config.explorer, name.partition(".")[0], settings)
+
+    with pytest.raises(ConfigError, match=rf"explorer\.{name}: cuts runs by the clock"):
+        config.check_and_update()

@@ -244,3 +244,28 @@ def test_who_waits_long_is_told_for_which_group(explorer, caplog, monkeypatch) -
         one.next_batch(1, timeout_s=0.1)
 
     assert "the trainer waits for group 1/0, which engine-0 has answered for 0 s" in caplog.text
+
+
+def test_a_group_that_is_not_waited_for_is_replaced_and_is_no_fault(explorer) -> None:
+    over = {"ratio": 0.5, "wait_after_min": 0.0}
+    one, _, groups = explorer(
+        held=[0], over_rollout=over, max_failed_ratio=0.0, on_failed_run="fail"
+    )
+
+    result = one.explore_step(1)
+
+    assert groups.taken == [["1/1", "2/0"]]
+    assert result.metrics["groups/cut"] == result.metrics["groups/dropped"] == 1.0
+    assert result.metrics["rollout/failed_runs"] == 0.0
+
+
+def test_a_group_that_takes_much_longer_than_others_is_cut(explorer) -> None:
+    limit = {"enable": True, "ratio": 3.0, "warmup_min_steps": 1}
+    one, _, groups = explorer(held=[2], dynamic_timeout=limit)
+    one.explore_step(1)
+    one.loaded(1)
+
+    result = one.explore_step(2)
+
+    assert groups.taken[1] == ["2/1", "3/0"]
+    assert result.metrics["groups/cut"] == 1.0

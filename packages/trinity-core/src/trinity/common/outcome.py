@@ -32,6 +32,7 @@ class RunFailure:
     where: str = ""  # file:line of the first frame that is the workflow's own; "" if there is none
     attempt: int = 1
     is_final: bool = False  # another attempt would end in the same way
+    is_cut: bool = False  # nobody wanted to wait for it: it is no fault, and not counted as one
 
     def line(self) -> str:
         """Return the failure as one line for a person."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from trinity.common.outcome import RunFailure
 from trinity.common.ports import Busy, RolloutEngine
+from trinity.explorer.order import RunReport
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from trinity.explorer.order import RunReport
     from trinity.explorer.pieces import ConcurrentMode, Piece
     from trinity.explorer.runner import Attempt
     from trinity.explorer.threads import Slot
 
-__all__ = ["Active", "BusyEngine", "Call", "Limits"]
+__all__ = ["Active", "BusyEngine", "Call", "Limits", "report_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +40,16 @@ class Call:
     num_open: int  # of them, those that have not ended
     results: dict[int, RunReport] = field(default_factory=dict)  # by place
 
+    def note(self, place: int, report: RunReport) -> bool:
+        """Take note of how an order ended; return whether somebody asks for all of them now."""
+        self.results[place] = report
+        self.num_open -= 1
+        return not self.num_open and self.name is not None
+
+    def reports(self) -> list[RunReport]:
+        """Return how all of them ended, in their order."""
+        return [self.results[place] for place in range(len(self.results))]
+
 
 @dataclass(eq=False)
 class Active:
@@ -53,3 +65,15 @@ class Active:
 
 class BusyEngine(RolloutEngine, Busy, Protocol):
     """What the runtime hands to the explorer: it stands in for ``busy_s`` where there is none."""
+
+
+def report_of(active: Active, ended: object) -> RunReport:
+    """Return how a run ended: ``ended`` is its failure, or the list of its experiences."""
+    failure = ended if isinstance(ended, RunFailure) else None
+    return RunReport(
+        order=active.attempt.order,
+        experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
+        failure=failure,
+        retried=active.attempt.earlier,
+        duration_s=time.monotonic() - active.began,
+    )

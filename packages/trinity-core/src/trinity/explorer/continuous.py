@@ -20,7 +20,8 @@ from trinity.explorer.cut_runs import without_cut_runs
 from trinity.explorer.explorer import Explorer, ExploreResult, OrderRunner
 from trinity.explorer.flight import Flight, FlightPlan, name_of_group
 from trinity.explorer.flight_metrics import GroupMetrics, StepMetrics
-from trinity.explorer.groups import experiences_of, kept_groups
+from trinity.explorer.groups import experiences_of, is_cut, kept_groups
+from trinity.explorer.slow_groups import SlowGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -47,6 +48,9 @@ class OrderTaker(OrderRunner, Protocol):
 
     def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
         """Return the names of orders that all ended, and how; none where none did in time."""
+
+    def cut(self, name: Hashable) -> None:
+        """Wait no longer for what has not ended of these; it may have to be said again."""
 
     def where(self, name: Hashable) -> str:
         """Return which engine answers these orders."""
@@ -102,6 +106,7 @@ class ContinuousExplorer(Explorer):
         self._ahead: list[Task] = []  # that were chosen and have not begun
         self._held: list[GroupNumber] = []  # of an earlier process: they run once somebody asks
         self._began: dict[GroupNumber, float] = {}
+        self._slow = SlowGroups(config.explorer, batch_size=config.buffer.batch_size)
         self._evaluated: dict[Hashable, list[RunReport]] = {}
         self._metrics = StepMetrics(
             num_slots=config.explorer.runner_per_model
@@ -241,25 +246,36 @@ class ContinuousExplorer(Explorer):
                         with self._changed:
                             self._evaluated[name] = reports
                             self._changed.notify_all()
+                self._cut_slow_ones()
         except BaseException as error:  # noqa: BLE001 -- raised where a batch is waited for
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
 
+    def _cut_slow_ones(self) -> None:
+        with self._changed:
+            late = self._slow.late(self._flight, began=self._began, now=time.monotonic())
+        for number in late:
+            self._own.cut(number)
+
     def _end(self, number: GroupNumber, reports: Sequence[RunReport]) -> None:
         """Write what a group left, or let another take its place."""
-        self._watch.check(reports)
-        self._tell(reports, what=f"group {self._name(number)}")
-        kept = kept_groups(reports)
+        faults = [report for report in reports if not is_cut(report)]
+        self._watch.check(faults)
+        self._tell(faults, what=f"group {self._name(number)}")
+        has_parts = len(faults) == len(reports) or self._slow.keeps_parts
+        kept = kept_groups(reports if has_parts else [])
         experiences = experiences_of(kept.results)
         self._tell_once(experiences)
         with self._writing:
             processed = self._process.process(experiences) if experiences else {}
             num_left = int(processed.get("experience_pipeline/num_written", len(experiences)))
             with self._changed:
-                self._watch.note(reports)
+                self._watch.note(faults)
                 self._stream.feedback(self._process.feedback() if experiences else {})
-                del self._began[number]
+                seconds = time.monotonic() - self._began.pop(number)
+                if len(faults) == len(reports):
+                    self._slow.ended(seconds)
                 own = GroupMetrics.of(reports, kept.results, processed)
                 if num_left:
                     self._flight.ended(number)
@@ -289,6 +305,7 @@ class ContinuousExplorer(Explorer):
         flight = self._flight
         num_overtaken = flight.num_overtaken(numbers)
         flight.take(numbers)
+        self._slow.stepped()
         num_experiences = self._shelf.take([self._name(number) for number in numbers])
         metrics: Metrics = {
             **self._metrics.of_step(numbers, busy_s=self._own.busy_s),

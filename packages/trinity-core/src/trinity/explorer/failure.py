@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trinity.common.outcome import Outcome, RunFailure
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunOrder
 
-__all__ = ["FATAL", "failure_of", "not_judged", "timed_out"]
+__all__ = ["FATAL", "cut_short", "failure_of", "not_judged", "timed_out"]
 
 # Every run would meet these, and repeating helps nobody: the user must change something.
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
@@ -65,6 +66,13 @@ def timed_out(
 def not_judged(order: RunOrder, *, message: str, attempt: int) -> RunFailure:
     """Return the failure of a run whose answer took too much to judge."""
     return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where="", is_final=True)
+
+
+def cut_short(order: RunOrder) -> RunFailure:
+    """Return the end of a run that is not waited for any longer."""
+    message = "is not waited for (explorer.over_rollout, explorer.dynamic_timeout)."
+    cut = _failure(Outcome.TIMEOUT, message, order=order, attempt=1, where="", is_final=True)
+    return replace(cut, is_cut=True)
 
 
 def _failure(

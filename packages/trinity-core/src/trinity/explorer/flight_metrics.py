@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.metrics import Metrics, aggregate, merge
 from trinity.explorer.evaluation import run_metrics
 from trinity.explorer.explorer import counts_of
+from trinity.explorer.groups import is_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ class GroupMetrics:
     counts: dict[str, float]
     processed: dict[str, float]
     busy_s: float  # of all its runs together
+    is_cut: bool = False  # it was not waited for
 
     @classmethod
     def of(
@@ -43,9 +45,10 @@ class GroupMetrics:
         """
         return cls(
             rows=[row for report in kept for row in run_metrics(report)],
-            counts=counts_of(reports),
+            counts=counts_of([report for report in reports if not is_cut(report)]),
             processed=dict(processed),
             busy_s=sum(report.duration_s for report in reports),
+            is_cut=any(map(is_cut, reports)),
         )
 
 
@@ -117,6 +120,7 @@ class StepMetrics:
             **merge([_part(group.processed, is_sum=False) for group in groups]),
             "rollout/dropped_groups": float(len(self._dropped)),
             "groups/dropped": float(len(self._dropped)),
+            "groups/cut": float(sum(group.is_cut for group in (*groups, *self._dropped))),
             "idle/slots": min(1.0, max(0.0, 1.0 - self._slots_s / room_s)),
             "time/rollout_s": now - self._began,  # since the last step was taken
             "time/engine_s": busy_s - self._busy_s,

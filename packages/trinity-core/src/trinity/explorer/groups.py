@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.outcome import RunFailure
 
-__all__ = ["Kept", "check_failures", "kept_groups", "tell_failures", "tell_retries"]
+__all__ = ["Kept", "check_failures", "is_cut", "kept_groups", "tell_failures", "tell_retries"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,11 @@ def kept_groups(results: Sequence[RunReport]) -> Kept:
         else:
             num_dropped += 1
     return Kept(results=tuple(kept), num_dropped_groups=num_dropped)
+
+
+def is_cut(result: RunReport) -> bool:
+    """Return whether nobody wanted to wait for a run any longer."""
+    return result.failure is not None and result.failure.is_cut
 
 
 def check_failures(

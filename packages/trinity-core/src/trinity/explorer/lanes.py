@@ -59,6 +59,15 @@ class Lanes:
                 return f"engine-{self.of(piece.orders[0][1])}"
         return "no engine"
 
+    def withdraw(self, name: Hashable) -> list[Piece]:
+        """Take the pieces of a call that wait for a slot out of the queues, and return them."""
+        waiting = [p for queue in self.queues for p in queue if self._calls[p].name == name]
+        for queue in self.queues:
+            kept = [piece for piece in queue if piece not in waiting]
+            queue.clear()
+            queue.extend(kept)
+        return waiting
+
     def clear(self) -> None:
         """Forget all of them."""
         for queue in self.queues:

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 from trinity.common.outcome import RunFailure
 from trinity.errors import RunFailedError
-from trinity.explorer.active import Active, BusyEngine, Call, Limits
-from trinity.explorer.failure import timed_out
+from trinity.explorer.active import Active, BusyEngine, Call, Limits, report_of
+from trinity.explorer.failure import cut_short, timed_out
 from trinity.explorer.lanes import Lanes
 from trinity.explorer.order import RunReport
 from trinity.explorer.runner import Attempt
@@ -94,13 +94,7 @@ class Scheduler:
         return sum(engine.busy_s for engine in self._engines)
 
     def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
-        """Return how each order ended, in the order of the orders.
-
-        Raises:
-            RunFailedError: a run failed and ``limits.can_fail`` is off.
-            CancelledError: :meth:`stop` was called.
-            TrinityError: an error that concerns all runs.
-        """
+        """Return how each order ended, in the order of the orders; it raises as :meth:`ended`."""
         with self._changed:
             self._error, call = None, Call(None, len(orders))
             self._lanes.add(call, orders)
@@ -110,15 +104,10 @@ class Scheduler:
             finally:
                 self._stop_what_runs()
                 self._tracebacks.end_step()
-            return [call.results[place] for place in range(len(orders))]
+            return call.reports()
 
     def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
-        """Run these once there are slots, after those that were given before.
-
-        Args:
-            name: what :meth:`ended` calls them.
-            orders: one at least.
-        """
+        """Run these once there are slots; :meth:`ended` calls them by their name."""
         with self._changed:
             self._lanes.add(Call(name, len(orders)), orders)
             for number, lane in enumerate(self._lanes.queues):
@@ -151,6 +140,18 @@ class Scheduler:
             if done:
                 self._tracebacks.end_step()
             return done
+
+    def cut(self, name: Hashable) -> None:
+        """Leave behind the runs of this name that have not ended; :meth:`ended` tells them soon."""
+        with self._changed:
+            for piece in self._lanes.withdraw(name):
+                call = self._lanes.call_of(piece)
+                self._lanes.ended(piece)
+                for place, order in piece.orders:
+                    report = RunReport(order=order, failure=cut_short(order))
+                    self._note_report(call, place, report)
+            for active in [a for a in self._active if self._lanes.call_of(a.piece).name == name]:
+                self._leave(active, cut_short(active.attempt.order))
 
     def where(self, name: Hashable) -> str:
         """Return which engine answers the orders of this name."""
@@ -210,10 +211,13 @@ class Scheduler:
                 limit_s=self._limits.timeout_s,
                 stack=stack,
             )
-            self._abandon(active)
-            following = self._following(active, failure, slot=self._free_slot())
-            if following is not None:
-                self._start(following)
+            self._leave(active, failure)
+
+    def _leave(self, active: Active, failure: RunFailure) -> None:
+        self._abandon(active)
+        following = self._following(active, failure, slot=self._free_slot())
+        if following is not None:
+            self._start(following)
 
     def _abandon(self, active: Active) -> None:
         self._active.discard(active)
@@ -276,21 +280,16 @@ class Scheduler:
         if isinstance(ended, BaseException):
             self._end_with(ended)
             return
-        failure = ended if isinstance(ended, RunFailure) else None
-        call = self._lanes.call_of(active.piece)
-        call.results[active.place] = RunReport(
-            order=active.attempt.order,
-            experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
-            failure=failure,
-            retried=active.attempt.earlier,
-            duration_s=time.monotonic() - active.began,
-        )
-        if failure and not self._limits.can_fail:
+        report = report_of(active, ended)
+        failure = report.failure
+        if failure and not (failure.is_cut or self._limits.can_fail):
             line = f"a run failed, and explorer.on_failed_run is fail. {failure.line()}"
             self._end_with(RunFailedError(line))
-        call.num_open -= 1
-        if not call.num_open and call.name is not None:
-            self._done.append((call.name, [call.results[n] for n in range(len(call.results))]))
+        self._note_report(self._lanes.call_of(active.piece), active.place, report)
+
+    def _note_report(self, call: Call, place: int, report: RunReport) -> None:
+        if call.note(place, report):
+            self._done.append((call.name, call.reports()))
             self._changed.notify_all()
 
     def _end_with(self, error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_names import named_parts
@@ -24,9 +25,9 @@ _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 
 
 def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
-    """Return what ``synchronizer.sync_style: fully_async`` cannot go with."""
+    """Return what ``synchronizer.sync_style: fully_async`` cannot go with, or nothing else can."""
     if config.synchronizer.sync_style != "fully_async":
-        return []
+        return list(_of_other_styles(config))
     if config.mode == "serve":
         what = "is fully_async, and the runs of a service are begun by the agents that call it."
         return [_problem(config, "synchronizer.sync_style", what, "Leave it out.")]
@@ -37,6 +38,24 @@ def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
         *_of_buffer(config),
         *(problem for part in named_parts(config) for problem in _of_part(config, part, parts)),
     ]
+
+
+def _of_other_styles(config: Config) -> Iterator[Problem]:
+    explorer, style = config.explorer, config.synchronizer.sync_style
+    asked = {
+        "over_rollout.ratio": explorer.over_rollout.ratio > 0,
+        "dynamic_timeout.enable": explorer.dynamic_timeout.enable,
+    }
+    for name, is_asked in asked.items():
+        if is_asked and config.mode != "train":
+            found = _problem(
+                config,
+                f"explorer.{name}",
+                f"cuts runs by the clock, and with sync_style {style} a step waits for all of its "
+                f"runs.",
+                "Leave it out, or use sync_style fully_async.",
+            )
+            yield found if style == "fixed" else replace(found, severity="not_yet")
 
 
 def _of_numbers(config: Config) -> Iterator[Problem]:

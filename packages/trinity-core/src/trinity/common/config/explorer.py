@@ -19,22 +19,27 @@ from trinity.common.config.inference_model import InferenceModelConfig
 __all__ = ["DynamicTimeoutConfig", "ExplorerConfig", "OverRolloutConfig"]
 
 _RAY, _SERVE = "runs on Ray", "mode serve"
+_ASYNC = "sync style fully_async"
 
 
 class OverRolloutConfig(StrictModel):
     """``explorer.over_rollout``: go on before the slowest tasks are done."""
 
-    ratio: float = not_yet(0.0, "part of a step's tasks that need not be waited for", ge=0, lt=1)
-    wait_after_min: float = not_yet(30.0, "seconds of grace for them", switch="ratio", ge=0)
-    return_partial_tasks: bool = not_yet(False, "keep incomplete groups", switch="ratio")
+    ratio: float = other(
+        0.0, "part of a batch's tasks that need not be waited for", used_by=_ASYNC, ge=0, lt=1
+    )
+    wait_after_min: float = core(30.0, "seconds of grace for them", switch="ratio", ge=0)
+    return_partial_tasks: bool = core(
+        False, "keep the runs that ended of a task that is cut, if two or more", switch="ratio"
+    )
 
 
 class DynamicTimeoutConfig(StrictModel):
     """``explorer.dynamic_timeout``: a timeout that follows how long tasks take."""
 
-    enable: bool = not_yet(False, "use it")
-    warmup_min_steps: int = not_yet(1, "steps to measure first", switch="enable", ge=1)
-    ratio: float = not_yet(3.0, "times the mean time of a task", switch="enable", gt=0)
+    enable: bool = other(False, "use it", used_by=_ASYNC)
+    warmup_min_steps: int = core(1, "batches to measure first", switch="enable", ge=1)
+    ratio: float = core(3.0, "times the mean time of a task", switch="enable", gt=0)
 
 
 class ExplorerConfig(StrictModel):
@@ -94,13 +99,13 @@ class ExplorerConfig(StrictModel):
     max_inflight_batches: int = other(
         2,
         "batches of groups that are on their way or wait to be trained",
-        used_by="sync style fully_async",
+        used_by=_ASYNC,
         ge=1,
     )
     window: float = other(
         0.3,
         "part of the groups in flight that may be overtaken; 0: they are trained in strict order",
-        used_by="sync style fully_async",
+        used_by=_ASYNC,
         ge=0,
         le=1,
     )

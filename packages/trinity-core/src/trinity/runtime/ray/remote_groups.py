@@ -78,6 +78,12 @@ class RemoteGroupRuns:
                 ends.append(self._ends.get_nowait())
         return [(end.name, end.reports) for end in map(_raised, ends)]
 
+    def cut(self, name: Hashable) -> None:
+        """Wait no longer for what has not ended of a group; it may have to be said again."""
+        for runner in self._runners:
+            if runner.has(name):
+                runner.cut(name)
+
     def where(self, name: Hashable) -> str:
         """Return which engine answers a group."""
         return next((runner.engine for runner in self._runners if runner.has(name)), "no engine")
@@ -143,6 +149,11 @@ class _Runner:
                 )
                 self._thread.start()
             self._changed.notify_all()
+
+    def cut(self, name: Hashable) -> None:
+        with self._changed:
+            if self._is_open:  # nobody waits: a runner that dies runs it again
+                self._room.start("cut", self._session, [name])
 
     def stop(self) -> None:
         with self._changed:

@@ -95,6 +95,11 @@ class RemoteScheduler:
         assert self._groups is not None
         return self._groups.ended(timeout_s)
 
+    def cut(self, name: Hashable) -> None:
+        """Wait no longer for what has not ended of a group; it may have to be said again."""
+        if self._groups is not None:
+            self._groups.cut(name)
+
     def where(self, name: Hashable) -> str:
         """Return which engine answers a group."""
         return self._groups.where(name) if self._groups is not None else "no engine"

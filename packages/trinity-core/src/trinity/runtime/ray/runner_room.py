@@ -144,6 +144,12 @@ class RunnerRoom:
             ended.append((name, PackedResults.of(results, busy_s=spent_s, num_hung=num_hung)))
         return ended
 
+    def cut(self, session: str, names: Sequence[Hashable]) -> None:
+        """Wait no longer for what has not ended of these groups."""
+        if session == self._session:
+            for name in names:
+                self._scheduler.cut(name)
+
     def stop(self) -> None:
         """Let the call of :meth:`run` that is being made end, if there is one."""
         self._scheduler.stop()
