@@ -9,7 +9,7 @@ line from stdin and answers each by one line: so that a kill costs a test one se
     {"code": -9, "said": "..."}
 
 The child gets the signal before or after a call of that function; without ``at`` it ends by itself.
-A service is begun, and waited for in a request of its own:
+With a command, as of a service, it is begun, and waited for in a request of its own:
 
     {"config": "serve.yaml", "command": "serve", "said": "first.said"}
     {"pid": 4711}
@@ -29,6 +29,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+_PLACE = {"at", "call", "side", "signal"}
 NEEDED = ("transformers.models.qwen3.modeling_qwen3", "trinity.cli.run", "trinity.runtime.build")
 
 
@@ -67,8 +68,8 @@ def _run(request: dict[str, Any], said: Path) -> None:
         try:
             os.chdir(said.parent)
             if request.get("at"):
-                _die_at(**{k: v for k, v in request.items() if k not in {"config", "plugins"}})
-            words = [request["command"]] if "command" in request else ["run", "--local"]
+                _die_at(**{k: v for k, v in request.items() if k in _PLACE})
+            words = request.get("command", "run --local").split()
             sys.argv = ["trinity", *words, "--config", request["config"]]
             sys.argv += ["--plugin-dir", request["plugins"]] if "plugins" in request else []
             from trinity.cli.main import main as trinity

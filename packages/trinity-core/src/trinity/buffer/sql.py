@@ -191,7 +191,8 @@ class SqlStorage:
         return replace(experience, eid=eid)
 
     def _is_over(self) -> bool:
-        return self._is_closed
+        is_apart = self._use.side == "train"
+        return self._is_closed or (is_apart and self._ledger.are_writers_finished())
 
     def _read(self, claimed: Sequence[Claimed]) -> list[Experience]:
         """Return the claimed experiences, without those of packets that cannot be read."""

@@ -17,7 +17,7 @@ from trinity.runtime.whole_storage import WholeStorage
 from trinity.runtime.without_flush import WithoutFlush
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from trinity.algorithm import SampleStrategy
     from trinity.algorithm.sample_strategy.checked import CheckedStrategy
@@ -319,8 +319,18 @@ def steps_of_tasks(config: Config, manager: PluginManager, *, tasks: TaskSource 
     return max(1, num_syncs * batches[0] + batches[1])
 
 
-def steps_of_storage(config: Config, *, num_experiences: int) -> int:
-    """Return the optimizer steps of mode ``train``, which reads what is stored."""
+def steps_of_storage(config: Config, *, count: Callable[[], int]) -> int | None:
+    """Return the optimizer steps of mode ``train``, which reads what is stored.
+
+    Args:
+        config: a resolved configuration.
+        count: tells how many experiences are stored.
+
+    Returns:
+        None: explorers that are runs of their own say when there is nothing more.
+    """
     if config.buffer.total_steps is not None:
         return config.buffer.total_steps
-    return max(1, -(-num_experiences // config.buffer.train_batch_size))
+    if config.is_apart:
+        return None
+    return max(1, -(-count() // config.buffer.train_batch_size))

@@ -10,6 +10,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.explorer.continuous import ContinuousExplorer
 from trinity.explorer.explorer import Explorer
 from trinity.explorer.local import build_scheduler
+from trinity.runtime.apart_roles import meet
 from trinity.runtime.assembly import (
     make_bounded_source,
     make_engine,
@@ -100,12 +101,13 @@ class _Builder:
             self._add_explorer(tasks, chat_format)
         if service is not None:
             service.add_to(chat_format)
+        meet(parts)
 
     def _add_trainer(self, tasks: TaskSource | None, chat_format: ChatFormat) -> None:
         parts, config = self._parts, self._config
         parts.num_train_steps = config.trainer.total_steps
         if config.mode == "train" and parts.num_train_steps is None:
-            parts.num_train_steps = steps_of_storage(config, num_experiences=len(parts.storage))
+            parts.num_train_steps = steps_of_storage(config, count=lambda: len(parts.storage))
         num_steps = parts.num_train_steps or 0  # 0: a service goes on until it is stopped
         if tasks is not None:
             num_steps = num_steps or steps_of_tasks(config, self._manager, tasks=tasks)

@@ -5,30 +5,81 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from trinity.buffer.ledger.opening import open_database
 from trinity.common.ports import StorageUse
+from trinity.errors import ConfigError
+from trinity.runtime.record.rundir import RunDir
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Literal
 
+    from trinity.buffer.ledger.database import Database
     from trinity.common.config import Config
-    from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["path_of_buffer", "use_of_buffer"]
+__all__ = ["database_of", "own_part", "part_of", "path_of_buffer", "shared_part", "use_of_buffer"]
 
 SQL = "sql"
+
+
+def part_of(config: Config) -> str:
+    """Return which part of a run directory a run holds; "": all of it."""
+    if not config.is_apart:
+        return ""
+    return "trainer" if config.mode == "train" else config.explorer.name
+
+
+def shared_part(config: Config, *, rundir: RunDir) -> RunDir:
+    """Return the run directory that both sides know, of the one that this side writes to."""
+    if config.is_apart and config.mode == "explore":
+        return RunDir(rundir.path.parent.parent)
+    return rundir
+
+
+def own_part(stages: Sequence[Config], *, rundir: RunDir) -> RunDir:
+    """Return where a run writes: its run directory, or an explorer's part of it, which is made.
+
+    Raises:
+        ConfigError: a stage is one side of a run alone, and would wait for a later one.
+    """
+    apart = [stage for stage in stages if stage.is_apart]
+    if apart and len(stages) > 1:
+        raise ConfigError(
+            f"stage {apart[0].name} is of mode {apart[0].mode} with storage sql: it waits for the "
+            f"other side, and stages follow one another. Make each side a run of its own."
+        )
+    if not apart or apart[0].mode != "explore":
+        return rundir
+    part = rundir.explorer(apart[0].explorer.name)
+    part.create()
+    return part
 
 
 def path_of_buffer(config: Config, *, rundir: RunDir) -> str | None:
     """Return what the experience buffer has as its path; a ledger has one in the run directory."""
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer.path is None and buffer.storage_type == SQL:
-        return str(rundir.buffer / "ledger.db")
+        return str(shared_part(config, rundir=rundir).buffer / "ledger.db")
     return buffer.path
 
 
 def use_of_buffer(config: Config, *, rundir: RunDir) -> StorageUse:
     """Return whose run uses the experience buffer, and on which side of it."""
     root = config.checkpoint_root_dir or "."
-    run = os.path.relpath(rundir.path.absolute(), os.path.abspath(root))
+    shared = shared_part(config, rundir=rundir).path
+    run = os.path.relpath(shared.absolute(), os.path.abspath(root))
     side: Literal["both", "explore", "train"] = "both"
-    return StorageUse(run=run, side=side)
+    if config.is_apart:
+        side = "train" if config.mode == "train" else "explore"
+    owner = config.explorer.name if side == "explore" else ""
+    return StorageUse(run=run, side=side, owner=owner)
+
+
+def database_of(config: Config, *, rundir: RunDir) -> Database:
+    """Return a connection of its own to the ledger of a run, which opens when it is used."""
+    buffer = config.buffer.trainer_input.experience_buffer
+    return open_database(
+        str(path_of_buffer(config, rundir=rundir)),
+        max_retries=buffer.max_retry_times,
+        retry_interval_s=buffer.max_retry_interval,
+    )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.ports import WeightSnapshot
     from trinity.extend import PluginManager
+    from trinity.runtime.apart import Meeting
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.record.progress import Progress
@@ -91,6 +92,7 @@ class Parts:
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
+    meeting: Meeting | None = None  # with the other side, where that is a run of its own
     rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[FlushingMonitor]] = field(default_factory=dict)  # by role
     recorder: Recorder | None = None  # None: nothing was recorded
@@ -189,12 +191,17 @@ class Parts:
         counts = self.storage.counts() if self.storage is not None else {}
         return {name: float(count) for name, count in counts.items()}
 
+    def finish(self) -> None:
+        """Say that the run did all that it was asked for, where another one waits for it."""
+        if self.meeting is not None:
+            self.meeting.finish()
+
     def close(self) -> None:
         """Close every room, the last opened first; safe to call twice.
 
         One that fails to close is named, and the others are closed all the same.
         """
-        rooms = [self.explorer, *self.engines, self.storage, self.trainer, self.rooms]
+        rooms = [self.explorer, *self.engines, self.storage, self.trainer, self.rooms, self.meeting]
         monitors = [monitor for own in self.monitors.values() for monitor in own]
         for room in [*rooms, *monitors]:
             if room is not None:

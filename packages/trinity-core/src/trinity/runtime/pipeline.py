@@ -253,6 +253,7 @@ class Pipeline:
             try:
                 self._train_step()
             except StopIteration:
+                self._stop_if_asked()
                 return
 
     def _evaluate_if_due(self) -> None:

@@ -12,6 +12,7 @@ from trinity.common.models.pretrained import no_progress_bars
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment
 from trinity.runtime.interrupt import Interrupt
+from trinity.runtime.ledger_of_run import own_part, part_of
 from trinity.runtime.preflight import (
     check_workflows,
     header_lines,
@@ -61,12 +62,13 @@ def run(
         refuse_over_ray(stages, local=local)
         check_workflows(stages, manager=manager)
         display = Display(console, title=given.name)
-        rundir = _run_directory(stages[0], given, display)
+        shared = _run_directory(stages[0], given, display)
+        rundir = own_part(stages, rundir=shared)
         for line in header_lines(stages, rundir=rundir, manager=manager):
             display.say(line)
         logs = logs_to(rundir.path, level=given.log.level, say=display.say)
         full = explained_when_full(rundir.path)
-        lock = run_lock(rundir.path, say=display.say)
+        lock = run_lock(shared.path, say=display.say, part=part_of(stages[0]))
         stop, ground = Interrupt(display.say), _ground(stages[0], display, local=local)
         with full, lock, logs, no_progress_bars(), stop, ground as build:
             run_one = partial(run_stage, display=display, interrupt=stop, build=build)

@@ -202,6 +202,7 @@ class _Story:
             self._progress.evaluation = run_bench(parts)
         else:
             pipeline.run()
+            parts.finish()
 
     def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
         """Return where the stage goes on: a checkpoint and its state, empty at the beginning."""

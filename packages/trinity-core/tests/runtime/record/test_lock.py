@@ -12,7 +12,7 @@ import textwrap
 
 import pytest
 from trinity.errors import ConfigError
-from trinity.runtime.record.lock import Owner, run_lock
+from trinity.runtime.record.lock import Owner, owners, run_lock
 
 
 def written(path, **changes):
@@ -211,3 +211,25 @@ def test_processes_that_start_at_once_have_it_one_at_a_time(tmp_path) -> None:
     starts = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
 
     assert [process.wait(60) for process in starts] == [0, 0, 0]
+
+
+def test_sides_apart_hold_a_part_each(tmp_path) -> None:
+    with (
+        run_lock(tmp_path, say=print, part="trainer"),
+        run_lock(tmp_path, say=print, part="one"),
+        run_lock(tmp_path, say=print, part="two"),
+    ):
+        assert set(owners(tmp_path)) == {"trainer", "one", "two"}
+        with pytest.raises(ConfigError, match="in use by process"):
+            take(tmp_path, part="one")
+        with pytest.raises(ConfigError, match="in use by process"):
+            take(tmp_path)
+
+    with run_lock(tmp_path, say=print), pytest.raises(ConfigError, match="in use by process"):
+        take(tmp_path, part="trainer")
+    assert owners(tmp_path) == {}
+
+
+def take(directory, part=""):
+    with run_lock(directory, say=print, part=part):
+        pass

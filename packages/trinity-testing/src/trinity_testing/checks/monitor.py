@@ -137,9 +137,7 @@ def _opened(component: Component, context: CheckContext) -> Iterator[Any]:
 
 
 def _contents(folder: str) -> dict[str, bytes]:
-    """Return what the files hold; a link that names the newest of them says nothing of its own."""
-    found = (path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink())
-    files = sorted(found)
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

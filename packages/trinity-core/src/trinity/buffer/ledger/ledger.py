@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from trinity.buffer.ledger.presence import note
 from trinity.buffer.ledger.schema import SCHEMA
 from trinity.common.experience_bytes import to_bytes
 from trinity.errors import ConfigError
@@ -200,7 +201,7 @@ class Ledger:
                 step,
                 step,
             )
-            _note(rows, "saved_step", str(step))
+            note(rows, "saved_step", str(step))
 
         self._database.write(work, is_durable=True)
 
@@ -216,9 +217,15 @@ class Ledger:
             found = rows.all("SELECT value FROM run WHERE key = 'forgotten_step'")
             last = int(found[0][0]) if found else 0
             rows.do(_FORGET, last, step, step)
-            _note(rows, "forgotten_step", str(step))
+            note(rows, "forgotten_step", str(step))
 
         self._database.write(work)
+
+    def are_writers_finished(self) -> bool:
+        """Return whether there were explorers, and all of them did what they were asked for."""
+        query = "SELECT COUNT(*), COUNT(CASE WHEN state = 'finished' THEN 1 END) FROM explorer"
+        ((num_all, num_finished),) = self._database.read(lambda rows: rows.all(query))
+        return bool(num_all) and num_all == num_finished
 
     def trained(self, step: int) -> list[str]:
         """Return the ids of what a step trained, in the order of its batch."""
@@ -235,8 +242,8 @@ class Ledger:
     def _check(self, rows: Rows, run: str) -> None:
         noted = dict(rows.all("SELECT key, value FROM run WHERE key IN ('schema', 'run')"))
         if "schema" not in noted:
-            _note(rows, "schema", str(SCHEMA))
-            _note(rows, "run", run)
+            note(rows, "schema", str(SCHEMA))
+            note(rows, "run", run)
         elif noted["schema"] != str(SCHEMA):
             raise ConfigError(
                 f"the ledger {self._name} has schema {noted['schema']}, this version of Trinity "
@@ -316,12 +323,3 @@ def _remove_beyond(rows: Rows, num_waiting: int) -> None:
                 "(SELECT 1 FROM packet WHERE packet.task = task.id)",
                 task,
             )
-
-
-def _note(rows: Rows, key: str, value: str) -> None:
-    rows.do(
-        "INSERT INTO run (key, value) VALUES (?, ?) "
-        "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        key,
-        value,
-    )

@@ -47,13 +47,20 @@ class PostgresDatabase(Database):
         name: it without the password.
         max_retries: how often a transaction is made again where the server was gone.
         retry_interval_s: how long to wait before.
+        is_read_only: whether nothing is written, the tables included.
 
     Raises:
         ConfigError: psycopg is not installed.
     """
 
     def __init__(
-        self, url: str, *, name: str, max_retries: int = 3, retry_interval_s: float = 1.0
+        self,
+        url: str,
+        *,
+        name: str,
+        max_retries: int = 3,
+        retry_interval_s: float = 1.0,
+        is_read_only: bool = False,
     ) -> None:
         super().__init__(max_retries=max_retries, retry_interval_s=retry_interval_s)
         try:
@@ -65,12 +72,15 @@ class PostgresDatabase(Database):
             ) from error
         self._psycopg = psycopg
         self.errors = (psycopg.Error,)
-        self._url, self._name = url, name
+        self._url, self._name, self._is_read_only = url, name, is_read_only
 
     def _connected(self) -> Any:
         connection = self._psycopg.connect(
             self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="trinity"
         )
+        if self._is_read_only:
+            connection.execute("SET default_transaction_read_only = on")
+            return connection
         try:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))

@@ -39,6 +39,7 @@ class SqliteDatabase(Database):
         path: of it; its folder is made.
         max_retries: how often a transaction is made again where the file was locked too long.
         retry_interval_s: how long to wait before.
+        is_read_only: whether nothing is written, the tables included.
 
     Raises:
         DataError: the file lies where locks do not hold.
@@ -46,12 +47,24 @@ class SqliteDatabase(Database):
 
     errors = (sqlite3.Error, OSError)
 
-    def __init__(self, path: Path, *, max_retries: int = 3, retry_interval_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_retries: int = 3,
+        retry_interval_s: float = 1.0,
+        is_read_only: bool = False,
+    ) -> None:
         super().__init__(max_retries=max_retries, retry_interval_s=retry_interval_s)
         refuse_network(path)
-        self._path = path
+        self._path, self._is_read_only = path, is_read_only
 
     def _connected(self) -> sqlite3.Connection:
+        if self._is_read_only:
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            return sqlite3.connect(
+                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=LOCKED_S
+            )
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(
             self._path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from trinity.common.config.check_serve import length_problems
 from trinity.common.config.database_path import address_of
 from trinity.common.config.problem import Problem
 from trinity.errors import ConfigError
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["ledger_problems"]
 
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
+_UNTIL = "a trainer apart goes on until the explorers are done"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def ledger_problems(config: Config) -> list[Problem]:
@@ -24,7 +28,8 @@ def ledger_problems(config: Config) -> list[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer is None or buffer.storage_type != "sql" or config.mode == "bench":
         return []
-    return [*_of_path(config, buffer.path), *_of_mode(config)]
+    apart = _of_sides(config) if config.is_apart else ()
+    return [*_of_path(config, buffer.path), *_of_mode(config), *apart]
 
 
 def _of_path(config: Config, path: str | None) -> Iterator[Problem]:
@@ -35,26 +40,45 @@ def _of_path(config: Config, path: str | None) -> Iterator[Problem]:
     except ConfigError as error:
         what, _, remedy = str(error).partition(". ")
         what = what.removeprefix(f"{_EXPERIENCES}.path ")
-        yield _problem(config, "path", f"{what}.", remedy)
+        yield _problem(config, f"{_EXPERIENCES}.path", f"{what}.", remedy)
         return
     if address.file is None and find_spec("psycopg") is None:
         what = f"is {address.name!r}, which needs psycopg, which is not installed."
-        yield _problem(config, "path", what, "Install it: pip install 'trinity-core[postgres]'.")
+        remedy = "Install it: pip install 'trinity-core[postgres]'."
+        yield _problem(config, f"{_EXPERIENCES}.path", what, remedy)
 
 
 def _of_mode(config: Config) -> Iterator[Problem]:
-    if config.mode == "both" or (config.mode == "serve" and config.has_trainer):
-        return
-    what = f"is sql, which mode {config.mode} cannot use yet."
-    yield _problem(config, "storage_type", what, "Use file, and give its path.")
+    if config.mode == "serve" and not config.has_trainer:
+        what = "is sql, but without a section trainer mode serve has nobody who reads it."
+        remedy = "Add a section trainer, or use file, and give its path."
+        yield _problem(config, f"{_EXPERIENCES}.storage_type", what, remedy)
+    if config.mode == "both" and config.synchronizer.sync_style == "fully_async":
+        what = "is sql, and sync_style fully_async takes groups out of a queue."
+        yield _problem(
+            config, f"{_EXPERIENCES}.storage_type", what, "Use queue, or another sync_style."
+        )
 
 
-def _problem(config: Config, key: str, message: str, remedy: str) -> Problem:
-    path = f"{_EXPERIENCES}.{key}"
+def _of_sides(config: Config) -> Iterator[Problem]:
+    """Yield what keeps explorer and trainer, each a run of its own, from meeting."""
+    if not config.continue_from_checkpoint:
+        what = "is false, but explorer and trainer meet in one run directory."
+        yield _problem(config, "continue_from_checkpoint", what, "Leave it out; set another name.")
+    if config.mode == "train":
+        yield from length_problems(config, what_runs=_UNTIL)
+    name = config.explorer.name
+    if config.mode == "explore" and (name == "trainer" or not _NAME.fullmatch(name)):
+        what = f"is {name!r}, which names a folder and a file of the run directory."
+        remedy = "Use letters, digits, '-' and '_', and not 'trainer'."
+        yield _problem(config, "explorer.name", what, remedy)
+
+
+def _problem(config: Config, path: str, message: str, remedy: str) -> Problem:
     source = config.source
     return Problem(
         path=source.written(path),
         message=message,
         remedy=remedy,
-        where=source.where(path) or source.where(_EXPERIENCES),
+        where=source.where(path) or source.where(path.rpartition(".")[0]),
     )

@@ -11,18 +11,24 @@ if TYPE_CHECKING:
 
     from trinity.common.config.config import Config
 
-__all__ = ["db_path", "serve_problems"]
+__all__ = ["db_path", "length_problems", "serve_problems"]
 
 _SQLITE = "sqlite:///"
 _STORAGE = "buffer.trainer_input.experience_buffer.storage_type"
 _RATE = "algorithm.optimizer"
+_ENDLESS = "a service goes on until it is stopped"
 
 
 def serve_problems(config: Config) -> list[Problem]:
     """Return what a service could not do; of other modes nothing is asked."""
     if config.mode != "serve":
         return []
-    return [*_of_database(config), *_of_buffer(config), *_of_length(config), *_of_engines(config)]
+    return [
+        *_of_database(config),
+        *_of_buffer(config),
+        *length_problems(config, what_runs=_ENDLESS),
+        *_of_engines(config),
+    ]
 
 
 def db_path(db_url: str) -> str | None:
@@ -51,16 +57,17 @@ def _of_buffer(config: Config) -> Iterator[Problem]:
         yield _problem(config, _STORAGE, what, remedy)
 
 
-def _of_length(config: Config) -> Iterator[Problem]:
+def length_problems(config: Config, *, what_runs: str) -> Iterator[Problem]:
+    """Yield what needs the number of all steps where nobody knows it."""
     optimizer = config.algorithm.optimizer
     if not config.has_trainer or config.trainer.total_steps is not None:
         return
     if optimizer.lr_scheduler_type != "constant":
         what = f"is {optimizer.lr_scheduler_type}, which needs the number of all steps."
-        remedy = "A service goes on until it is stopped: use constant, or set trainer.total_steps."
+        remedy = f"{what_runs[0].upper()}{what_runs[1:]}: use constant, or set trainer.total_steps."
         yield _problem(config, f"{_RATE}.lr_scheduler_type", what, remedy)
     if optimizer.lr_warmup_steps < 0 and optimizer.lr_warmup_steps_ratio > 0:
-        what = "is a part of all steps, and a service goes on until it is stopped."
+        what = f"is a part of all steps, and {what_runs}."
         remedy = "Set lr_warmup_steps instead, or trainer.total_steps."
         yield _problem(config, f"{_RATE}.lr_warmup_steps_ratio", what, remedy)
 

@@ -88,6 +88,13 @@ class Config(StrictModel):
         return trains or (self.mode == "serve" and "trainer" in self.model_fields_set)
 
     @property
+    def is_apart(self) -> bool:
+        """Return whether explorer and trainer are runs of their own that meet in a ledger."""
+        buffer = self.buffer.trainer_input.experience_buffer
+        is_side = self.mode in {"explore", "train"}
+        return is_side and buffer is not None and buffer.storage_type == "sql"
+
+    @property
     def notes(self) -> list[str]:
         """Return what did not come out as asked: "asked X, have Y, so Z" (after `resolve`)."""
         return self._notes

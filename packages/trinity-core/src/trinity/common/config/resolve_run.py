@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
     from trinity.common.config.resolution import Resolution
@@ -20,6 +21,8 @@ def resolve_run(work: Resolution) -> None:
     if not config.ray_namespace:
         parts = [part for part in (config.project, config.group, config.name) if part]
         work.fill("ray_namespace", "/".join(parts), origin="project/group/name")
+    if config.is_apart and config.mode == "explore":
+        _draw_apart(work)
     for side in ("explorer_sync_interval", "trainer_sync_interval"):
         work.default(
             f"synchronizer.{side}",
@@ -27,3 +30,11 @@ def resolve_run(work: Resolution) -> None:
             origin="synchronizer.sync_interval",
         )
     work.default("explorer.rollout_model.seed", config.seed, origin="seed")
+
+
+def _draw_apart(work: Resolution) -> None:
+    """Let explorers of one run that differ in their names draw other tasks and other answers."""
+    name = work.config.explorer.name
+    if name != "explorer":
+        seed = (work.config.seed + crc32(name.encode())) % 2**31
+        work.fill("seed", seed, origin="seed and explorer.name")

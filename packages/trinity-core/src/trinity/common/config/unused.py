@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["note_unused"]
 
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
+_OF_SIDES = {"synchronizer.sync_timeout", "explorer.max_inflight_batches"}
 _SUPERVISED = {
     "prompt_type",
     "messages_key",
@@ -66,6 +67,8 @@ def _missing_reader(
 
 
 def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
+    if path in _OF_SIDES and work.config.is_apart:
+        return None
     if isinstance(section, InferenceModelConfig) and used_by == ENGINES:
         return _missing_engine(work, path, section)
     return None if _is_read(work, used_by) else used_by

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.task_source import TaskSource
 from trinity.errors import RayLostError, RoomLostError
+from trinity.runtime.apart_roles import meet
 from trinity.runtime.assembly import (
     make_monitors,
     rows_of_a_batch,
@@ -202,7 +203,9 @@ class _Builder:
             self._add_trainer(tasks)
         if mode in {"both", "explore", "bench"}:
             self._add_explorer(tasks)
-        return self._rooms.check(parts.manager)
+        facts = self._rooms.check(parts.manager)
+        meet(parts)
+        return facts
 
     def _add_buffer(self, *, is_bounded: bool) -> None:
         parts = self._parts
@@ -220,16 +223,25 @@ class _Builder:
         parts, config = self._parts, self._config
         parts.num_train_steps = config.trainer.total_steps
         if tasks is None and parts.num_train_steps is None:
-            num_stored = parts.storage.room.call("num_stored")
-            parts.num_train_steps = steps_of_storage(config, num_experiences=num_stored)
+            room_of_buffer = parts.storage.room
+            parts.num_train_steps = steps_of_storage(
+                config, count=lambda: room_of_buffer.call("num_stored")
+            )
         parts.batch_size = rows_of_a_batch(config, parts.manager)
         room = self._rooms.start(
             "trainer",
             "trainer_room:TrainerRoom",
             num_gpus=self._shares.trainer,
-            total_steps=parts.num_train_steps or steps_of_tasks(config, parts.manager, tasks=tasks),
+            total_steps=self._num_steps(tasks),
         )
         parts.trainer = RemoteTrainer(room)
+
+    def _num_steps(self, tasks: TaskSource | None) -> int:
+        """Return the optimizer steps; 0: nobody knows."""
+        given, config = self._parts.num_train_steps, self._config
+        if given is not None or config.is_apart:
+            return given or 0
+        return steps_of_tasks(config, self._parts.manager, tasks=tasks)
 
     def _add_explorer(self, tasks: TaskSource | None) -> None:
         parts, config = self._parts, self._config

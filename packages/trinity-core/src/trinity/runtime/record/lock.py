@@ -24,7 +24,7 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["is_held", "run_lock"]
+__all__ = ["Owner", "is_held", "owners", "run_lock"]
 
 FILE_NAME = "run.lock"  # says who has the directory
 GUARD_NAME = ".run.lock"  # who reads or changes the other; the system lets go of it with a process
@@ -64,14 +64,24 @@ class Owner:
 
 
 @contextmanager
-def run_lock(directory: Path, *, say: Callable[[str], None]) -> Iterator[None]:
+def run_lock(directory: Path, *, say: Callable[[str], None], part: str = "") -> Iterator[None]:
     """Hold a run directory inside; the lock of an owner that died is taken over with one line.
+
+    Args:
+        directory: of the run.
+        say: tells that line.
+        part: which side of the run this is, where explorer and trainer are runs of their own; it
+            keeps out who has all of the directory, and who has the same part. "": all of it.
 
     Raises:
         ConfigError: another run has it, or the lock cannot be read or written.
     """
-    path = directory / FILE_NAME
+    path = directory / (f"{FILE_NAME}.{part}" if part else FILE_NAME)
     with _alone(directory), _explained(path):
+        for other in [directory / FILE_NAME] if part else directory.glob(f"{FILE_NAME}.*"):
+            held = _read(other)
+            if held is not None and not held.is_gone():
+                raise ConfigError(_refusal(held, other))
         before = _read(path)
         if before is not None and not before.is_gone():
             raise ConfigError(_refusal(before, path))
@@ -90,10 +100,19 @@ def run_lock(directory: Path, *, say: Callable[[str], None]) -> Iterator[None]:
 def is_held(directory: Path) -> bool:
     """Return whether a run has a directory now, as far as it can be told without touching it."""
     try:
-        owner = _read(directory / FILE_NAME)
+        return bool(owners(directory))
     except OSError:
         return False
-    return owner is not None and not owner.is_gone()
+
+
+def owners(directory: Path) -> dict[str, Owner]:
+    """Return who holds a run directory, or parts of it, by the part ("": all), if they live."""
+    found = {}
+    for path in [directory / FILE_NAME, *sorted(directory.glob(f"{FILE_NAME}.*"))]:
+        owner = _read(path)
+        if owner is not None and not owner.is_gone():
+            found[path.name.removeprefix(FILE_NAME).removeprefix(".")] = owner
+    return found
 
 
 def _release(path: Path) -> None:

@@ -12,6 +12,10 @@
     history.jsonl            the experiences that each optimizer step trained (history.py)
     samples/                 what each optimizer step trained (samples.py)
     run.lock                 who has the folder while a run is going (lock.py); .run.lock guards it
+    run.lock.trainer         who has the trainer's part, where explorers are runs of their own,
+    run.lock.<explorer>      and who an explorer's part
+    explorers/<name>/        that part, with files as here
+    weights/v<N>/            what the trainer of such a run hands to its explorers
     beginning.json           how long files were before the first step (rewind.py)
     monitor/metrics.jsonl    one line a step and role; tensorboard/ beside it
     buffer/                  experiences that a file storage keeps
@@ -56,6 +60,10 @@ class RunDir:
     def stage(self, name: str) -> RunDir:
         """Return the folder of a stage."""
         return RunDir(self.path / name)
+
+    def explorer(self, name: str) -> RunDir:
+        """Return the part of an explorer that is a run of its own."""
+        return RunDir(self.path / "explorers" / name)
 
     @property
     def monitor(self) -> Path:

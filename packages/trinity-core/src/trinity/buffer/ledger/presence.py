@@ -1,0 +1,267 @@
+"""Who works at a ledger: one trainer, any number of explorers, and which weights there are.
+
+    explorer one --room?--> +--------+ <--beat, weights-- trainer
+    explorer two --room?--> | ledger |
+                            +--------+
+
+Each side says every few seconds that it lives; a task of an explorer that no longer does holds no
+place. Times are seconds since 1970 by the clock of who writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trinity.buffer.ledger.database import Database, Rows
+
+__all__ = ["LEASE_S", "Presence", "Published", "Side"]
+
+LEASE_S = 60.0  # without a word for so long, a side of another machine is taken for dead
+FINISHED, WORKING = "finished", "working"
+_IN_FLIGHT = (
+    "SELECT COUNT(DISTINCT packet) FROM experience WHERE train_step IS NULL OR train_step > ?"
+)
+_RUNNING = (
+    "SELECT COUNT(*) FROM task JOIN explorer ON explorer.name = task.owner "
+    "WHERE task.state = 'running' AND explorer.beat > ?"
+)
+_ISSUE = """
+INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
+VALUES (?, ?, ?, 'running', ?, '', ?, NULL)
+ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'running', token = excluded.token
+WHERE task.state != 'done'
+"""
+_EXPLORER = """
+INSERT INTO explorer (name, token, host, pid, since, beat, version, step, state, waits_for)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET token = excluded.token, host = excluded.host, pid = excluded.pid,
+    since = excluded.since, beat = excluded.beat, version = excluded.version, step = excluded.step,
+    state = excluded.state, waits_for = excluded.waits_for
+"""
+_COLUMNS = "name, token, host, pid, since, beat, version, step, state, waits_for"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """One side of a run, as it told of itself last."""
+
+    name: str  # "trainer", or explorer.name
+    token: str  # of this process; another one of the same name has another
+    host: str
+    pid: int
+    since: float
+    beat: float = 0.0
+    version: int = 0  # of the weights that it has
+    step: int = 0  # that it ended last
+    state: str = WORKING  # or "stopped", "finished"
+    waits_for: str = ""  # "": it does not wait
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether it did all that it was asked for."""
+        return self.state == FINISHED
+
+    def age_s(self) -> float:
+        """Return how long ago it said that it lives."""
+        return max(0.0, time.time() - self.beat)
+
+    def where(self) -> str:
+        """Return where it runs, and how old its last word is, for a person."""
+        return f"process {self.pid} on {self.host}, last heard of {self.age_s():.0f} s ago"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """The weights that explorers are to have."""
+
+    version: int
+    path: str
+    digest: str
+
+
+class Presence:
+    """What the sides of a run tell each other.
+
+    Args:
+        database: of the ledger.
+        is_gone: says whether a side's process ended; only its own machine knows.
+    """
+
+    def __init__(self, database: Database, *, is_gone: Callable[[Side], bool]) -> None:
+        self._database = database
+        self._is_gone = is_gone
+
+    def enter(self, side: Side, *, is_trainer: bool) -> None:
+        """Begin to work as this side.
+
+        Raises:
+            ConfigError: another process does.
+        """
+
+        def work(rows: Rows) -> None:
+            before = _trainer(rows) if is_trainer else _explorer(rows, side.name)
+            if before is not None and self._lives(before):
+                raise ConfigError(_refusal(before, side, is_trainer=is_trainer))
+            if not is_trainer:
+                rows.do(
+                    "UPDATE task SET state = 'lost' WHERE owner = ? AND state = 'running'",
+                    side.name,
+                )
+            _write(rows, replace(side, beat=time.time()), is_trainer=is_trainer)
+
+        self._database.write(work)
+
+    def beat(self, side: Side, *, is_trainer: bool) -> None:
+        """Say that a side lives, and what it does."""
+        self._database.write(
+            lambda rows: _write(rows, replace(side, beat=time.time()), is_trainer=is_trainer)
+        )
+
+    def trainer(self) -> Side | None:
+        """Return the trainer; None: none has begun."""
+        return self._database.read(_trainer)
+
+    def explorers(self) -> list[Side]:
+        """Return all explorers by name, those that ended too."""
+        query = f"SELECT {_COLUMNS} FROM explorer ORDER BY name"
+        return [_side(row) for row in self._database.read(lambda rows: rows.all(query))]
+
+    def issue(self, side: Side, *, batch: str, num_tasks: int, capacity: int, gives: int) -> bool:
+        """Take places for an explore step, if there is room; return whether there was.
+
+        Args:
+            side: the explorer.
+            batch: the id of the step.
+            num_tasks: of the step.
+            capacity: how many tasks all explorers may have running, or untrained.
+            gives: how many experiences a task gives: where all that waits and runs is too little
+                for the trainer's next step, there is room.
+        """
+
+        def work(rows: Rows) -> bool:
+            in_flight, num_waiting, num_running = _in_flight(rows)
+            is_full = in_flight + num_running + num_tasks > capacity
+            is_starved = num_waiting + num_running * gives < _number(rows, "wanted")
+            if is_full and not is_starved and in_flight + num_running:
+                return False
+            for place in range(num_tasks):
+                rows.do(_ISSUE, side.name, batch, str(place), side.token, time.time())
+            return True
+
+        return self._database.write(work)
+
+    def in_flight(self) -> tuple[int, int]:
+        """Return how many tasks wait to be trained, or have no newer weights yet, and how many run.
+
+        What a living explorer has running counts alone.
+        """
+        in_flight, _, num_running = self._database.read(_in_flight)
+        return in_flight, num_running
+
+    def step_ended(self, side: Side, *, batch: str) -> None:
+        """Note that what is left of a step's tasks gave nothing."""
+        self._database.write(
+            lambda rows: rows.do(
+                "UPDATE task SET state = 'dropped', outcome = 'nothing was kept of its runs', "
+                "ended = ? WHERE owner = ? AND batch = ? AND state = 'running'",
+                time.time(),
+                side.name,
+                batch,
+            )
+        )
+
+    def want(self, count: int) -> None:
+        """Say how many experiences the trainer reads for a step."""
+        self._database.write(lambda rows: note(rows, "wanted", str(count)))
+
+    def publish(self, weights: Published) -> None:
+        """Let explorers have these weights; versions above them are of steps that were undone."""
+
+        def work(rows: Rows) -> None:
+            rows.do("DELETE FROM weights WHERE version >= ?", weights.version)
+            rows.do(
+                "INSERT INTO weights (version, path, digest, at) VALUES (?, ?, ?, ?)",
+                weights.version,
+                weights.path,
+                weights.digest,
+                time.time(),
+            )
+
+        self._database.write(work)
+
+    def published(self) -> Published | None:
+        """Return the weights that explorers are to have; None: those of the model."""
+        query = "SELECT version, path, digest FROM weights ORDER BY version DESC LIMIT 1"
+        for version, path, digest in self._database.read(lambda rows: rows.all(query)):
+            return Published(version=version, path=path, digest=digest)
+        return None
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._database.close()
+
+    def _lives(self, side: Side) -> bool:
+        return side.state == WORKING and not self._is_gone(side) and side.age_s() < LEASE_S
+
+
+def note(rows: Rows, key: str, value: str) -> None:
+    """Write down one thing about the run."""
+    rows.do(
+        "INSERT INTO run (key, value) VALUES (?, ?) "
+        "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        key,
+        value,
+    )
+
+
+def _in_flight(rows: Rows) -> tuple[int, int, int]:
+    ((version,),) = rows.all("SELECT COALESCE(MAX(version), 0) FROM weights")
+    ((num_packets,),) = rows.all(_IN_FLIGHT, version)
+    ((num_waiting,),) = rows.all("SELECT COUNT(*) FROM experience WHERE train_step IS NULL")
+    ((num_running,),) = rows.all(_RUNNING, time.time() - LEASE_S)
+    return num_packets, num_waiting, num_running
+
+
+def _number(rows: Rows, key: str) -> int:
+    found = rows.all("SELECT value FROM run WHERE key = ?", key)
+    return int(found[0][0]) if found else 0
+
+
+def _write(rows: Rows, side: Side, *, is_trainer: bool) -> None:
+    if is_trainer:
+        note(rows, "trainer", json.dumps(asdict(side)))
+        return
+    values = asdict(side)
+    rows.do(_EXPLORER, *(values[name.strip()] for name in _COLUMNS.split(",")))
+
+
+def _trainer(rows: Rows) -> Side | None:
+    found = rows.all("SELECT value FROM run WHERE key = 'trainer'")
+    return Side(**json.loads(found[0][0])) if found else None
+
+
+def _explorer(rows: Rows, name: str) -> Side | None:
+    found = rows.all(f"SELECT {_COLUMNS} FROM explorer WHERE name = ?", name)
+    return _side(found[0]) if found else None
+
+
+def _side(row: tuple[object, ...]) -> Side:
+    names = [name.strip() for name in _COLUMNS.split(",")]
+    return Side(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]  # as the columns are
+
+
+def _refusal(before: Side, side: Side, *, is_trainer: bool) -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before.since))
+    if is_trainer:
+        remedy = "A ledger has one trainer: stop that one, or name another database."
+        return f"{before.where()}, trains on this ledger since {since}. {remedy}"
+    remedy = "Stop that one, or set explorer.name to a name of its own."
+    return f"{before.where()}, is explorer {side.name!r} of this ledger since {since}. {remedy}"

@@ -1,0 +1,197 @@
+"""Explorer and trainer as runs of their own, which meet in a ledger and in a folder of weights.
+
+    trinity run explorer.yaml           ledger                trinity run trainer.yaml
+    wait for room, take weights   <-- who lives, weights --   every sync_interval steps: publish
+    explore a step, write         ------ experiences ----->   wait for a batch, train it
+
+Neither starts or stops the other. Who waits looks about once a second; a side that nobody has heard
+of for ``sync_timeout`` ends the wait of the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.ledger.presence import Presence, Published, Side
+from trinity.errors import TrinityError
+from trinity.runtime.ledger_of_run import database_of, shared_part
+from trinity.runtime.record.lock import Owner
+from trinity.synchronizer.weights_folder import WeightsFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trinity.common.ports import WeightSnapshot
+    from trinity.runtime.parts import Parts
+
+__all__ = ["Meeting"]
+
+logger = logging.getLogger(__name__)
+
+BEAT_S = 5.0  # so often a side says that it lives
+_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.02, 1.0
+_TELL_S = 60.0  # after so long a wait is told
+_BACK_S = 10.0  # how long weights that are being replaced may be missing
+
+
+class Meeting:
+    """What one side tells the others and hears of them; beats until it is closed.
+
+    Args:
+        parts: of the run of this side.
+
+    Raises:
+        ConfigError: another process is this side of the ledger.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        config = parts.config
+        shared = shared_part(config, rundir=parts.rundir)
+        self.is_trainer = config.mode == "train"
+        self.name = "trainer" if self.is_trainer else config.explorer.name
+        self._timeout_s = config.synchronizer.sync_timeout
+        self._interrupt, self._say = parts.interrupt, parts.display.say
+        self.presence = Presence(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
+        self._beats = Presence(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
+        self.weights = WeightsFolder(shared.path / "weights")
+        self.side = _this_side(self.name)
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self.presence.enter(self.side, is_trainer=self.is_trainer)
+        self._beater = threading.Thread(target=self._beat, name="trinity-beat", daemon=True)
+        self._beater.start()
+
+    def note(self, **changes: Any) -> None:
+        """Say that something about this side is another now (Any: as the fields of ``Side``)."""
+        with self._lock:
+            self.side = replace(self.side, **changes)
+        self.presence.beat(self.side, is_trainer=self.is_trainer)
+
+    def wait(
+        self, is_there: Callable[[], bool], *, what: str, of: Callable[[], list[Side]]
+    ) -> None:
+        """Return when something is there.
+
+        Args:
+            is_there: tells it.
+            what: it is, for who watches.
+            of: the sides that it comes from.
+
+        Raises:
+            StopIteration: the run was asked to stop.
+            TrinityError: nobody has heard of those sides for ``sync_timeout``.
+        """
+        began, pause, is_told = time.time(), _SHORTEST_LOOK_S, False
+        while not is_there():
+            if self._interrupt.is_requested:
+                raise StopIteration
+            waited = time.time() - began
+            if pause >= _LONGEST_LOOK_S:
+                sides = of()
+                self._give_up_if_silent(sides, what=what, waited_s=waited)
+                if not self.side.waits_for:
+                    self.note(waits_for=what)
+                if waited > _TELL_S and not is_told:
+                    is_told = True
+                    logger.warning("%s waits for %s (%s)", self.name, what, _who(sides))
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_LOOK_S)
+        if self.side.waits_for:
+            self.note(waits_for="")
+
+    def publish(self, snapshot: WeightSnapshot) -> None:
+        """Write weights for the explorers, and tell them.
+
+        Raises:
+            CheckpointError: they cannot be written.
+        """
+        digest = self.weights.write(snapshot)
+        path = f"weights/v{snapshot.version}"
+        self.presence.publish(Published(version=snapshot.version, path=path, digest=digest))
+
+    def newest_weights(self, *, but: tuple[int, str]) -> tuple[WeightSnapshot, str] | None:
+        """Return the weights to explore with and their digest; None: they are those of ``but``.
+
+        Raises:
+            TrinityError: the ledger tells of weights that are not in the folder.
+        """
+        limit = time.monotonic() + _BACK_S
+        while True:
+            published = self.presence.published()
+            if published is None or (published.version, published.digest) == but:
+                return None
+            snapshot = self.weights.read(published.version, digest=published.digest)
+            if snapshot is not None:
+                return snapshot, published.digest
+            if time.monotonic() > limit:
+                raise TrinityError(
+                    f"the ledger tells of weights in {published.path}, which are not in the run "
+                    f"directory of this explorer, or are damaged. Do explorer and trainer have the "
+                    f"same checkpoint_root_dir, on a disk that both see? Correct that, then run "
+                    f"the same command."
+                )
+            time.sleep(_LONGEST_LOOK_S / 4)
+
+    def finish(self) -> None:
+        """Say that this side did all that it was asked for."""
+        self.note(state="finished")
+
+    def close(self) -> None:
+        """Say that this side works no more; safe to call twice."""
+        if self._over.is_set():
+            return
+        self._over.set()
+        self._beater.join(timeout=BEAT_S)
+        try:
+            if not self.side.is_finished:
+                self.note(state="stopped")
+        finally:
+            self.presence.close()
+
+    def _beat(self) -> None:
+        while not self._over.wait(min(BEAT_S, self._timeout_s / 4)):
+            try:
+                with self._lock:
+                    self._beats.beat(self.side, is_trainer=self.is_trainer)
+            except TrinityError as error:
+                logger.warning("the ledger did not hear that %s lives: %s", self.name, error)
+        self._beats.close()
+
+    def _give_up_if_silent(self, sides: list[Side], *, what: str, waited_s: float) -> None:
+        working = [side for side in sides if side.state == "working"]
+        silent_s = min([waited_s, *(side.age_s() for side in working)])
+        if silent_s > self._timeout_s:
+            raise TrinityError(
+                f"{self.name} waited {waited_s:.0f} s for {what}, and for sync_timeout "
+                f"({self._timeout_s:g} s) nobody was heard of: {_who(sides)}. Start the other side "
+                f"again, then run the same command: it goes on from what is saved."
+            )
+
+
+def _who(sides: list[Side]) -> str:
+    return "; ".join(f"{side.name}: {side.state}, {side.where()}" for side in sides) or (
+        "it has never begun"
+    )
+
+
+def _this_side(name: str) -> Side:
+    owner = Owner.of_this_process()
+    return Side(
+        name=name,
+        token=f"{secrets.token_hex(8)} {owner.started}",
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        since=time.time(),
+    )
+
+
+def _is_gone(side: Side) -> bool:
+    started = side.token.partition(" ")[2]
+    return Owner(host=side.host, pid=side.pid, started=started, since="").is_gone()

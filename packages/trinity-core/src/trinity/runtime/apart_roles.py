@@ -1,0 +1,236 @@
+"""Explorer, strategy and trainer of a run that is one side alone: they wait for the other."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.ledger.ledger import Ledger
+from trinity.runtime.apart import Meeting
+from trinity.runtime.assembly import rows_of_a_batch
+from trinity.runtime.ledger_of_run import database_of, path_of_buffer, use_of_buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trinity.buffer.ledger.presence import Side
+    from trinity.common.metrics import Metrics
+    from trinity.common.ports import WeightSnapshot
+    from trinity.explorer.explorer import ExploreResult
+    from trinity.runtime.parts import Parts
+    from trinity.runtime.roles import BatchSource, Engine, ExplorerRole, TrainerRole
+
+__all__ = ["meet"]
+
+
+def meet(parts: Parts) -> None:
+    """Let the parts of one side wait for the other, where they do.
+
+    Raises:
+        ConfigError: another process is this side of the ledger.
+    """
+    if not parts.config.is_apart:
+        return
+    ledger = _ledger(parts)  # says first whose it is
+    parts.meeting = meeting = Meeting(parts)
+    if parts.explorer is not None:
+        parts.explorer = ExplorerApart(parts.explorer, meeting, engines=parts.engines, parts=parts)
+        return
+    assert parts.trainer is not None
+    assert parts.strategy is not None
+    parts.trainer = trainer = TrainerApart(
+        parts.trainer, meeting, interval=parts.config.synchronizer.trainer_sync_interval or 1
+    )
+    num_rows = rows_of_a_batch(parts.config, parts.manager)
+    meeting.presence.want(num_rows)
+    parts.strategy = StrategyApart(
+        parts.strategy, meeting, trainer=trainer, ledger=ledger, num_rows=num_rows
+    )
+
+
+class ExplorerApart:
+    """Waits for room before each step, and takes the newest weights.
+
+    Args:
+        explorer: of this run.
+        meeting: with the trainer.
+        engines: that answer the explorer.
+        parts: of this run.
+    """
+
+    def __init__(
+        self, explorer: ExplorerRole, meeting: Meeting, *, engines: Sequence[Engine], parts: Parts
+    ) -> None:
+        config = parts.config
+        self._explorer, self._meeting, self._engines = explorer, meeting, engines
+        self._num_tasks = config.buffer.batch_size
+        self._capacity = self._num_tasks * config.explorer.max_inflight_batches
+        self._gives = config.algorithm.repeat_times or 1
+        self._interval = config.synchronizer.explorer_sync_interval or 1
+        self._loaded: tuple[int, str] = (0, "")  # version and digest
+        self._since: int | None = None  # the first step of this process
+
+    def explore_step(self, step: int) -> ExploreResult:
+        """Run the tasks of a step when there is room for them.
+
+        Raises:
+            StopIteration: there are no more tasks, the trainer needs none, or the run is to stop.
+            TrinityError: nobody has heard of the trainer for ``sync_timeout``.
+        """
+        began, batch = time.perf_counter(), f"{self._meeting.name}:{step}"
+        self._meeting.wait(
+            lambda: self._has_room(batch), what="room for a step's tasks", of=self._trainer
+        )
+        waited = time.perf_counter() - began
+        self._since = step if self._since is None else self._since
+        if (step - self._since) % self._interval == 0:
+            self._take_weights()
+        try:
+            result = self._explorer.explore_step(step)
+        finally:
+            self._meeting.presence.step_ended(self._meeting.side, batch=batch)
+        self._meeting.note(step=step)
+        result.metrics["time/wait_trainer_s"] = waited
+        result.metrics["sync/model_version"] = float(self._loaded[0])
+        return result
+
+    def evaluate(self, step: int) -> Metrics:
+        """Run all evaluation tasks with the newest weights."""
+        self._take_weights()
+        return self._explorer.evaluate(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the tasks stand."""
+        return self._explorer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._explorer.load_state_dict(state)
+
+    def close(self) -> None:
+        """Close the explorer; safe to call twice."""
+        self._explorer.close()
+
+    def _trainer(self) -> list[Side]:
+        trainer = self._meeting.presence.trainer()
+        return [] if trainer is None else [trainer]
+
+    def _has_room(self, batch: str) -> bool:
+        if any(side.is_finished for side in self._trainer()):
+            raise StopIteration
+        return self._meeting.presence.issue(
+            self._meeting.side,
+            batch=batch,
+            num_tasks=self._num_tasks,
+            capacity=self._capacity,
+            gives=self._gives,
+        )
+
+    def _take_weights(self) -> None:
+        found = self._meeting.newest_weights(but=self._loaded)
+        if found is None:
+            return
+        snapshot, digest = found
+        for engine in self._engines:
+            engine.load_weights(snapshot)
+        self._loaded = (snapshot.version, digest)
+        self._meeting.note(version=snapshot.version)
+
+
+class TrainerApart:
+    """Publishes its weights after every ``interval`` of its steps."""
+
+    def __init__(self, trainer: TrainerRole, meeting: Meeting, *, interval: int) -> None:
+        self._trainer, self._meeting, self._interval = trainer, meeting, interval
+
+    def train_step(self, experiences: Any, *, step: int) -> Metrics:
+        """Return the metrics of one optimizer step (Any: the strategy's batch)."""
+        metrics = self._trainer.train_step(experiences, step=step)
+        began = time.perf_counter()
+        if step % self._interval == 0:
+            self.publish()
+            metrics = {**metrics, "time/publish_s": time.perf_counter() - began}
+        self._meeting.note(step=step)
+        return metrics
+
+    def publish(self) -> None:
+        """Write the weights for the explorers."""
+        snapshot = self._trainer.snapshot(copy=False)
+        self._meeting.publish(snapshot)
+        self._meeting.note(version=int(snapshot.version))
+
+    def snapshot(self, *, copy: bool) -> WeightSnapshot:
+        """Return the weights."""
+        return self._trainer.snapshot(copy=copy)
+
+    def save(self, directory: Path) -> None:
+        """Write what :meth:`load` needs."""
+        self._trainer.save(directory)
+
+    def load(self, directory: Path) -> None:
+        """Go on from what :meth:`save` wrote."""
+        self._trainer.load(directory)
+
+    def close(self) -> None:
+        """Free what the trainer holds."""
+        self._trainer.close()
+
+
+class StrategyApart:
+    """Waits until a batch is there, or until nobody explores any more."""
+
+    def __init__(
+        self,
+        strategy: BatchSource,
+        meeting: Meeting,
+        *,
+        trainer: TrainerApart,
+        ledger: Ledger,
+        num_rows: int,
+    ) -> None:
+        self._strategy, self._meeting = strategy, meeting
+        self._trainer, self._ledger, self._num_rows = trainer, ledger, num_rows
+        self._is_first = True
+
+    def sample(self, step: int) -> tuple[Any, Metrics]:
+        """Return the batch of a step and metrics (Any: as the strategy hands it on).
+
+        Raises:
+            StopIteration: all explorers are done and nothing is left, or the run is to stop.
+            TrinityError: nobody has heard of the explorers for ``sync_timeout``.
+        """
+        if self._is_first and (step > 1 or self._meeting.presence.published() is not None):
+            self._trainer.publish()  # explorers may have weights that were undone
+        self._is_first = False
+        presence = self._meeting.presence
+        self._meeting.wait(
+            self._is_there, what=f"{self._num_rows} experiences", of=presence.explorers
+        )
+        return self._strategy.sample(step)
+
+    def put_back(self, experiences: Any) -> None:
+        """Give back what was sampled last and not used."""
+        self._strategy.put_back(experiences)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+        return self._strategy.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self._strategy.load_state_dict(state)
+
+    def _is_there(self) -> bool:
+        return self._ledger.num_waiting() >= self._num_rows or self._ledger.are_writers_finished()
+
+
+def _ledger(parts: Parts) -> Ledger:
+    config, rundir = parts.config, parts.rundir
+    use = use_of_buffer(config, rundir=rundir)
+    return Ledger(
+        database_of(config, rundir=rundir),
+        name=str(path_of_buffer(config, rundir=rundir)),
+        run=use.run,
+        owner=use.owner,
+    )

@@ -1,0 +1,71 @@
+"""How a run stands by its ledger: who is there, what waits, what runs longest, how old it was."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.ledger.presence import Presence
+
+if TYPE_CHECKING:
+    from trinity.buffer.ledger.database import Database, Rows
+    from trinity.buffer.ledger.presence import Side
+
+__all__ = ["LedgerStanding", "read_ledger"]
+
+_SLOWEST = "SELECT batch, place, began FROM task WHERE state = 'running' ORDER BY began, id LIMIT 5"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerStanding:
+    """What a ledger tells."""
+
+    name: str
+    sides: list[Side]  # the trainer first; empty where the run is one
+    num_waiting: int  # experiences
+    num_dropped: int
+    trained: int  # the last optimizer step
+    ages: tuple[float, float]  # of that step, the mean and the most
+    oldest_waiting: int | None  # version of the weights that made what waits, the lowest
+    slowest: list[tuple[str, float]]  # running tasks, and since how many seconds
+    broken: int  # packets
+
+
+def read_ledger(database: Database, *, name: str) -> LedgerStanding:
+    """Return what a ledger tells.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    presence = Presence(database, is_gone=lambda side: False)
+    trainer = presence.trainer()
+    told = database.read(_told)
+    return LedgerStanding(
+        name=name, sides=[*([trainer] if trainer else []), *presence.explorers()], **told
+    )
+
+
+def _told(rows: Rows) -> dict[str, Any]:
+    ((num_waiting, oldest),) = rows.all(
+        "SELECT COUNT(*), MIN(version) FROM experience WHERE train_step IS NULL"
+    )
+    ((trained,),) = rows.all("SELECT COALESCE(MAX(train_step), 0) FROM experience")
+    ages = rows.all("SELECT mean_age, max_age FROM ages WHERE train_step = ?", trained)
+    mean, most = ages[0] if ages else (0.0, 0.0)
+    ((num_dropped,),) = rows.all(
+        "SELECT COUNT(*) FROM experience WHERE train_step IS NOT NULL AND dropped IS NOT NULL"
+    )
+    ((broken,),) = rows.all("SELECT COUNT(*) FROM packet WHERE outcome = 'broken'")
+    return {
+        "num_waiting": num_waiting,
+        "oldest_waiting": oldest,
+        "trained": trained,
+        "ages": (float(mean), float(most)),
+        "num_dropped": num_dropped,
+        "broken": broken,
+        "slowest": [
+            (f"{batch}/{place}", max(0.0, time.time() - began))
+            for batch, place, began in rows.all(_SLOWEST)
+        ],
+    }

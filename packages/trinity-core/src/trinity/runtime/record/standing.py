@@ -1,0 +1,163 @@
+"""How a run stands: who works at it, what it waits for, how far it is; by its files alone.
+
+A run that is dead tells the same as one that lives, but for who holds it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.ledger.opening import open_database
+from trinity.common.config.database_path import address_of
+from trinity.errors import CheckpointError, ConfigError, DataError
+from trinity.monitor.jsonl import read_metrics
+from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.ledger_standing import LedgerStanding, read_ledger
+from trinity.runtime.record.lock import owners
+from trinity.runtime.record.records import Status, read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Part", "Standing", "read_standing"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One side of a run, or all of it."""
+
+    name: str  # "run", "trainer", or the explorer's
+    mode: str
+    status: str  # as run.json says; "lost": it says running, and nobody holds it
+    explore_steps: int
+    train_steps: int
+    pid: int | None  # None: no living process of this machine holds it
+    last_s: float | None  # seconds since its last metrics
+    metrics: dict[str, float]  # ages and loads of its last steps
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """All that is known of a run."""
+
+    directory: str
+    parts: list[Part]
+    checkpoint: str  # the newest; "": there is none
+    checkpoint_s: float | None  # seconds since it was written
+    ledger: LedgerStanding | None  # None: the run has a queue, or its ledger cannot be read
+    ledger_problem: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def read_standing(directory: Path) -> Standing:
+    """Return how a run stands.
+
+    Raises:
+        ConfigError: there is no run in that folder.
+    """
+    held, folders = owners(directory), dict(_folders(directory))
+    if not folders and not held:
+        raise ConfigError(
+            f"{directory} holds no run: it has neither run.json nor explorers. The header of a run "
+            f"names its run directory; a run with stages has one folder a stage."
+        )
+    notes: list[str] = []
+    parts = [
+        _part(name, folder, held=held, notes=notes) for name, folder in sorted(folders.items())
+    ]
+    newest = CheckpointStore(directory).latest()
+    ledger, problem = _ledger(directory, folders)
+    return Standing(
+        directory=str(directory),
+        parts=[part for part in parts if part is not None],
+        checkpoint=newest.path.name if newest else "",
+        checkpoint_s=_age(newest.path / "state.json") if newest else None,
+        ledger=ledger,
+        ledger_problem=problem,
+        notes=notes,
+    )
+
+
+def _folders(directory: Path) -> Iterator[tuple[str, Path]]:
+    if (directory / "run.json").exists():
+        yield "", directory
+    for path in sorted(directory.glob("explorers/*/run.json")):
+        yield path.parent.name, path.parent
+
+
+def _part(name: str, folder: Path, *, held: dict[str, Any], notes: list[str]) -> Part | None:
+    try:
+        status = read_record(folder / "run.json", Status, remedy="")
+        rows = read_metrics(folder / "monitor")
+    except CheckpointError as error:
+        notes.append(str(error))
+        return None
+    owner = held.get(name) or held.get(name or "trainer")
+    told = status["status"]
+    return Part(
+        name=name or ("trainer" if "trainer" in held or status["mode"] == "train" else "run"),
+        mode=status["mode"],
+        status="lost" if told == "running" and owner is None else told,
+        explore_steps=status["explore_steps"] if told != "running" else _last(rows, "explorer"),
+        train_steps=status["train_steps"] if told != "running" else _last(rows, "trainer"),
+        pid=owner.pid if owner is not None else None,
+        last_s=_age(folder / "monitor/metrics.jsonl"),
+        metrics=_shown(rows),
+        error=status["error"],
+    )
+
+
+def _last(rows: list[dict[str, Any]], role: str) -> int:
+    return max((int(row["step"]) for row in rows if row["role"] == role), default=0)
+
+
+def _shown(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the newest of what says how a run goes."""
+    prefixes = ("age/", "idle/", "groups/", "sync/model_version", "time/wait", "time/train_s")
+    names = (*prefixes, "time/rollout_s", "rollout/hung_threads", "rollout/failed_runs")
+    newest = {name: value for row in rows[-20:] for name, value in row.items()}
+    kept = newest.items()
+    return {name: value for name, value in kept if name.startswith(names) and value is not None}
+
+
+def _age(path: Path) -> float | None:
+    try:
+        return max(0.0, time.time() - path.stat().st_mtime)
+    except OSError:
+        return None
+
+
+def _ledger(directory: Path, folders: dict[str, Path]) -> tuple[LedgerStanding | None, str]:
+    """Return what the ledger tells, and why it tells nothing."""
+    path = _ledger_path(directory, folders)
+    if not path:
+        return None, ""
+    try:
+        address = address_of(path)
+        if address.file is not None and not address.file.exists():
+            return None, f"the ledger {address.name} is not there (seen from this folder)"
+        database = open_database(path, max_retries=0, is_read_only=True)
+        try:
+            return read_ledger(database, name=address.name), ""
+        finally:
+            database.close()
+    except (DataError, ConfigError) as error:
+        return None, str(error)
+
+
+def _ledger_path(directory: Path, folders: dict[str, Path]) -> str:
+    import yaml
+
+    for folder in folders.values():
+        try:
+            values = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+            buffer = values["buffer"]["trainer_input"]["experience_buffer"]
+        except (OSError, yaml.YAMLError, KeyError, TypeError):
+            continue
+        if buffer.get("storage_type") == "sql":
+            return buffer.get("path") or str(directory / "buffer/ledger.db")
+    return ""
