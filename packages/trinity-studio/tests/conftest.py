@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ class Browser:
 @pytest.fixture
 def browse() -> Callable[..., Browser]:
     def open_runs(*paths: Path) -> Browser:
-        app = app_of(find_runs(list(paths)), token=TOKEN)
+        app = app_of(partial(find_runs, list(paths)), token=TOKEN)
         return Browser(TestClient(app, base_url="http://127.0.0.1:8502"))
 
     return open_runs

@@ -102,6 +102,19 @@ def test_a_folder_of_runs_opens_each_of_them_and_a_run_its_stages(built, browse,
     assert "q/staged/sft" in said
 
 
+def test_a_run_that_begins_while_somebody_looks_is_added_and_the_others_keep_their_places(
+    built, browse, tmp_path
+) -> None:
+    page = browse(tmp_path)
+    page.html("/")
+    (tmp_path / "p" / "earlier").mkdir()
+    (tmp_path / "p" / "earlier" / "config.yaml").write_text("seed: 1")
+
+    assert "earlier" in page.text("/")
+    assert "rft finished" in page.text("/run/0")
+    assert "earlier" in page.text("/run/1")
+
+
 def test_a_page_of_a_running_run_asks_again_and_of_a_finished_one_does_not(
     built, browse, monkeypatch
 ) -> None:

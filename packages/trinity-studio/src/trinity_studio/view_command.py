@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +47,8 @@ def view(
     """
     from trinity_studio.view.run import find_runs
 
-    found = find_runs(_directories(runs or [], config=config, url=url))
+    find = partial(find_runs, _directories(runs or [], config=config, url=url))
+    found = find()
     if table:
         typer.echo(f"--table {table} is not needed: experiences are read from the run directory")
     if export is not None:
@@ -61,7 +63,7 @@ def view(
     listening = _listening(port)
     typer.echo(f"http://{HOST}:{listening.getsockname()[1]}/{token}/")
     typer.echo("Open that address; whoever has it can read these runs. Ctrl-C ends it.")
-    _serve(app_of(found, token=token), listening)
+    _serve(app_of(find, token=token), listening)
 
 
 def _directories(named: list[Path], *, config: Path | None, url: str) -> list[Path]:

@@ -8,6 +8,7 @@ from trinity_studio.view.conversation import facts, shown_sample
 from trinity_studio.view.exchanges import is_exchange, tree
 from trinity_studio.view.failures import log_problems
 from trinity_studio.view.figures import compared, figures, flat_figures, times_of
+from trinity_studio.view.ledger import ledger_file, read_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,13 +91,14 @@ class Contents:
         by_run: dict[str, list[Any]] = {}
         for one in samples[: 4 * PER_PAGE]:
             by_run.setdefault(one.run, []).append((shown_sample(one, run.text), facts(one)))
-        run.rollouts.follow()
+        is_whole = run.rollouts.follow()
         rows = run.rollouts.read(batch, task)
         trained = {one.eid for one in samples}
         return {
             "batch": batch,
             "task": task,
             "tries": by_run,
+            "is_whole": is_whole,
             "num_samples": len(samples),
             "untrained": [row for row in rows if _eid(row) not in trained][:PER_PAGE],
             "exchanges": sorted({_run_of(row) for row in rows if is_exchange(row)}),
@@ -134,6 +136,11 @@ class Contents:
         plugins = dict.fromkeys(one.plugin for one in found)
         grouped = {name: [one for one in found if one.plugin == name] for name in plugins}
         return {"failures": grouped, "problem": problem}
+
+    def ledger(self, run: Run, request: Request | None = None) -> Values:
+        """Return what the run's ledger says; None: it keeps none in a file."""
+        file = ledger_file(run.directory, run.provenance().values)
+        return {"ledger": None if file is None else read_ledger(file)}
 
     def provenance(self, run: Run, request: Request | None = None) -> Values:
         """Return plugins, settings and starts."""

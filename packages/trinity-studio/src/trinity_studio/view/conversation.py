@@ -6,6 +6,7 @@ R tokens of the response
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -13,6 +14,8 @@ from markupsafe import Markup
 from trinity_studio.view.shown import number, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trinity.runtime.record.run_text import RunText
     from trinity.runtime.record.sample_format import Sample
 
@@ -59,36 +62,46 @@ def shown_sample(sample: Sample, text: RunText | None) -> Shown:
 
 
 def _spans(sample: Sample, pieces: list[str]) -> Markup:
-    parts = []
-    for place, piece in enumerate(pieces):
-        kind, title = _look(sample, place)
-        parts.append(
-            Markup('<span class="t {}" title="{}">{}</span>').format(kind, title, shown(piece))
-        )
+    """Return a span for each token; only its text is of others, and that is escaped."""
+    looks = _looks(sample, len(pieces))
+    parts = [
+        f'<span class="t {kind}" title="{title}">{_text(piece)}</span>'
+        for piece, (kind, title) in zip(pieces, looks, strict=True)
+    ]
     left = len(sample.mask) - len(pieces)
     if left > 0:
-        more = '<span class="note"> ... {} more tokens: trinity experiences shows them</span>'
-        parts.append(Markup(more).format(f"{left:,}"))
-    return Markup("").join(parts)
+        more = f" ... {left:,} more tokens: trinity experiences shows them"
+        parts.append(f'<span class="note">{more}</span>')
+    return Markup("".join(parts))
 
 
-def _look(sample: Sample, place: int) -> tuple[str, str]:
-    """Return the classes of a token and what is told of it."""
-    notes = [f"token {int(sample.tokens[sample.prompt_length + place])}"]
-    advantage = None if sample.advantages is None else float(sample.advantages[place])
-    if not sample.own_mask[place]:
-        kind = "others"
-        notes.append("not the model's own: not trained")
-    else:
-        value = None if sample.logprobs is None else float(sample.logprobs[place])
+@lru_cache(maxsize=1 << 14)
+def _text(piece: str) -> str:
+    return str(shown(piece))
+
+
+def _looks(sample: Sample, count: int) -> Iterator[tuple[str, str]]:
+    """Give the classes of each token and what is told of it; both hold numbers and our words."""
+    start = sample.prompt_length
+    ids = sample.tokens[start : start + count].tolist()
+    own, mask = sample.own_mask[:count].tolist(), sample.mask[:count].tolist()
+    logprobs, advantages = _list(sample.logprobs, count), _list(sample.advantages, count)
+    for place in range(count):
+        told = f"token {ids[place]}"
+        if not own[place]:
+            yield "others", f"{told}, not the model's own: not trained"
+            continue
+        value, advantage = logprobs[place], advantages[place]
         kind = "p0" if value is None else f"p{sum(value < bound for bound in _BOUNDS)}"
-        notes += [] if value is None else [f"logprob {value:.3f}"]
-        if not sample.mask[place]:
-            kind += " masked"
-            notes.append("left out in the step: not trained")
-        elif advantage is not None:
-            notes.append(f"advantage {advantage:.3f}")
-    return kind, ", ".join(notes)
+        told += "" if value is None else f", logprob {value:.3f}"
+        if not mask[place]:
+            yield f"{kind} masked", f"{told}, left out in the step: not trained"
+        else:
+            yield kind, told if advantage is None else f"{told}, advantage {advantage:.3f}"
+
+
+def _list(values: Any, count: int) -> list[Any]:  # Any: numpy's array, or None
+    return [None] * count if values is None else list(values[:count].tolist())
 
 
 def _reasons(sample: Sample) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["compared", "figures", "flat_figures", "times_of"]
 
 _SMOOTH = 10
+_TIMED = 100  # steps that the table of times is a mean of
 _E, _T, _S = "explorer", "trainer", "synchronizer"
 # title, what it shows, its role, names of which the first that is there is shown
 _CHARTS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
@@ -80,18 +81,21 @@ def compared(runs: Mapping[int, Run]) -> list[Markup]:
 
 def times_of(run: Run) -> StepTimes | None:
     """Return where the time of its steps goes; None: there are too few."""
-    skip = 3 if len(run.metrics.series("time/step_s", "time/train_s")) > 6 else 0
-    return step_times(_numbers(run), skip=skip)
+    num_steps = len(run.metrics.series("time/step_s", "time/train_s"))
+    skip = max(3 if num_steps > 6 else 0, num_steps - _TIMED)
+    return step_times(_timed(run, after=skip), skip=skip)
 
 
 def _is_worth(title: str, points: Series) -> bool:
     return title == "loss" or any(value for _, value in points)
 
 
-def _numbers(run: Run) -> list[dict[str, float]]:
+def _timed(run: Run, *, after: int) -> list[dict[str, float]]:
+    """Return the rows of the steps after one, without numbers that JSON could not hold."""
     return [
         {name: value for name, value in row.items() if value is not None}
         for row in run.metrics.rows
+        if row["step"] > after
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,15 @@ Series = list[tuple[float, float]]  # step, value
 Row = dict[str, Any]  # Any: json; step and role are right
 
 
+@dataclass
+class _Found:
+    """The values of one metric, and how many rows were looked at for them."""
+
+    num_rows: int = 0
+    values: dict[float, float] = field(default_factory=dict)
+    points: Series = field(default_factory=list)
+
+
 class MetricsFile:
     """The rows that are there, read from where the last reading ended.
 
@@ -23,17 +33,20 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._place = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._place = self.num_damaged = self._num_named = 0
         self.rows: list[Row] = []
-        self.num_damaged = 0
+        self._names: dict[str, None] = {}
+        self._found: dict[tuple[str, str | None], _Found] = {}
 
     def follow(self) -> None:
         """Read what is new; all anew where the file was cut back."""
         try:
             size = self._path.stat().st_size
             if size < self._place:
-                self._place, self.num_damaged = 0, 0
-                self.rows = []
+                self._begin()
             if size == self._place:
                 return
             with self._path.open("rb") as file:
@@ -53,24 +66,27 @@ class MetricsFile:
     def series(self, *names: str, role: str | None = None) -> Series:
         """Return the values of the first name that has any; the last one a step."""
         for name in names:
-            points = {
-                row["step"]: row[name]
-                for row in self.rows
-                if isinstance(row.get(name), (int, float)) and role in {None, row["role"]}
-            }
+            points = self._points(name, role)
             if points:
-                return sorted(points.items())
+                return points
         return []
+
+    def _points(self, name: str, role: str | None) -> Series:
+        found = self._found.setdefault((name, role), _Found())
+        for row in self.rows[found.num_rows :]:
+            value = row.get(name)
+            if isinstance(value, (int, float)) and role in {None, row["role"]}:
+                found.values[row["step"]] = value
+        if found.num_rows < len(self.rows):
+            found.num_rows, found.points = len(self.rows), sorted(found.values.items())
+        return found.points
 
     def names(self, prefix: str, ends: str = "") -> list[str]:
         """Return the names of metrics that begin and end so, in the order they came."""
-        found = (name for row in self.rows for name in row)
-        chosen = (name for name in found if name.startswith(prefix) and name.endswith(ends))
-        return list(dict.fromkeys(chosen))
-
-    def latest(self, role: str) -> Row:
-        """Return the last row of a role; empty: there is none."""
-        return next((row for row in reversed(self.rows) if row["role"] == role), {})
+        for row in self.rows[self._num_named :]:
+            self._names |= dict.fromkeys(row)
+        self._num_named = len(self.rows)
+        return [name for name in self._names if name.startswith(prefix) and name.endswith(ends)]
 
 
 def _row(line: bytes) -> Row | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, PlainTextResponse
+from trinity.errors import ConfigError
 
 from trinity_studio.view.contents import Contents
 from trinity_studio.view.shown import number, shown
@@ -43,12 +45,13 @@ class Pages:
     """Answers requests.
 
     Args:
-        runs: that are shown, called by their place.
+        find: gives the runs that there are now; what was shown once keeps its place.
         root: first part of every address.
     """
 
-    def __init__(self, runs: Sequence[Run], *, root: str) -> None:
-        self._runs = list(runs)
+    def __init__(self, find: Callable[[], Sequence[Run]], *, root: str) -> None:
+        self._find = find
+        self._runs = list(find())
         self._root = root
         self._contents = Contents()
         self._drawing = environment()
@@ -64,6 +67,7 @@ class Pages:
             ("/task/{batch}/{task}", own.task, "task.html"),
             ("/rollouts", own.rollouts, "rollouts.html"),
             ("/exchanges/{batch}/{task}/{run}", own.exchanges, "exchanges.html"),
+            ("/ledger", own.ledger, "ledger.html"),
             ("/failures", own.failures, "failures.html"),
             ("/provenance", own.provenance, "provenance.html"),
         ):
@@ -85,8 +89,15 @@ class Pages:
         return answer
 
     def _index(self, request: Request) -> dict[str, Any]:
+        self._look_again()
         chosen = {int(one) for one in request.query_params.getlist("run") if one.isdecimal()}
         return self._contents.index(self._runs, chosen=chosen)
+
+    def _look_again(self) -> None:
+        """Add the runs and stages that have begun since."""
+        known = {run.directory for run in self._runs}
+        with suppress(ConfigError):  # a named directory is gone
+            self._runs += [run for run in self._find() if run.directory not in known]
 
     def _of_run(
         self, content: Callable[..., dict[str, Any]], request: Request

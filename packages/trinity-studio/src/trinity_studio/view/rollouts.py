@@ -19,7 +19,8 @@ _EID = re.compile(
     rb'"eid": \{"batch": ("[^"]*"|-?\d+), "task": ("[^"]*"|-?\d+), "run": (-?\d+), "step": (-?\d+)'
     rb', "suffix": "([^"]*)"\}'
 )
-_CHUNK = 8 << 20
+_CHUNK = 2 << 20
+_AT_ONCE = 16 << 20  # bytes that are looked through before a page is drawn
 Row = dict[str, Any]  # Any: json
 Key = tuple[str, str, str, str]  # batch, task, run, step and suffix
 
@@ -48,14 +49,15 @@ class Rollouts:
         except OSError:
             return 0
 
-    def follow(self, *, patience_s: float = 0.05) -> bool:
+    def follow(self, *, patience_s: float = 0.02) -> bool:
         """Look for what is new, and wait so long; return whether all is found."""
         with self._lock:
             if self.size < self.end:  # cut back
                 self.end, self.num_damaged = 0, 0
                 self._places, self._by_task = [], {}
             if self._thread is None or not self._thread.is_alive():
-                if self.size <= self.end:
+                if self.size - self.end <= _AT_ONCE:
+                    self._look()
                     return True
                 self._thread = threading.Thread(target=self._look, daemon=True)
                 self._thread.start()

@@ -11,8 +11,9 @@ from trinity.errors import ConfigError
 from trinity.runtime.record.lock import is_held
 from trinity.runtime.record.run_text import RunText
 
+from trinity_studio.view.ledger import ledger_file
 from trinity_studio.view.metrics_file import MetricsFile
-from trinity_studio.view.provenance import read_provenance
+from trinity_studio.view.provenance import FILES, read_provenance
 from trinity_studio.view.rollouts import Rollouts
 from trinity_studio.view.trained import Trained
 
@@ -42,6 +43,7 @@ class Run:
         self.rollouts = Rollouts(directory / "buffer" / "explorer_output.jsonl")
         self.status: dict[str, Any] = {}  # run.json
         self._problem = ""  # of it
+        self._provenance: tuple[list[tuple[int, int]], Provenance] | None = None  # with its stamp
         self._lock = threading.Lock()
 
     @cached_property
@@ -51,12 +53,20 @@ class Run:
 
     def provenance(self) -> Provenance:
         """Return what it was made of, as it is written down now."""
-        return read_provenance(self.directory)
+        stamp = [_stamp(self.directory / name) for name in FILES]
+        if self._provenance is None or self._provenance[0] != stamp:
+            self._provenance = stamp, read_provenance(self.directory)
+        return self._provenance[1]
 
     @property
     def is_live(self) -> bool:
         """Return whether a process has the directory now."""
         return is_held(self.directory) or is_held(self.directory.parent)
+
+    @property
+    def has_ledger(self) -> bool:
+        """Return whether it keeps its experiences in a ledger that is a file."""
+        return ledger_file(self.directory, self.provenance().values) is not None
 
     @property
     def state(self) -> str:
@@ -139,6 +149,15 @@ def _shared(paths: list[tuple[str, ...]]) -> list[str]:
             break
         shared.append(parts[0])
     return shared
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return what changes with a file; zeros: there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _status(directory: Path) -> tuple[dict[str, Any], str]:

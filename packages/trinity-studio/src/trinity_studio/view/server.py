@@ -14,7 +14,7 @@ from starlette.routing import Route
 from trinity_studio.view.pages import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -38,14 +38,14 @@ HEADERS = {  # a page loads our two files and nothing else, from nowhere else
 }
 
 
-def app_of(runs: Sequence[Run], *, token: str) -> Starlette:
+def app_of(find: Callable[[], Sequence[Run]], *, token: str) -> Starlette:
     """Return the application that shows these runs.
 
     Args:
-        runs: in their order.
+        find: gives the runs that there are now, in their order.
         token: first part of every address.
     """
-    pages = Pages(runs, root=f"/{token}")
+    pages = Pages(find, root=f"/{token}")
     routes = [
         Route("/{token}/static/{name}", _static),
         *(Route(f"/{{token}}{path}", page) for path, page in pages.routes().items()),

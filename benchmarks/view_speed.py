@@ -1,0 +1,140 @@
+"""How long the pages of ``trinity view`` take on a run of many experiences.
+
+    python benchmarks/view_speed.py --experiences 100000 --tokens 256
+
+Makes a run directory as a run leaves it (metrics, samples, rollouts), opens it in the viewer and
+asks for each page six times: the first answer may have to find out what the others know, of which
+the fastest counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from starlette.testclient import TestClient
+from tokenizers import Tokenizer, models
+from trinity.common.config import Config
+from trinity.runtime.record.rundir import write_manifests
+from trinity.runtime.record.sample_files import FOLDER
+from trinity.runtime.record.sample_format import encode
+from trinity_studio.view.run import find_runs
+from trinity_studio.view.server import app_of
+
+PER_STEP, TRIES = 256, 8
+WORDS = 1000
+
+
+def main() -> int:
+    """Print the table; return 1 if a page took longer than it may."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--experiences", type=int, default=100_000)
+    options.add_argument("--tokens", type=int, default=256, help="of an experience, half a prompt")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
+        num_steps = -(-chosen.experiences // PER_STEP)
+        write_run(directory, num_steps=num_steps, num_tokens=chosen.tokens)
+        size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+        print(f"{num_steps * PER_STEP:,} experiences, {num_steps} steps, {size / 1e6:,.0f} MB")
+        return 1 if _is_slow(directory, num_steps) else 0
+
+
+def write_run(directory: Path, *, num_steps: int, num_tokens: int) -> None:
+    """Write a run directory of so many steps."""
+    config = Config()
+    for name in (FOLDER, "monitor", "buffer", "global_step_1/actor/huggingface"):
+        (directory / name).mkdir(parents=True)
+    write_manifests(config, plugins=[], directory=directory)
+    dice = np.random.default_rng(0)
+    vocabulary = {f"word{number}": number for number in range(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="word0"))
+    tokenizer.save(str(directory / "global_step_1/actor/huggingface/tokenizer.json"))
+    with (
+        (directory / FOLDER / "from-00000001.bin").open("wb") as samples,
+        (directory / "monitor" / "metrics.jsonl").open("w") as metrics,
+        (directory / "buffer" / "explorer_output.jsonl").open("w") as rollouts,
+    ):
+        for step in range(1, num_steps + 1):
+            samples.write(_block(step, num_tokens, dice))
+            metrics.writelines(json.dumps(row) + "\n" for row in _metrics(step))
+            rows = [_rollout(step, number, num_tokens) for number in range(PER_STEP)]
+            rollouts.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _block(step: int, num_tokens: int, dice: np.random.Generator) -> bytes:
+    start = num_tokens // 2
+    rows = [
+        {"eid": f"{step}/{n // TRIES}/{n % TRIES}/0", "length": num_tokens, "prompt_length": start,
+         "reward": float(n % 2), "temperature": 1.0, "truncate_status": None,
+         "metrics": {"accuracy": float(n % 2)}, "info": {"model_version": step - 1}}
+        for n in range(PER_STEP)
+    ]  # fmt: skip
+    sizes, count = [num_tokens - start] * PER_STEP, (num_tokens - start) * PER_STEP
+    columns = {
+        "tokens": ([num_tokens] * PER_STEP, dice.integers(0, WORDS, num_tokens * PER_STEP)),
+        "logprobs": (sizes, -dice.exponential(1.0, count).astype(np.float32)),
+        "advantages": (sizes, np.repeat(dice.normal(size=PER_STEP), num_tokens - start)),
+        "mask": (sizes, np.ones(count, dtype=bool)),
+    }
+    return encode(step, rows, columns)
+
+
+def _metrics(step: int) -> list[dict[str, Any]]:
+    many = {f"actor/metric_{number}": random.random() for number in range(40)}
+    return [
+        {"step": step, "role": "explorer", "rollout/reward/mean": step / 1000, **many},
+        {"step": step, "role": "trainer", "actor/loss": 1 / step, "time/train_s": 1.0, **many},
+        {"step": step, "role": "synchronizer", "time/step_s": 2.0, "time/sync_s": 0.1},
+    ]
+
+
+def _rollout(step: int, number: int, num_tokens: int) -> dict[str, Any]:
+    eid = {"batch": step, "task": number // TRIES, "run": number % TRIES, "step": 0, "suffix": ""}
+    return {
+        "tokens": [number % WORDS] * num_tokens,
+        "prompt_length": num_tokens // 2,
+        "eid": eid,
+        "logprobs": [-0.5] * (num_tokens // 2),
+        "reward": float(number % 2),
+        "prompt_text": "word " * (num_tokens // 2),
+        "response_text": "word " * (num_tokens // 2),
+    }
+
+
+def _is_slow(directory: Path, num_steps: int) -> bool:
+    began = time.perf_counter()
+    client = TestClient(
+        app_of(lambda: find_runs([directory]), token="t"), base_url="http://127.0.0.1"
+    )
+    client.get("/t/run/0")
+    opened = time.perf_counter() - began
+    print(f"{'opened':28} {opened * 1000:8.0f} ms")
+    middle = num_steps // 2
+    pages = ("", "/live", f"/step/{middle}", f"/step/{middle + 1}?order=reward", "/step/1?page=3",
+             f"/task/{middle}/3", f"/task/{num_steps}/31", "/rollouts", "/rollouts?page=500",
+             f"/task/{middle}/4", "/failures", "/provenance")  # fmt: skip
+    slowest = 0.0
+    for page in pages:
+        times = [_seconds(client, f"/t/run/0{page}") for _ in range(6)]
+        best = min(times[1:])
+        slowest = max(slowest, best)
+        print(f"{page or '/':28} {times[0] * 1000:8.0f} ms first {best * 1000:6.0f} ms then")
+    return opened > 1.0 or slowest > 0.1
+
+
+def _seconds(client: TestClient, path: str) -> float:
+    began = time.perf_counter()
+    assert client.get(path).status_code == 200
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())
