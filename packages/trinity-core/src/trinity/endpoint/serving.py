@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from trinity.common.experience import Experience
+    from trinity.common.models.auxiliary import AuxiliaryModel
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import RunStore, ServedRun
     from trinity.endpoint.call import CanonicalCall, Served
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ServiceEntry", "ServingService", "not_stored"]
 
 RUN_HEADER, TASK_HEADER = "x-trinity-run", "x-trinity-task"
-BATCH = "serve"  # of the keys that seed requests
+BATCH, BESIDE = "serve", "serve-beside"  # of the keys that seed requests
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 
 
@@ -93,6 +94,23 @@ class ServedSession(Session):
             raise not_stored(error) from error
 
 
+class _Lobby(Session):
+    """What a key of a service stands for until it is known which run, or which other model."""
+
+    def __init__(self, service: ServingService) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(service.models[0], keys=service.keys, base_url="", loop=loop)
+        self._service = service
+
+    def beside(self, name: str) -> Entry | None:
+        """Return what stands for one call of an auxiliary model; None: none has the name."""
+        model = self._service.asked_beside(name)
+        if model is None:
+            return None
+        session = Session(model, keys=self._ring, base_url="", loop=self._loop)
+        return Entry(session=session, agent="", record=False, force_sampling=False)
+
+
 class ServingService(Service):
     """Which run a call belongs to, and which engine answers it; lives on the loop of its server.
 
@@ -100,6 +118,7 @@ class ServingService(Service):
         models: one for each engine.
         store: of the runs.
         keys: that are let in.
+        beside: further models, asked by their names; of their calls nothing is stored.
         logs_requests: whether each request is a line of the log.
     """
 
@@ -109,6 +128,7 @@ class ServingService(Service):
         *,
         store: RunStore,
         keys: Sequence[str],
+        beside: Sequence[AuxiliaryModel] = (),
         logs_requests: bool = False,
     ) -> None:
         super().__init__(logs_requests=logs_requests)
@@ -117,6 +137,18 @@ class ServingService(Service):
         self.num_tokens = {"prompt": 0, "completion": 0}  # of stored replies
         self._own_keys = [key.encode() for key in keys]
         self._sessions: dict[int, ServedSession] = {}
+        self._beside = {one.model.model_name: one for one in beside}
+        self._num_beside = 0
+        self.models[0].beside = {name: one.model for name, one in self._beside.items()}
+
+    def asked_beside(self, name: str) -> ModelWrapper | None:
+        """Return an auxiliary model for one call, its engines in turns; None: none has the name."""
+        found = self._beside.get(name)
+        if found is None:
+            return None
+        self._num_beside += 1
+        engine = found.engines[self._num_beside % len(found.engines)]
+        return found.model.for_run(RunKey(batch=BESIDE, task=self._num_beside), engine=engine)
 
     def entry(self, key: str) -> ServiceEntry:
         """Return what a key of the service stands for.
@@ -132,11 +164,8 @@ class ServingService(Service):
                 "the service printed when it started, as 'Authorization: Bearer KEY'.",
                 code="invalid_api_key",
             )
-        lobby = Session(
-            self.models[0], keys=self.keys, base_url="", loop=asyncio.get_running_loop()
-        )
         return ServiceEntry(
-            session=lobby,
+            session=_Lobby(self),
             agent="",
             record=True,
             force_sampling=True,
@@ -153,6 +182,8 @@ class ServingService(Service):
         """
         assert isinstance(entry, ServiceEntry), "this service gave it"
         asked = super().target(body, entry=entry, headers=headers)
+        if asked.session is not entry.session:
+            return asked  # another model's, which is of no run
         run = self._run(headers, owner=owner_of(entry, body), agent=asked.agent)
         session = self._sessions.get(run.number) or self._begun(run)
         return replace(asked, session=session, entry=replace(entry, session=session))

@@ -13,6 +13,7 @@ from trinity.endpoint.serving_routes import CountedApp, ServingRoutes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trinity.common.models.auxiliary import AuxiliaryModel
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import RunStore
 
@@ -51,9 +52,12 @@ class ServingRoom:
         store: RunStore,
         keys: Sequence[str],
         logs_requests: bool,
+        beside: Sequence[AuxiliaryModel] = (),
     ) -> None:
         """Say what is served once it is open; see ``ServingService``."""
-        self._service = ServingService(models, store=store, keys=keys, logs_requests=logs_requests)
+        self._service = ServingService(
+            models, store=store, keys=keys, beside=beside, logs_requests=logs_requests
+        )
 
     def open(self) -> None:
         """Begin to answer; safe to call twice."""

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from trinity.buffer.run_store import SqliteRunStore
 from trinity.common.config.check_serve import db_path
+from trinity.common.models.auxiliary import AuxiliaryModel
 from trinity.common.models.clients import INSTALL
 from trinity.common.models.model import ModelWrapper
 from trinity.errors import ConfigError, DataError
 from trinity.explorer.served import ServedExplorer
 from trinity.runtime.assembly import make_engine, make_experience_pipeline, make_sync
+from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.record.records import write_atomically
 
 if TYPE_CHECKING:
@@ -71,10 +73,18 @@ class Service:
             ModelWrapper(engine, chat_format, rollout, model=config.model)
             for engine in parts.engines
         ]
-        logs = rollout.enable_log_requests
-        self._room.serve(models, store=self._store, keys=self._keys, logs_requests=logs)
+        made = make_auxiliary_models(config, parts.manager, endpoints=None)
+        beside = [one for one in made if isinstance(one, AuxiliaryModel)]
+        self._room.serve(
+            models,
+            store=self._store,
+            keys=self._keys,
+            beside=beside,
+            logs_requests=rollout.enable_log_requests,
+        )
+        said = self._said(models[0].model_name, [one.model.model_name for one in beside])
         parts.explorer = ServedExplorer(
-            front=_ToldFront(self._room, parts.display, self._said(models[0].model_name)),
+            front=_ToldFront(self._room, parts.display, said, beside=beside),
             store=self._store,
             pipeline=make_experience_pipeline(
                 config, parts.manager, sink=parts.storage, rundir=parts.rundir
@@ -86,9 +96,11 @@ class Service:
         if parts.trainer is not None:
             parts.sync = make_sync(config, parts.manager, engines=parts.engines)
 
-    def _said(self, model_name: str) -> list[str]:
+    def _said(self, model_name: str, beside: Sequence[str]) -> list[str]:
         url = self._room.url
         lines = [f"serving {model_name!r} at {url}/v1"]
+        if beside:
+            lines.append(f"beside it, by name and untrained: {', '.join(map(repr, beside))}")
         if self._has_own_key:
             lines.append(f"the key of this start, as {KEYS} is not set: {self._keys[0]}")
         lines.append(f"rewards: POST {url}/feedback; training on them: POST {url}/commit")
@@ -100,12 +112,25 @@ class Service:
 class _ToldFront:
     """The front, which says where it is when it opens."""
 
-    def __init__(self, room: ServingRoom, display: Display, lines: Sequence[str]) -> None:
+    def __init__(
+        self,
+        room: ServingRoom,
+        display: Display,
+        lines: Sequence[str],
+        *,
+        beside: Sequence[AuxiliaryModel],
+    ) -> None:
         self._display = display
         self._lines = lines
         self._room = room
-        self.wait, self.busy = room.wait, room.busy
-        self.forget, self.close = room.forget, room.close
+        self._beside = beside
+        self.wait, self.busy, self.forget = room.wait, room.busy, room.forget
+
+    def close(self) -> None:
+        """Answer nothing any more, and end the engines of the models beside the served one."""
+        self._room.close()
+        for model in self._beside:
+            model.close()
 
     def open(self) -> None:
         """Begin to answer, and say where."""

@@ -28,6 +28,7 @@ def serve_problems(config: Config) -> list[Problem]:
         *_of_buffer(config),
         *length_problems(config, what_runs=_ENDLESS),
         *_of_engines(config),
+        *_of_auxiliary_models(config),
     ]
 
 
@@ -81,6 +82,16 @@ def _of_engines(config: Config) -> Iterator[Problem]:
         what = f"is {wanted}, of {engines} engines: none of them could ever take new weights."
         remedy = f"Use {engines - 1} or less: engines are updated one after the other."
         yield _problem(config, "explorer.min_running_model_num", what, remedy)
+
+
+def _of_auxiliary_models(config: Config) -> Iterator[Problem]:
+    for section in config.explorer.auxiliary_models:
+        if section.external_model_config.enable:
+            what = (
+                f"holds {section.name!r}, which is behind an API of its own; a service asks none."
+            )
+            remedy = "Take it out: who talks to the service can ask that API itself."
+            yield _problem(config, "explorer.auxiliary_models", what, remedy)
 
 
 def _problem(config: Config, path: str, message: str, remedy: str) -> Problem:
