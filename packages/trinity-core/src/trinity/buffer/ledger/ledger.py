@@ -167,9 +167,11 @@ class Ledger:
         """
 
         def work(rows: Rows) -> None:
-            rows.do(
-                "UPDATE experience SET train_step = NULL, train_place = NULL, dropped = NULL "
-                "WHERE train_step > ?",
+            rows.do(  # once a row: each change of one costs PostgreSQL all its indices
+                "UPDATE experience SET train_step = NULL, train_place = NULL, dropped = NULL, "
+                "version = CASE WHEN version > ? THEN ? ELSE version END WHERE train_step > ?",
+                step,
+                step,
                 step,
             )
             rows.do(
