@@ -142,7 +142,7 @@ class Scheduler:
             return done
 
     def cut(self, name: Hashable) -> None:
-        """Leave behind the runs of this name that have not ended; :meth:`ended` tells them soon."""
+        """Leave behind the runs of this name that have not ended; :meth:`ended` tells them."""
         with self._changed:
             for piece in self._lanes.withdraw(name):
                 call = self._lanes.call_of(piece)

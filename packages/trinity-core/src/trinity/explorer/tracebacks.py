@@ -44,10 +44,14 @@ class TracebackLog:
     def note(self, failure: RunFailure, text: str) -> None:
         """Write how an attempt failed, or count it if the step has that already.
 
+        One that nobody waited for has not failed.
+
         Args:
             failure: what is told of it everywhere.
             text: its traceback; of a run that did not end, where it was.
         """
+        if failure.is_cut:
+            return
         key = re.sub(r"\d+", "0", f"{failure.plugin} {failure.workflow}\n{text}")
         with self._lock:
             known = self._kinds.get(key)
