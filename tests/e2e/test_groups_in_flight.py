@@ -8,7 +8,7 @@ import pytest
 import trinity
 from trinity.algorithm.policy_loss_fn import POLICY_LOSS_FN, PolicyLossFn
 from trinity.common.config import load_config
-from trinity.errors import TrinityError
+from trinity.errors import CheckpointError, TrinityError
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.history import read_history
 
@@ -46,10 +46,16 @@ def run(config_dict, write_yaml, tmp_path):
     return lambda: trinity.run(load_config(write_yaml(config_dict)), local=True)
 
 
-def test_a_run_that_failed_goes_on_and_trains_each_group_once(run, run_dir, status_of) -> None:
+def test_a_run_that_failed_goes_on_and_trains_each_group_once(
+    run, config_dict, run_dir, status_of
+) -> None:
     with pytest.raises(TrinityError, match="failed once"):
         run()
     num_before = len(read_history(run_dir))
+    config_dict["synchronizer"] = {"sync_style": "fixed"}
+    with pytest.raises(CheckpointError, match="explored and not trained would be lost"):
+        run()
+    config_dict["synchronizer"] = {"sync_style": "fully_async"}
     result = run()
 
     history = read_history(run_dir)

@@ -27,6 +27,7 @@ from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import write_manifests
 from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.record.second_start import (
+    check_style,
     finished_before,
     is_finished,
     plots_of,
@@ -247,6 +248,7 @@ class _Story:
             with _fitting("storage", place):
                 parts.storage.write(checkpoint.read_experiences())
         if parts.explorer is not None:
+            check_style(state, is_in_flight=parts.flight is not None, place=place)
             with _fitting("explorer", place):
                 parts.explorer.load_state_dict(state["explorer"])
         if parts.strategy is not None and state["strategy"]:

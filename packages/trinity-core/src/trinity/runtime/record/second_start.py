@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["finished_before", "is_finished", "plots_of", "read_before", "settings_of"]
+__all__ = [
+    "check_style",
+    "finished_before",
+    "is_finished",
+    "plots_of",
+    "read_before",
+    "settings_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +87,28 @@ def plots_of(rundir: RunDir, *, title: str) -> tuple[Path, ...]:
     except (CheckpointError, OSError) as error:
         logger.warning("there are no plots: %s", error)
         return ()
+
+
+def check_style(state: dict[str, Any], *, is_in_flight: bool, place: Path) -> None:
+    """Refuse to go on in a style that has no place for what was on its way (Any: json).
+
+    Args:
+        state: of the checkpoint.
+        is_in_flight: whether groups begin one by one now.
+        place: where the state lies.
+
+    Raises:
+        CheckpointError: they did not then, or did.
+    """
+    was_in_flight = "flight" in state["explorer"]
+    if was_in_flight == is_in_flight:
+        return
+    then, now = ("fully_async", "another") if was_in_flight else ("another", "fully_async")
+    raise CheckpointError(
+        f"{place} was made with {then} synchronizer.sync_style, and now it is {now}: what was "
+        f"explored and not trained would be lost. Set it back; or set another name, and "
+        f"model.model_path to the checkpoint's actor/huggingface, to begin anew from that model."
+    )
 
 
 def _evaluation_line(metrics: dict[str, float]) -> str:
