@@ -96,6 +96,7 @@ def test_a_huge_reply_is_cut_with_what_is_left_out(built, browse) -> None:
     page = browse(built.path)
 
     assert f"{3_000_000 - 1000:,} more characters" in page.text("rollouts")
-    assert "47,000 more tokens" in page.text("step/8")
+    assert "49,500 more tokens" in page.text("step/8")
+    assert "47,000 more tokens" in page.text("task/8/0")
     assert len(page.html("step/8")) < 600_000
     assert len(shown("x" * 10**6)) < MAX_SHOWN + 100

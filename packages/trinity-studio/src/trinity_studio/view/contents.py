@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity_studio.view.conversation import facts, shown_sample
+from trinity_studio.view.conversation import MAX_TOKENS, facts, shown_sample
 from trinity_studio.view.exchanges import is_exchange, tree
 from trinity_studio.view.failures import log_problems
 from trinity_studio.view.figures import compared, figures, flat_figures, times_of
@@ -24,6 +24,7 @@ __all__ = ["Contents"]
 
 PER_PAGE = 16
 _STEPS = 60
+_TASKS_PER_PAGE = 6  # whole groups are read, whatever is drawn of them
 
 
 class Contents:
@@ -90,7 +91,8 @@ class Contents:
         samples = run.trained.task(f"{batch}/{task}")
         by_run: dict[str, list[Any]] = {}
         for one in samples[: 4 * PER_PAGE]:
-            by_run.setdefault(one.run, []).append((shown_sample(one, run.text), facts(one)))
+            drawn = shown_sample(one, run.text, limit=MAX_TOKENS)
+            by_run.setdefault(one.run, []).append((drawn, facts(one)))
         is_whole = run.rollouts.follow()
         rows = run.rollouts.read(batch, task)
         trained = {one.eid for one in samples}
@@ -109,12 +111,12 @@ class Contents:
         is_whole = run.rollouts.follow()
         tasks = list(reversed(run.rollouts.tasks()))
         page = _whole(request.query_params.get("page"), 0)
-        drawn = tasks[page * PER_PAGE : (page + 1) * PER_PAGE]
+        drawn = tasks[page * _TASKS_PER_PAGE : (page + 1) * _TASKS_PER_PAGE]
         return {
             "tasks": [(batch, task, run.rollouts.read(batch, task)) for batch, task in drawn],
             "num_tasks": len(tasks),
             "page": page,
-            "num_pages": -(-len(tasks) // PER_PAGE),
+            "num_pages": -(-len(tasks) // _TASKS_PER_PAGE),
             "is_whole": is_whole,
             "share": run.rollouts.end / max(1, run.rollouts.size),
         }

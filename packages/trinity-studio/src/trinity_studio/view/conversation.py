@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from trinity.runtime.record.run_text import RunText
     from trinity.runtime.record.sample_format import Sample
 
-__all__ = ["Shown", "facts", "shown_sample"]
+__all__ = ["MAX_TOKENS", "Shown", "facts", "shown_sample"]
 
-MAX_TOKENS = 3000  # drawn of one response
+MAX_TOKENS = 3000  # drawn of one response among the tries of its task
+FEW_TOKENS = 500  # and among the samples of a step
+_ELSEWHERE = "all tries of its task shows more of it, trinity experiences all"
 # Natural log-probabilities at which the colour changes: 0.9, 0.6, 0.3, 0.1, 0.01.
 _BOUNDS = (-0.105, -0.511, -1.204, -2.303, -4.605)
 
@@ -45,11 +47,11 @@ class Shown:
     num_trained: int
 
 
-def shown_sample(sample: Sample, text: RunText | None) -> Shown:
-    """Return what a page shows of a sample."""
+def shown_sample(sample: Sample, text: RunText | None, *, limit: int = FEW_TOKENS) -> Shown:
+    """Return what a page shows of a sample, at most so many tokens of its response."""
     start = sample.prompt_length
-    ids = sample.tokens[start:].tolist()
-    pieces = text.pieces(ids[:MAX_TOKENS]) if text else [f"{one} " for one in ids[:MAX_TOKENS]]
+    ids = sample.tokens[start : start + limit].tolist()
+    pieces = text.pieces(ids) if text else [f"{one} " for one in ids]
     prompt = sample.tokens[:start].tolist()
     said = text.decode(prompt) if text else " ".join(map(str, prompt))
     return Shown(
@@ -70,7 +72,7 @@ def _spans(sample: Sample, pieces: list[str]) -> Markup:
     ]
     left = len(sample.mask) - len(pieces)
     if left > 0:
-        more = f" ... {left:,} more tokens: trinity experiences shows them"
+        more = f" ... {left:,} more tokens: {_ELSEWHERE}"
         parts.append(f'<span class="note">{more}</span>')
     return Markup("".join(parts))
 
