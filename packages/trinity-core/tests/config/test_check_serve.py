@@ -44,6 +44,11 @@ def test_a_service_needs_no_tasks(service) -> None:
             "lr_warmup_steps instead, or trainer.total_steps.",
         ),
         ("explorer.proxy_port=70000", "less than or equal to 65535"),
+        (
+            "explorer.auxiliary_models=[{name: judge, external_model_config: {enable: true}}]",
+            "explorer.auxiliary_models: holds 'judge', which is behind an API of its own; a "
+            "service asks none. Take it out: who talks to the service can ask that API itself.",
+        ),
     ],
 )
 def test_what_a_service_cannot_do_is_said_before_it_starts(service, setting, message) -> None:
