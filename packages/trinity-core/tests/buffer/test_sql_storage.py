@@ -239,6 +239,21 @@ def test_a_claim_that_was_lost_on_the_way_is_made_again(path) -> None:
     assert read(storage, 1, 2) == ["1/0/0/0", "1/0/1/0"]
 
 
+def test_what_a_server_could_forget_alone_is_durable(path, monkeypatch) -> None:
+    storage, durable = opened(path), []
+    database, write = storage._ledger._database, storage._ledger._database.write
+
+    def noting(work, *, is_durable=False):
+        durable.append(is_durable)
+        return write(work, is_durable=is_durable)
+
+    monkeypatch.setattr(database, "write", noting)
+    storage.write(rows(0))
+    read(storage, 1, 2)
+
+    assert durable == [path.startswith("postgresql")] * 2
+
+
 def test_explorers_apart_have_ids_of_their_own(path) -> None:
     for name in ("one", "two"):
         opened(path, side="explore", owner=name).write(rows(0))

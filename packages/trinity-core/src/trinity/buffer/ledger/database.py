@@ -49,6 +49,7 @@ class Database:
     """
 
     errors: tuple[type[Exception], ...] = ()
+    may_forget = False  # whether it can lose its last commits while the processes of a run live
 
     def __init__(self, *, max_retries: int, retry_interval_s: float) -> None:
         self._max_retries = max_retries

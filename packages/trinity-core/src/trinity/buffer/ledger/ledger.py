@@ -69,6 +69,7 @@ class Ledger:
 
     def __init__(self, database: Database, *, name: str, run: str = "", owner: str = "") -> None:
         self._database = database
+        self._is_durable = database.may_forget  # what is written, and what a step has
         self._name = name
         self._owner = owner
         database.write(lambda rows: self._check(rows, run))
@@ -83,7 +84,9 @@ class Ledger:
             (key, group, to_bytes(group, is_strict=True)) for key, group in _packets(experiences)
         ]
         uids = _uids(experiences)
-        return self._database.write(lambda rows: self._write(rows, packets, list(uids)))
+        return self._database.write(
+            lambda rows: self._write(rows, packets, list(uids)), is_durable=self._is_durable
+        )
 
     def num_waiting(self) -> int:
         """Return how many experiences no step has."""
@@ -113,7 +116,7 @@ class Ledger:
             rows.mark([one for one, _, _ in found], step=step, first=first)
             return [Claimed(*row) for row in found]
 
-        return self._database.write(work)
+        return self._database.write(work, is_durable=self._is_durable)
 
     def bodies(self, packets: Sequence[int]) -> dict[int, bytes | None]:
         """Return what packets hold; None: it was deleted."""
@@ -128,7 +131,7 @@ class Ledger:
                     "UPDATE experience SET train_step = NULL, train_place = NULL WHERE id = ?", one
                 )
 
-        self._database.write(work)
+        self._database.write(work, is_durable=self._is_durable)
 
     def drop_broken(self, packet: int, *, step: int) -> None:
         """Note that a packet cannot be read: no step trains what the given one has of it."""

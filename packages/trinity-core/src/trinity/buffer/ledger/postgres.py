@@ -53,6 +53,8 @@ class PostgresDatabase(Database):
         ConfigError: psycopg is not installed.
     """
 
+    may_forget = True  # a server that dies loses what was not durable
+
     def __init__(
         self,
         url: str,
