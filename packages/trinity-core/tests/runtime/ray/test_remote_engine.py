@@ -39,8 +39,8 @@ def remote():
     """Return a function that builds a remote engine; all are closed after the test."""
     made = []
 
-    def build(room, **patience):
-        made.append(RemoteEngine(room, patience=Patience(**patience)))
+    def build(room, *, in_lockstep=True, **patience):
+        made.append(RemoteEngine(room, patience=Patience(**patience), in_lockstep=in_lockstep))
         return made[-1]
 
     yield build
@@ -322,3 +322,12 @@ def until(is_true):
     while not is_true():
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def test_where_runs_do_not_wait_for_each_other_a_request_leaves_at_once(rooms, remote) -> None:
+    engine = remote(rooms.engine_room(), in_lockstep=False)
+    for run in range(3):
+        engine.run_began(a_request(run=run).key)
+
+    for run in range(2):  # the third never asks
+        assert engine.submit(a_request(run=run)).result(3.0)

@@ -225,7 +225,8 @@ class RemoteEngine:
             last[1].extend(told)
         else:
             self._news.append(piece)
-        if is_oldest or not _is_early(piece) or self._have_all_asked():
+        may_wait = self._in_lockstep and _is_early(piece)
+        if is_oldest or not may_wait or self._have_all_asked():
             self._changed.notify()
 
     def _start_threads(self) -> None:
