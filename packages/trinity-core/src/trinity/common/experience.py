@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from trinity.common.experience_values import is_of, token_ids, whole_number
+from trinity.common.experience_values import as_tensor, is_of, token_ids, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -249,7 +249,7 @@ class Experience:
         for name, dtype in kinds.items():
             value: Any = getattr(self, name)  # Any: of a user's own code
             if value is not None and not is_of(value, dtype):
-                setattr(self, name, torch.as_tensor(value, dtype=dtype, device="cpu"))
+                setattr(self, name, as_tensor(value, dtype))
 
     def _own_mask(self) -> None:
         """Have a mask that no other experience holds: what a workflow masks in one stays there."""

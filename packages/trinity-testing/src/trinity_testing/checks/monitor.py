@@ -137,7 +137,9 @@ def _opened(component: Component, context: CheckContext) -> Iterator[Any]:
 
 
 def _contents(folder: str) -> dict[str, bytes]:
-    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    """Return what the files hold; a link that names the newest of them says nothing of its own."""
+    found = (path for path in Path(folder).rglob("*") if path.is_file() and not path.is_symlink())
+    files = sorted(found)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
