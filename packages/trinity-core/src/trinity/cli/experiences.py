@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from trinity.cli.plain import indented, plain
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.sample_format import Sample
 
 __all__ = ["experiences"]
-
-# What moves the cursor of a terminal, or turns the order of letters around.
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-_TURNS = (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_CONTROL |= {code: f"\\u{code:04x}" for code in _TURNS}
 
 
 def experiences(
@@ -140,16 +136,8 @@ def _shown(sample: Sample, text: RunText | None) -> str:
     head += f"  trained {int(sample.mask.sum())} of {len(sample.mask)} tokens"
     start = sample.prompt_length
     parts = [sample.tokens[:start], sample.tokens[start:]]
-    said = [_plain(text.decode(part)) if text else " ".join(map(str, part)) for part in parts]
-    return f"{head}\n{_indented(said[0])}\n  ->\n{_indented(said[1])}\n\n"
-
-
-def _plain(text: str) -> str:
-    return text.replace("\r", "\n").translate(_CONTROL)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.split("\n"))
+    said = [plain(text.decode(part)) if text else " ".join(map(str, part)) for part in parts]
+    return f"{head}\n{indented(said[0])}\n  ->\n{indented(said[1])}\n\n"
 
 
 def _number(value: float | None) -> str:

@@ -24,6 +24,7 @@ __all__ = ["COMMANDS", "LazyGroup"]
 COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function", what it does
     "run": ("trinity.cli.run:run", "Train, explore or evaluate, as a configuration says."),
     "serve": ("trinity.cli.serve:serve", "Answer agents that run elsewhere, and train on them."),
+    "debug": ("trinity.cli.debug:debug", "Run one task, and print each prompt and reply."),
     "log": ("trinity.cli.log:log", "Show what a run and each of its rooms logged."),
     "status": ("trinity.cli.status:status", "Say how a run stands, and what it waits for."),
     "experiences": ("trinity.cli.experiences:experiences", "Show or export what a run trained."),
@@ -74,7 +75,8 @@ def _refuse_missing(name: str) -> None:
 
 def _refuse_misplaced(ctx: Any, name: str, args: list[str]) -> None:
     """Fail where an option of ``trinity`` itself stands behind a command that has none such."""
-    own = {"run": ["-P"], "serve": ["-P"], "config": ["-P"]}.get(name, ["-P", "--plugin-dir"])
+    has_folders = name in {"run", "debug", "serve", "config"}
+    own = ["-P"] if has_folders else ["-P", "--plugin-dir"]
     for option in own:
         if option in args and "setup" not in args:  # what stands there belongs to a plugin
             metavar = "no:NAME" if option == "-P" else "DIR"

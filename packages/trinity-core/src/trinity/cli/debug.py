@@ -1,0 +1,171 @@
+"""``trinity debug``: one task, one workflow, every prompt and reply."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity.cli.plain import indented, plain
+
+if TYPE_CHECKING:
+    from trinity.buffer.taskset import Taskset
+    from trinity.common.experience import Experience
+    from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.ports import Completion, GenerationRequest
+    from trinity.explorer.order import RunOrder
+    from trinity.runtime.debug.session import Debugged
+
+__all__ = ["debug"]
+
+_WIDTH = 78
+
+
+def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
+    config: Annotated[Path, typer.Option("--config", "-c", help="The YAML file of the run.")],
+    task: Annotated[int, typer.Option(help="The row of the taskset, from 0.")] = 0,
+    taskset: Annotated[
+        str, typer.Option(help="The taskset's name; default: the first that is trained on.")
+    ] = "",
+    say: Annotated[
+        list[str] | None,
+        typer.Option(help="Say this instead of a model; repeated, one reply after the other."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN/BATCH/TASK/RUN",
+            help="Give the replies of a try that was trained, and stop where the run now differs.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Set a value, as in --set model.model_path=m. Repeatable."),
+    ] = None,
+    plugin_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin-dir", help="A folder of modules that hold plugins. Repeatable."),
+    ] = None,
+    module: Annotated[str, typer.Option("--module", "-m", help="workflow, as published.")] = (
+        "workflow"
+    ),
+) -> None:
+    """Run one task once in this process: breakpoint() works, nothing is trained or written.
+
+    It leaves with 1 where the workflow failed, or where a replay differs.
+    """
+    if module != "workflow":
+        raise typer.BadParameter(
+            f"--module {module}: the engine is started with the task here, and trinity view shows "
+            f"what a run trained. Leave --module out."
+        )
+    from trinity.runtime.preflight import set_threads
+
+    set_threads()
+    from trinity.common.config.explanation import load_or_explain
+    from trinity.extend import get_manager, set_manager
+
+    set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or ()))
+    given = load_or_explain(config, overrides=settings or ())
+    from trinity.runtime.debug.session import Wanted
+    from trinity.runtime.debug.session import debug as run_debugged
+
+    wanted = Wanted(row=task, taskset=taskset, say=tuple(say or ()), replay=replay)
+    ended = run_debugged(given, wanted, observer=_Printer, begins=_say_what_begins)
+    is_well = _say_how_it_ended(ended)
+    raise typer.Exit(0 if is_well else 1)
+
+
+class _Printer:
+    """Prints each call; the calls of several threads in whole pieces."""
+
+    def __init__(self, chat_format: ChatFormat) -> None:
+        self._chat_format = chat_format
+        self._lock = threading.Lock()
+
+    def asked(self, number: int, request: GenerationRequest) -> None:
+        """Print a prompt."""
+        ids = request.prompt_token_ids
+        text = self._chat_format.decode(ids, skip_special_tokens=False)
+        with self._lock:
+            typer.echo(_rule(f"prompt {number}: {len(ids)} tokens"))
+            typer.echo(plain(text))
+
+    def answered(self, number: int, outcome: list[Completion] | BaseException) -> None:
+        """Print the replies, or why there is none."""
+        with self._lock:
+            if isinstance(outcome, BaseException):
+                typer.echo(_rule(f"no reply {number}"))
+                typer.echo(plain(str(outcome)))
+                return
+            for reply in outcome:
+                said = f"reply {number}: {len(reply.token_ids)} tokens, {reply.finish_reason}"
+                typer.echo(_rule(f"{said}, log-probability {math.fsum(reply.logprobs):.3g}"))
+                text = self._chat_format.decode(reply.token_ids, skip_special_tokens=False)
+                typer.echo(plain(text))
+
+
+def _say_what_begins(order: RunOrder, taskset: Taskset) -> None:
+    row = order.task.index["index"]
+    workflow = order.workflow
+    typer.echo(f"row {row} of taskset {taskset.name}, {workflow.name} of {workflow.plugin}")
+
+
+def _say_how_it_ended(ended: Debugged) -> bool:
+    """Print the result; return whether all is well."""
+    typer.echo(_rule("result"))
+    outcome = ended.outcome
+    if isinstance(outcome, list):
+        for experience in outcome:
+            typer.echo(_line(experience))
+    elif ended.repeating is None or ended.repeating.difference is None:
+        typer.echo(plain(ended.traceback).rstrip())
+        typer.echo(plain(f"failed: {outcome}"))
+    if ended.repeating is None:
+        return isinstance(outcome, list)
+    return _say_the_replay(ended)
+
+
+def _say_the_replay(ended: Debugged) -> bool:
+    repeating, recorded = ended.repeating, ended.recorded
+    assert repeating is not None
+    assert recorded is not None
+    total = len(recorded.exchanges)
+    if repeating.difference is not None:
+        was, now = repeating.difference
+        place = f"call {repeating.num_repeated + 1} of {total}"
+        typer.echo(f"the replay differs at {place}. From there the prompt was recorded as:")
+        typer.echo(indented(plain(was)) if was else "    (no such call)")
+        typer.echo("and is now:")
+        typer.echo(indented(plain(now)))
+        return False
+    if not isinstance(ended.outcome, list):
+        return False
+    if repeating.left:
+        typer.echo(
+            f"the replay differs: {repeating.num_repeated} of {total} recorded calls were made"
+        )
+        return False
+    reward = ended.outcome[-1].reward if ended.outcome else None
+    if reward != recorded.reward:
+        typer.echo(f"the replay differs: the reward was {recorded.reward}, and is now {reward}")
+        return False
+    typer.echo(f"the replay is equal: {total} calls, reward {reward}")
+    return True
+
+
+def _line(experience: Experience) -> str:
+    mask = experience.action_mask
+    trained = len(experience.tokens) - experience.prompt_length if mask is None else int(mask.sum())
+    reward = "none" if experience.reward is None else f"{float(experience.reward):.4g}"
+    line = f"experience {experience.eid.step}: {len(experience.tokens)} tokens, {trained} of the"
+    line += f" model, reward {reward}"
+    metrics = {name: round(float(value), 4) for name, value in experience.metrics.items()}
+    return f"{line}, metrics {metrics}" if metrics else line
+
+
+def _rule(text: str) -> str:
+    return f"--- {text} ".ljust(_WIDTH, "-")

@@ -1,0 +1,196 @@
+"""Run one task of a configuration once, in this thread, so that ``breakpoint()`` works.
+
+config --> row of a taskset --> Runner --> workflow --> Watched engine --> experiences, or why not
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trinity.buffer.task_source import TaskSource, build_evaluation_sets
+from trinity.common.config import prepared_stages
+from trinity.common.models.chat_format import ChatFormat
+from trinity.common.models.model import ModelWrapper
+from trinity.errors import ConfigError, unknown_name
+from trinity.explorer.order import restored_order
+from trinity.explorer.runner import Attempt, Runner
+from trinity.runtime.assembly import make_engine
+from trinity.runtime.auxiliary import make_auxiliary_models
+from trinity.runtime.boundary import boundary
+from trinity.runtime.debug.engines import Repeating, Saying, Watched
+from trinity.runtime.debug.recorded import Recorded, recorded_run
+from trinity.runtime.endpoints import make_endpoints
+from trinity.runtime.environment import environment
+from trinity.runtime.preflight import check_workflows, plugins_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from trinity.buffer.taskset import Taskset
+    from trinity.common.config import Config
+    from trinity.common.experience import Experience
+    from trinity.common.outcome import RunFailure
+    from trinity.common.ports import RolloutEngine
+    from trinity.common.workflows import Task
+    from trinity.explorer.order import RunOrder
+    from trinity.extend import PluginManager
+    from trinity.runtime.debug.engines import Observer
+
+__all__ = ["Debugged", "Wanted", "debug"]
+
+_EXPLORES = frozenset({"both", "explore", "bench"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What is to be run, and who takes the model's part."""
+
+    row: int = 0  # of the taskset
+    taskset: str = ""  # its name; "": the first that is trained on
+    say: tuple[str, ...] = ()  # instead of a model
+    replay: Path | None = None  # a recorded try, whose replies are given again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Debugged:
+    """How it went."""
+
+    outcome: list[Experience] | RunFailure
+    traceback: str  # of the workflow, where it failed
+    recorded: Recorded | None = None
+    repeating: Repeating | None = None
+
+
+def debug(
+    config: Config,
+    wanted: Wanted,
+    *,
+    observer: Callable[[ChatFormat], Observer],
+    begins: Callable[[RunOrder, Taskset], None],
+) -> Debugged:
+    """Run one try of a task.
+
+    Args:
+        config: as it was loaded; its first stage that explores is used.
+        wanted: which task, and who answers.
+        observer: makes who hears of each call of the model.
+        begins: hears what is about to be run.
+
+    Raises:
+        TrinityError: the configuration cannot be run, the row is not there, nothing was recorded.
+    """
+    with plugins_of(config) as manager:
+        manager.call("trinity_configure", config=config)
+        stage = _exploring(prepared_stages(config))
+        check_workflows([stage], manager=manager)
+        with environment(stage.explorer.env_vars), boundary("the task"):
+            return _Session(stage, manager).run(wanted, observer=observer, begins=begins)
+
+
+def _exploring(stages: Sequence[Config]) -> Config:
+    for stage in stages:
+        if stage.mode in _EXPLORES:
+            return stage
+    raise ConfigError(
+        f"mode is {stages[0].mode}: no task is run there. Use a file with mode both, explore or "
+        f"bench, or --set mode=explore."
+    )
+
+
+class _Session:
+    def __init__(self, config: Config, manager: PluginManager) -> None:
+        self._config = config
+        self._manager = manager
+        self._chat_format = ChatFormat.from_config(config.model)
+
+    def run(
+        self,
+        wanted: Wanted,
+        *,
+        observer: Callable[[ChatFormat], Observer],
+        begins: Callable[[RunOrder, Taskset], None],
+    ) -> Debugged:
+        """Run the task."""
+        recorded = self._recorded(wanted)
+        taskset = self._taskset(wanted.taskset, recorded)
+        order = _order(taskset, row=wanted.row, recorded=recorded)
+        with ExitStack() as stack:
+            engine = stack.enter_context(closing(self._engine(wanted, recorded)))
+            runner = stack.enter_context(self._runner(Watched(engine, observer(self._chat_format))))
+            begins(order, taskset)
+            attempt = Attempt(order)
+            outcome = runner.run(attempt)
+        return Debugged(
+            outcome=outcome,
+            traceback=attempt.traceback,
+            recorded=recorded,
+            repeating=engine if isinstance(engine, Repeating) else None,
+        )
+
+    def _recorded(self, wanted: Wanted) -> Recorded | None:
+        if wanted.replay is None:
+            return None
+        return recorded_run(wanted.replay, end_tokens=self._chat_format.eos_token_ids)
+
+    def _taskset(self, name: str, recorded: Recorded | None) -> Taskset:
+        trained = TaskSource(self._config).tasksets if self._config.mode != "bench" else []
+        if recorded is not None and not name:
+            return _by_id(trained, recorded.taskset)
+        known = [*trained, *build_evaluation_sets(self._config)]
+        if not name:
+            return known[0]
+        for taskset in known:
+            if taskset.name == name:
+                return taskset
+        raise ConfigError(unknown_name("taskset", name, [taskset.name for taskset in known]))
+
+    def _engine(self, wanted: Wanted, recorded: Recorded | None) -> RolloutEngine:
+        if recorded is not None:
+            return Repeating(recorded.exchanges, chat_format=self._chat_format)
+        if wanted.say:
+            return Saying(wanted.say, chat_format=self._chat_format)
+        engine: RolloutEngine = make_engine(self._config, self._manager)
+        return engine
+
+    @contextmanager
+    def _runner(self, engine: Watched) -> Iterator[Runner]:
+        config, endpoints = self._config, make_endpoints(self._config)
+        model = ModelWrapper(
+            engine,
+            self._chat_format,
+            config.explorer.rollout_model,
+            model=config.model,
+            endpoints=endpoints,
+        )
+        with ExitStack() as stack:
+            if endpoints is not None:
+                stack.callback(endpoints.close)
+            auxiliary = make_auxiliary_models(config, self._manager, endpoints=endpoints)
+            yield stack.enter_context(closing(Runner(model, auxiliary_models=auxiliary)))
+
+
+def _by_id(tasksets: Sequence[Taskset], number: str) -> Taskset:
+    for taskset in tasksets:
+        if str(taskset.taskset_id) == number:
+            return taskset
+    raise ConfigError(
+        f"the recorded task is of taskset {number}, and this configuration has {len(tasksets)}. "
+        f"Replay with the configuration of that run, or name one: --taskset NAME."
+    )
+
+
+def _order(taskset: Taskset, *, row: int, recorded: Recorded | None) -> RunOrder:
+    if recorded is not None:
+        row = recorded.row
+    if not 0 <= row < len(taskset):
+        raise ConfigError(
+            f"the taskset {taskset.name} has the rows 0 to {len(taskset) - 1}, not {row}."
+        )
+    task: Task = taskset.task(row)
+    if recorded is None:
+        return restored_order(task, batch="debug", number=row, run=0, num_runs=1)
+    order = restored_order(task, batch=recorded.batch, number=recorded.task, run=0, num_runs=1)
+    return replace(order, key=replace(order.key, run=recorded.run))

@@ -1,0 +1,158 @@
+"""One task is run where it can be watched, and an old run's replies are given again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trinity
+import yaml
+from trinity.common.config import load_config
+from trinity.extend import get_manager, set_manager
+from trinity.runtime.record.result import RunStatus
+from typer.testing import CliRunner
+
+GUESSING = '''
+from trinity.common.workflows import WORKFLOWS, Workflow
+
+
+@WORKFLOWS.register_module("guessing")
+class Guessing(Workflow):
+    """Guesses; after each it is told to go on."""
+
+    def run(self):
+        arguments = {"turns": 2, "hint": "say it again", "bonus": 0, **self.task.workflow_args}
+        messages = [{"role": "user", "content": self.task.raw_task["question"]}]
+        for turn in range(arguments["turns"]):
+            if turn:
+                messages.append({"role": "user", "content": arguments["hint"]})
+            [reply] = self.model.chat(messages)
+            messages.append({"role": "assistant", "content": reply.response_text})
+        experience = self.model.convert_messages_to_experience(messages)
+        experience.reward = float(len(reply.response_text) % 3 + arguments["bonus"])
+        return [experience]
+
+
+@WORKFLOWS.register_module("raising")
+class Raising(Workflow):
+    def run(self):
+        raise KeyError("no such room")
+'''
+
+
+@pytest.fixture
+def place(tiny_model, tmp_path, a_process, monkeypatch):
+    """Return a folder with a configuration, a plugin, and rows."""
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    (plugins / "guessing.py").write_text(GUESSING)
+    rows = [{"question": f"guess {number}", "answer": str(number)} for number in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {
+        "project": "debugged",
+        "name": "guesses",
+        "checkpoint_root_dir": str(tmp_path / "checkpoints"),
+        "algorithm": {"algorithm_type": "grpo", "repeat_times": 2},
+        "model": {
+            "model_path": str(tiny_model),
+            "max_model_len": 256,
+            "max_response_tokens": 6,
+        },
+        "buffer": {
+            "batch_size": 2,
+            "total_steps": 1,
+            "explorer_input": {
+                "taskset": {
+                    "name": "guesses",
+                    "path": str(tmp_path / "rows.jsonl"),
+                    "default_workflow_type": "guessing",
+                    "format": {"prompt_key": "question", "response_key": "answer"},
+                }
+            },
+        },
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    return tmp_path
+
+
+def debug(place, *arguments):
+    from trinity.cli.main import app
+
+    common = ["debug", "--config", str(place / "run.yaml"), "--plugin-dir", str(place / "plugins")]
+    return CliRunner().invoke(app, [*common, *map(str, arguments)])
+
+
+def test_each_prompt_and_reply_is_printed_and_nothing_is_written(place) -> None:
+    result = debug(place, "--task", 2, "--say", "seven", "--say", "eight")
+
+    assert result.exit_code == 0, result.output
+    assert "row 2 of taskset guesses, guessing of " in result.output
+    first, second = result.output.split("--- prompt 2")
+    assert "guess 2" in first
+    assert "seven<|im_end|>" in first
+    assert "say it again" in second
+    assert "eight<|im_end|>" in second
+    assert "reward 2" in second
+    assert not (place / "checkpoints").exists()
+
+
+def test_the_model_itself_answers_where_nobody_else_does(place) -> None:
+    result = debug(place)
+
+    assert result.exit_code == 0, result.output
+    assert result.output.count("--- reply") == 2
+    assert "experience 0: " in result.output
+
+
+def test_a_workflow_that_fails_shows_where_and_leaves_with_1(place) -> None:
+    setting = "buffer.explorer_input.taskset.default_workflow_type=raising"
+    result = debug(place, "--say", "x", "--set", setting)
+
+    assert result.exit_code == 1
+    assert 'raise KeyError("no such room")' in result.output
+    assert "guessing.py" in result.output
+
+
+def test_a_row_that_is_not_there_is_named(place) -> None:
+    result = debug(place, "--task", 4)
+    assert result.exit_code != 0
+    assert "the taskset guesses has the rows 0 to 3, not 4." in str(result.exception)
+
+
+@pytest.mark.slow
+def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place) -> None:
+    plugin = place / "plugins" / "guessing.py"
+    set_manager(get_manager().narrowed(plugin_dirs=[plugin.parent]))
+    result = trinity.run(load_config(place / "run.yaml"), local=True)
+    assert result.status is RunStatus.FINISHED
+    run = Path(result.directory)
+
+    for _ in range(3):
+        same = debug(place, "--replay", run / "1/1/1")
+        assert same.exit_code == 0, same.output
+        assert "the replay is equal: 2 calls, reward " in same.output
+
+    missing = debug(place, "--replay", run / "1/7/0")
+    assert "has no sample of 1/7/0" in str(missing.exception)
+
+    args = "buffer.explorer_input.taskset.workflow_args"
+    other = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.hint=say it louder")
+    assert other.exit_code == 1
+    assert "the replay differs at call 2 of 2" in other.output
+    was, now = other.output.split("the prompt was recorded as:")[1].split("and is now:")
+    assert "again" in was
+    assert "louder" in now
+
+    fewer = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.turns=1")
+    assert fewer.exit_code == 1
+    assert "the replay differs: 1 of 2 recorded calls were made" in fewer.output
+
+    more = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.turns=3")
+    assert more.exit_code == 1
+    assert "the replay differs at call 3 of 2" in more.output
+    assert "(no such call)" in more.output
+
+    reward = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.bonus=5")
+    assert reward.exit_code == 1
+    assert "the replay differs: the reward was " in reward.output
