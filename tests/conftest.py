@@ -18,6 +18,7 @@ import pytest
 import yaml
 from trinity.extend import set_manager
 from trinity.extend.held import HELD
+from trinity_testing.fixtures import replay  # noqa: F401 -- a fixture
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,9 @@ from trinity.extend import PluginManager, get_manager, set_manager
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["no_discovery", "throwaway_plugin", "write_distribution"]
+    from trinity.runtime.debug.session import Debugged
+
+__all__ = ["no_discovery", "replay", "throwaway_plugin", "write_distribution"]
 
 PluginInstaller = Callable[..., PluginManager]
 
@@ -75,6 +77,24 @@ def throwaway_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     set_manager(before)
     for module in [one for one in sys.modules if one.partition(".")[0] in modules]:
         del sys.modules[module]
+
+
+@pytest.fixture
+def replay() -> Callable[..., Debugged]:
+    """Give a function that runs a recorded try again with the replies that were sampled then.
+
+    ``assert replay("run.yaml", "checkpoints/p/n/3/7/0").difference is None``: the workflow of the
+    configuration makes the same calls with the same prompts, token for token, and ends with the
+    same reward. No model is loaded. Settings follow: ``replay(config, place, "seed=3")``.
+    """
+
+    def run(config: str | Path, place: str | Path, *settings: str) -> Debugged:
+        from trinity.common.config import load_config
+        from trinity.runtime.debug.session import Wanted, debug
+
+        return debug(load_config(config, overrides=settings), Wanted(replay=Path(place)))
+
+    return run
 
 
 def _refusal(places: Sequence[str]) -> str:

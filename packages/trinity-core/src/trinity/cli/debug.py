@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest
     from trinity.explorer.order import RunOrder
-    from trinity.runtime.debug.session import Debugged
+    from trinity.runtime.debug.session import Debugged, Difference
 
 __all__ = ["debug"]
 
@@ -124,37 +124,24 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     elif ended.repeating is None or ended.repeating.difference is None:
         typer.echo(plain(ended.traceback).rstrip())
         typer.echo(plain(f"failed: {outcome}"))
-    if ended.repeating is None:
+    if ended.recorded is None:
         return isinstance(outcome, list)
-    return _say_the_replay(ended)
-
-
-def _say_the_replay(ended: Debugged) -> bool:
-    repeating, recorded = ended.repeating, ended.recorded
-    assert repeating is not None
-    assert recorded is not None
-    total = len(recorded.exchanges)
-    if repeating.difference is not None:
-        was, now = repeating.difference
-        place = f"call {repeating.num_repeated + 1} of {total}"
-        typer.echo(f"the replay differs at {place}. From there the prompt was recorded as:")
-        typer.echo(indented(plain(was)) if was else "    (no such call)")
-        typer.echo("and is now:")
-        typer.echo(indented(plain(now)))
+    if ended.difference is not None:
+        _say_the_difference(ended.difference)
         return False
-    if not isinstance(ended.outcome, list):
-        return False
-    if repeating.left:
-        typer.echo(
-            f"the replay differs: {repeating.num_repeated} of {total} recorded calls were made"
-        )
-        return False
-    reward = ended.outcome[-1].reward if ended.outcome else None
-    if reward != recorded.reward:
-        typer.echo(f"the replay differs: the reward was {recorded.reward}, and is now {reward}")
-        return False
-    typer.echo(f"the replay is equal: {total} calls, reward {reward}")
+    num_calls = len(ended.recorded.exchanges)
+    typer.echo(f"the replay is equal: {num_calls} calls, reward {ended.recorded.reward}")
     return True
+
+
+def _say_the_difference(difference: Difference) -> None:
+    if not (difference.was or difference.now):
+        typer.echo(str(difference))
+        return
+    typer.echo(f"the replay differs at {difference.what}. From there the prompt was recorded as:")
+    typer.echo(indented(plain(difference.was)) if difference.was else "    (no such call)")
+    typer.echo("and is now:")
+    typer.echo(indented(plain(difference.now)))
 
 
 def _line(experience: Experience) -> str:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.debug.engines import Observer
 
-__all__ = ["Debugged", "Wanted", "debug"]
+__all__ = ["Debugged", "Difference", "Wanted", "debug"]
 
 _EXPLORES = frozenset({"both", "explore", "bench"})
 
@@ -55,6 +55,23 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """Where a replay is not what was recorded; the texts begin with the first that differs."""
+
+    what: str
+    was: str = ""
+    now: str = ""
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        if not (self.was or self.now):
+            return f"the replay differs: {self.what}"
+        return (
+            f"the replay differs at {self.what}. It was recorded as {self.was!r}, now {self.now!r}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Debugged:
     """How it went."""
 
@@ -63,21 +80,40 @@ class Debugged:
     recorded: Recorded | None = None
     repeating: Repeating | None = None
 
+    @property
+    def difference(self) -> Difference | None:
+        """Return where it differs from what was recorded; None: nowhere, or nothing was."""
+        repeating, recorded = self.repeating, self.recorded
+        if repeating is None or recorded is None:
+            return None
+        total, made = len(recorded.exchanges), repeating.num_repeated
+        if repeating.difference is not None:
+            was, now = repeating.difference
+            return Difference(what=f"call {made + 1} of {total}", was=was, now=now)
+        if not isinstance(self.outcome, list):
+            return Difference(what=f"it failed after call {made} of {total}")
+        if repeating.left:
+            return Difference(what=f"{made} of {total} recorded calls were made")
+        reward = self.outcome[-1].reward if self.outcome else None
+        if reward != recorded.reward:
+            return Difference(what=f"the reward was {recorded.reward}, and is now {reward}")
+        return None
+
 
 def debug(
     config: Config,
     wanted: Wanted,
     *,
-    observer: Callable[[ChatFormat], Observer],
-    begins: Callable[[RunOrder, Taskset], None],
+    observer: Callable[[ChatFormat], Observer] | None = None,
+    begins: Callable[[RunOrder, Taskset], None] | None = None,
 ) -> Debugged:
     """Run one try of a task.
 
     Args:
         config: as it was loaded; its first stage that explores is used.
         wanted: which task, and who answers.
-        observer: makes who hears of each call of the model.
-        begins: hears what is about to be run.
+        observer: makes who hears of each call of the model; None: nobody does.
+        begins: hears what is about to be run; None: nobody does.
 
     Raises:
         TrinityError: the configuration cannot be run, the row is not there, nothing was recorded.
@@ -110,8 +146,8 @@ class _Session:
         self,
         wanted: Wanted,
         *,
-        observer: Callable[[ChatFormat], Observer],
-        begins: Callable[[RunOrder, Taskset], None],
+        observer: Callable[[ChatFormat], Observer] | None,
+        begins: Callable[[RunOrder, Taskset], None] | None,
     ) -> Debugged:
         """Run the task."""
         recorded = self._recorded(wanted)
@@ -119,8 +155,10 @@ class _Session:
         order = _order(taskset, row=wanted.row, recorded=recorded)
         with ExitStack() as stack:
             engine = stack.enter_context(closing(self._engine(wanted, recorded)))
-            runner = stack.enter_context(self._runner(Watched(engine, observer(self._chat_format))))
-            begins(order, taskset)
+            watched = engine if observer is None else Watched(engine, observer(self._chat_format))
+            runner = stack.enter_context(self._runner(watched))
+            if begins is not None:
+                begins(order, taskset)
             attempt = Attempt(order)
             outcome = runner.run(attempt)
         return Debugged(
@@ -156,7 +194,7 @@ class _Session:
         return engine
 
     @contextmanager
-    def _runner(self, engine: Watched) -> Iterator[Runner]:
+    def _runner(self, engine: RolloutEngine | Watched) -> Iterator[Runner]:
         config, endpoints = self._config, make_endpoints(self._config)
         model = ModelWrapper(
             engine,
