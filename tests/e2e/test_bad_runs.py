@@ -123,7 +123,7 @@ def test_what_was_trained_before_a_failure_is_saved(run_workflow, run_dir, statu
     ("room", "text"),
     [
         (1_000, "run_disk_full_at_start"),
-        (16_000, "run_disk_full_while_exploring"),
+        (24_000, "run_disk_full_while_exploring"),
         (200_000, "run_disk_full"),
     ],
 )

@@ -156,4 +156,4 @@ def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place, replay) 
 
     reward = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.bonus=5")
     assert reward.exit_code == 1
-    assert "the replay differs: the reward was " in reward.output
+    assert "the replay differs: the reward of 1/1/1/0 was " in reward.output

@@ -106,3 +106,9 @@ def test_the_schema_of_a_loadable_file_accepts_it(builtin_only, data) -> None:
     content["algorithm"]["algorithm_type"] = "grpo"
 
     jsonschema.validate(content, json_schema(builtin_only))
+
+
+def test_a_name_that_is_assigned_to_the_monitor_is_its_type() -> None:
+    config = Config()
+    config.monitor = "jsonl"
+    assert config.monitor.monitor_type == "jsonl"

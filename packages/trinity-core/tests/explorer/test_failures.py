@@ -115,7 +115,7 @@ def test_a_run_that_hangs_is_given_up_and_its_thread_is_left(world, golden):
         made.step()
 
     golden(_without_line_numbers(str(caught.value)), "workflow_hangs")
-    hung = [t for t in threading.enumerate() if t.name.startswith("trinity-hung")]
+    hung = [t for t in threading.enumerate() if t.name.startswith("trinity-hung-my_workflows")]
     assert len(hung) == 1
     assert "Wf" in hung[0].name
     assert hung[0].daemon

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import yaml
 from trinity.common.workflows.leash import LeashedProcess
@@ -126,8 +127,8 @@ class _Server:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the process has not ended."""
-        return self._process.is_running
+        """Return whether the process has not ended, and its port takes connections."""
+        return self._process.is_running and not self._is_refused()
 
     def wait(self) -> None:
         """Return when it answers.
@@ -156,6 +157,17 @@ class _Server:
         self._process.end()
         with self._ready:
             self._output.close()
+
+    def _is_refused(self) -> bool:
+        """Return whether nobody listens: what serves may be gone before its process is seen to."""
+        parts = urlsplit(self.url)
+        try:
+            socket.create_connection((str(parts.hostname), parts.port or 0), timeout=1.0).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False  # it is busy
+        return False
 
     def _answers(self) -> bool:
         try:

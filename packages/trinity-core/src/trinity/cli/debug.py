@@ -130,7 +130,9 @@ def _say_how_it_ended(ended: Debugged) -> bool:
         _say_the_difference(ended.difference)
         return False
     num_calls = len(ended.recorded.exchanges)
-    typer.echo(f"the replay is equal: {num_calls} calls, reward {ended.recorded.reward}")
+    rewards = ", ".join(map(_number, ended.recorded.rewards.values()))
+    told = "rewards are not compared: operators change them" if ended.is_reshaped else rewards
+    typer.echo(f"the replay is equal: {num_calls} calls, reward {told}")
     return True
 
 
@@ -147,11 +149,15 @@ def _say_the_difference(difference: Difference) -> None:
 def _line(experience: Experience) -> str:
     mask = experience.action_mask
     trained = len(experience.tokens) - experience.prompt_length if mask is None else int(mask.sum())
-    reward = "none" if experience.reward is None else f"{float(experience.reward):.4g}"
+    reward = _number(None if experience.reward is None else float(experience.reward))
     line = f"experience {experience.eid.step}: {len(experience.tokens)} tokens, {trained} of the"
     line += f" model, reward {reward}"
     metrics = {name: round(float(value), 4) for name, value in experience.metrics.items()}
     return f"{line}, metrics {metrics}" if metrics else line
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
 
 
 def _rule(text: str) -> str:

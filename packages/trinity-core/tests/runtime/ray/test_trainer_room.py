@@ -34,7 +34,8 @@ class AddingTrainer:
 
 def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(tmp_path) -> None:
     manager = SimpleNamespace(load=lambda kind, name: AddingTrainer)
-    context = RoomContext(name="trainer", config=Config(), rundir=RunDir(tmp_path), manager=manager)
+    config = Config(buffer={"record_samples": False})
+    context = RoomContext(name="trainer", config=config, rundir=RunDir(tmp_path), manager=manager)
     room = TrainerRoom(context, total_steps=5)
     packet = encode([Experience(tokens=[1, 2], reward=reward) for reward in (0.5, 2.0)])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from pydantic import model_validator
+
 from trinity.common.config.base import Lowercase, StrictModel, core, other
 
 __all__ = ["MonitorConfig"]
@@ -17,3 +19,9 @@ class MonitorConfig(StrictModel):
     monitor_args: dict[str, Any] | None = core(None, "arguments of the monitor")
     detailed_stats: bool = core(False, "standard deviation, least and largest of each mean too")
     enable_ray_timeline: bool = other(False, "write Ray's timeline", used_by="runs on Ray")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        """Read a name as the monitor's: AgentScope's tuner assigns one to the whole section."""
+        return {"monitor_type": value} if isinstance(value, str) else value

@@ -132,14 +132,14 @@ class Repeating(_Immediate):
         self._chat_format = chat_format
 
     def _reply(self, request: GenerationRequest) -> Completion:
+        if self.difference is not None:
+            raise ModelError("an earlier call differs from the recorded run.")
         prompt = request.prompt_token_ids
         for place, exchange in enumerate(self.left):
             if exchange.prompt == prompt:
                 self.num_repeated += 1
                 del self.left[place]
-                return _completion(
-                    exchange.reply, is_cut=exchange.is_cut, logprobs=exchange.logprobs
-                )
+                return self._repeated(exchange, request)
         call = f"call {self.num_repeated + 1}"
         if not self.left:
             self.difference = ("", self._text(prompt))
@@ -148,6 +148,18 @@ class Repeating(_Immediate):
         same = _num_same(wanted, prompt)
         self.difference = (self._text(wanted[same:]), self._text(prompt[same:]))
         raise ModelError(f"{call} differs from the recorded one after {same} tokens of its prompt.")
+
+    def _repeated(self, exchange: Exchange, request: GenerationRequest) -> Completion:
+        """Return the reply, ended by what the request now says ends one."""
+        text = self._text(exchange.reply)
+        stop = next((one for one in request.stop if one in text), None)
+        is_stopped = stop is not None or exchange.reply[-1] in request.stop_token_ids
+        return _completion(
+            exchange.reply,
+            is_cut=exchange.is_cut and not is_stopped,
+            logprobs=exchange.logprobs,
+            stop_reason=stop,
+        )
 
     def _text(self, ids: Sequence[int]) -> str:
         return self._chat_format.decode(ids, skip_special_tokens=False)
@@ -160,11 +172,16 @@ def _num_same(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _completion(
-    ids: tuple[int, ...], *, is_cut: bool, logprobs: tuple[float, ...] = ()
+    ids: tuple[int, ...],
+    *,
+    is_cut: bool,
+    logprobs: tuple[float, ...] = (),
+    stop_reason: str | None = None,
 ) -> Completion:
     return Completion(
         token_ids=ids,
         logprobs=logprobs or (0.0,) * len(ids),
         finish_reason="length" if is_cut else "stop",
         weight_version=WeightVersion(0),
+        stop_reason=stop_reason,
     )

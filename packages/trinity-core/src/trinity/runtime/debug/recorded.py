@@ -6,6 +6,8 @@ own mask           1 1 1   0 0 0   1 1 1      two calls: (p, rre) and (p rre ttt
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from trinity.runtime.record.sample_format import Sample
 
 __all__ = ["Exchange", "Recorded", "recorded_run"]
+
+_CHAIN = re.compile(r"chain-(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +44,7 @@ class Recorded:
     batch: str
     task: int
     run: int
-    reward: float | None
+    rewards: dict[str, float | None]  # of each experience, by its id
     taskset: str  # as info["task_index"] says
     row: int
     exchanges: tuple[Exchange, ...]
@@ -58,7 +62,11 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
         DataError: a file of samples is damaged.
     """
     directory, eid = _split(place)
-    found = [one for step in samples_of(places_of(directory), task=eid) for one in step]
+    steps = samples_of(places_of(directory), task=eid)
+    once: dict[str, Sample] = {}  # where it was trained in several steps: the first
+    for one in (sample for step in steps for sample in step):
+        once.setdefault(one.eid, one)
+    found = list(once.values())
     if not found:
         raise ConfigError(
             f"{directory} has no sample of {eid}: only what was trained is kept. "
@@ -69,35 +77,45 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
     index: dict[str, Any] = next((s.info["task_index"] for s in mine if "task_index" in s.info), {})
     if "index" not in index:
         raise ConfigError(f"{directory} does not say of which row the task {eid} is.")
+    exchanges = [one for sample in mine for one in _exchanges(sample, frozenset(end_tokens))]
+    if not exchanges:
+        raise ConfigError(f"the model's own tokens of {eid} are masked: nothing can be replayed.")
     batch, task = mine[0].task.rsplit("/", 1)
     return Recorded(
         batch=batch,
         task=int(task),
         run=run,
-        reward=mine[-1].reward,
+        rewards={one.eid: _reward(one) for one in mine},
         taskset=str(index.get("taskset_id", 0)),
         row=int(index["index"]),
-        exchanges=tuple(
-            exchange for one in mine for exchange in _exchanges(one, frozenset(end_tokens))
-        ),
+        exchanges=tuple(exchanges),
     )
 
 
 def _split(place: Path) -> tuple[Path, str]:
     """Return the run directory that the path begins with, and the rest as an id."""
     for directory in place.parents:
-        if (directory / "samples").is_dir():
-            return directory, place.relative_to(directory).as_posix()
+        eid = place.relative_to(directory).as_posix()
+        if (directory / "samples").is_dir() and "/" in eid:
+            return directory, eid
     raise ConfigError(
         f"{place} is in no run directory that has samples. Name a try as RUN_DIR/batch/task/run, "
         f"as in checkpoints/project/name/3/7/0."
     )
 
 
-def _place(sample: Sample) -> tuple[int, int]:
-    """Return where a sample stands among those of its run: the shorter chain was said first."""
-    step = sample.eid.split("/")[3:4]
-    return (int(step[0]) if step and step[0].isdigit() else 0, len(sample.tokens))
+def _place(sample: Sample) -> tuple[int, float, int]:
+    """Return where a sample stands in its run: by step, then by chain, the last one last."""
+    _, _, _, step, *suffix = [*sample.eid.split("/"), "0"]
+    chain = _CHAIN.fullmatch(suffix[0]) if suffix else None
+    number = int(step) if step.isdigit() else 0
+    return number, int(chain[1]) if chain else math.inf, len(sample.tokens)
+
+
+def _reward(sample: Sample) -> float | None:
+    if sample.token_rewards is not None:
+        return float(sample.token_rewards.sum())
+    return sample.reward
 
 
 def _exchanges(sample: Sample, end_tokens: frozenset[int]) -> Iterator[Exchange]:

@@ -5,6 +5,7 @@ config --> row of a taskset --> Runner --> workflow --> Watched engine --> exper
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -79,6 +80,7 @@ class Debugged:
     traceback: str  # of the workflow, where it failed
     recorded: Recorded | None = None
     repeating: Repeating | None = None
+    is_reshaped: bool = False  # operators changed what was recorded: rewards are not compared
 
     @property
     def difference(self) -> Difference | None:
@@ -94,9 +96,18 @@ class Debugged:
             return Difference(what=f"it failed after call {made} of {total}")
         if repeating.left:
             return Difference(what=f"{made} of {total} recorded calls were made")
-        reward = self.outcome[-1].reward if self.outcome else None
-        if reward != recorded.reward:
-            return Difference(what=f"the reward was {recorded.reward}, and is now {reward}")
+        return None if self.is_reshaped else self._other_reward(recorded, self.outcome)
+
+    def _other_reward(
+        self, recorded: Recorded, experiences: Sequence[Experience]
+    ) -> Difference | None:
+        rewards = {one.eid.uid: _reward(one) for one in experiences}
+        for eid, was in recorded.rewards.items():
+            if eid not in rewards:
+                return Difference(what=f"there is no experience {eid} any more")
+            now = rewards[eid]
+            if was != now and (was is None or now is None or not math.isclose(was, now)):
+                return Difference(what=f"the reward of {eid} was {was}, and is now {now}")
         return None
 
 
@@ -166,6 +177,7 @@ class _Session:
             traceback=attempt.traceback,
             recorded=recorded,
             repeating=engine if isinstance(engine, Repeating) else None,
+            is_reshaped=bool(self._config.data_processor.experience_pipeline.operators),
         )
 
     def _recorded(self, wanted: Wanted) -> Recorded | None:
@@ -208,6 +220,12 @@ class _Session:
                 stack.callback(endpoints.close)
             auxiliary = make_auxiliary_models(config, self._manager, endpoints=endpoints)
             yield stack.enter_context(closing(Runner(model, auxiliary_models=auxiliary)))
+
+
+def _reward(experience: Experience) -> float | None:
+    if experience.token_level_reward is not None:
+        return float(experience.token_level_reward.sum())
+    return None if experience.reward is None else float(experience.reward)
 
 
 def _by_id(tasksets: Sequence[Taskset], number: str) -> Taskset:

@@ -1,0 +1,132 @@
+"""What was recorded of a run becomes the calls that it made."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from trinity.common.experience import EID, Experience
+from trinity.common.models.chat_format import ChatFormat
+from trinity.common.ports import GenerationRequest
+from trinity.errors import ConfigError, ModelError
+from trinity.runtime.debug.engines import Repeating
+from trinity.runtime.debug.recorded import Exchange, recorded_run
+from trinity.runtime.debug.session import Debugged
+from trinity.runtime.record.samples import SampleLog
+from trinity_testing.tiny import make_tiny_tokenizer
+
+END = 2
+
+
+def row(eid, *, tokens, prompt_length, mask=None, reward=1.0, **options):
+    return Experience(
+        tokens=tokens,
+        prompt_length=prompt_length,
+        eid=eid,
+        action_mask=mask,
+        logprobs=[-0.5] * (len(tokens) - prompt_length),
+        reward=reward,
+        info={"model_version": 0, "task_index": {"taskset_id": 0, "index": 5}},
+        **options,
+    )
+
+
+@pytest.fixture
+def run_of(tmp_path):
+    """Return a function: the rows of each train step -> what was recorded of 1/0/0."""
+
+    def recorded(*steps, place="1/0/0"):
+        log = SampleLog(tmp_path, limit=10**6)
+        for step, rows in enumerate(steps, start=1):
+            log.trained(step, rows)
+        return recorded_run(tmp_path / place, end_tokens=[END])
+
+    return recorded
+
+
+def test_each_stretch_of_the_models_own_tokens_is_a_reply(run_of) -> None:
+    mask = [True, True, False, True]
+    run = run_of([row(EID("1", 0, 0), tokens=[5, 6, 7, END, 8, 9], prompt_length=2, mask=mask)])
+    assert (run.row, run.run, run.rewards) == (5, 0, {"1/0/0/0": 1.0})
+    assert [(e.prompt, e.reply, e.is_cut) for e in run.exchanges] == [
+        ((5, 6), (7, END), False),
+        ((5, 6, 7, END, 8), (9,), True),
+    ]
+
+
+def test_an_experience_that_was_trained_twice_was_said_once(run_of) -> None:
+    one = row(EID("1", 0, 0), tokens=[5, 6, END], prompt_length=2)
+    assert len(run_of([one], [one]).exchanges) == 1
+
+
+def test_chains_come_in_their_order_whichever_is_longer(run_of) -> None:
+    first = row(EID("1", 0, 0, 0, "chain-0"), tokens=[5, 6, 7, 8, END], prompt_length=4)
+    last = row(EID("1", 0, 0), tokens=[9, END], prompt_length=1)
+    run = run_of([last, first])
+    assert [exchange.prompt for exchange in run.exchanges] == [(5, 6, 7, 8), (9,)]
+
+
+def test_a_run_whose_replies_are_masked_is_refused(run_of) -> None:
+    masked = row(EID("1", 0, 0), tokens=[5, 6, END], prompt_length=2, mask=[False])
+    with pytest.raises(ConfigError, match="own tokens of 1/0/0 are masked"):
+        run_of([masked])
+
+
+def test_a_batch_alone_names_no_run(run_of) -> None:
+    with pytest.raises(ConfigError, match="Name a try as RUN_DIR/batch/task/run"):
+        run_of([row(EID("1", 0, 0), tokens=[5, 6, END], prompt_length=2)], place="1")
+
+
+def repeating(*exchanges):
+    form = ChatFormat(make_tiny_tokenizer())
+    made = [Exchange(prompt=p, reply=r, logprobs=(), is_cut=True) for p, r in exchanges]
+    return Repeating(made, chat_format=form)
+
+
+def test_the_first_difference_stands_whatever_is_asked_later() -> None:
+    engine = repeating(((5, 6), (7,)), ((5, 6, 7, 8), (9,)))
+    ask = lambda *ids: engine.submit(GenerationRequest(prompt_token_ids=ids))  # noqa: E731
+    with pytest.raises(ModelError, match="call 1 differs from the recorded one after 1 tokens"):
+        ask(5, 9).result()
+    first = engine.difference
+    with pytest.raises(ModelError, match="an earlier call differs"):
+        ask(5, 6).result()
+    assert (engine.difference, engine.num_repeated) == (first, 0)
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "reason"),
+    [({}, "length"), ({"stop_token_ids": (7,)}, "stop"), ({"stop": ("x",)}, "length")],
+)
+def test_a_reply_ends_by_what_the_request_says_ends_one(ended_by, reason) -> None:
+    engine = repeating(((5, 6), (8, 7)))
+    [reply] = engine.submit(GenerationRequest(prompt_token_ids=(5, 6), **ended_by)).result()
+    assert reply.finish_reason == reason
+
+
+def test_the_rewards_of_all_experiences_are_compared(run_of) -> None:
+    steps = [row(EID("1", 0, 0, step), tokens=[5, 6, END], prompt_length=2) for step in range(2)]
+    recorded = run_of(steps)
+    done = SimpleNamespace(difference=None, num_repeated=2, left=[])
+
+    def difference(experiences, **options):
+        return Debugged(
+            outcome=experiences, traceback="", recorded=recorded, repeating=done, **options
+        ).difference
+
+    assert difference(steps) is None
+    other = row(EID("1", 0, 0, 0), tokens=[5, 6, END], prompt_length=2, reward=0.0)
+    assert "the reward of 1/0/0/0 was 1.0, and is now 0.0" in str(difference([other, steps[1]]))
+    assert "there is no experience 1/0/0/1 any more" in str(difference(steps[:1]))
+    assert difference([other, steps[1]], is_reshaped=True) is None
+
+
+def test_token_rewards_are_compared_by_their_sum(run_of) -> None:
+    given = np.array([0.25, 0.5], dtype=np.float32)
+    made = row(
+        EID("1", 0, 0),
+        tokens=[5, 6, END],
+        prompt_length=1,
+        reward=None,
+        token_level_reward=given.tolist(),
+    )
+    assert run_of([made]).rewards == {"1/0/0/0": 0.75}
