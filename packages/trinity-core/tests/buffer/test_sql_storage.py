@@ -34,9 +34,10 @@ def path(request, tmp_path):
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def opened(path, *, run="a/run", side="both", owner="", **config):
+def opened(path, *, run="a/run", run_id="", side="both", owner="", **config):
     section = ExperienceBufferConfig(storage_type="sql", max_retry_times=0, **config)
-    return SqlStorage(section, path=path, use=StorageUse(run=run, side=side, owner=owner))
+    use = StorageUse(run=run, id=run_id, side=side, owner=owner)
+    return SqlStorage(section, path=path, use=use)
 
 
 def rows(*tasks, batch=1, version=0, **given):
@@ -128,6 +129,56 @@ def test_what_older_models_made_is_dropped_and_comes_back_with_the_step(path) ->
     assert storage.available() == 4
 
 
+def test_what_was_deleted_does_not_wait_again(path) -> None:
+    first = opened(path, side="train")
+    first.write(rows(0, 1, 2, 3, 4))
+    for step in (1, 2, 3, 4):
+        read(first, step, 2)
+    first.forget(3)
+    second = opened(path, side="train")
+    second.begin_anew()
+
+    assert second.available() == 4
+    assert read(second, 1, 4) == ["1/3/0/0", "1/3/1/0", "1/4/0/0", "1/4/1/0"]
+    second.forget(1)
+    assert second._ledger.bodies([4])[4] is None
+
+
+def test_a_step_that_took_nothing_of_the_ledger_can_be_gone_back_to(path) -> None:
+    first = opened(path)
+    first.write(rows(0))
+    read(first, 1, 2)
+    first.read_for(2)  # and what it trains comes from elsewhere
+    state = first.state_dict() | {"trained": 2, "waiting": 0}
+    first.close()
+
+    second = opened(path)
+    second.load_state_dict(state)
+
+    assert second._ledger.trained(1) == ["1/0/0/0", "1/0/1/0"]
+
+
+def test_an_explorer_has_on_the_disk_what_it_says_it_did(path, monkeypatch) -> None:
+    storage, kept = opened(path, side="explore", owner="one"), []
+    database, write = storage._ledger._database, storage._ledger._database.write
+
+    def noting(work, *, is_durable=False):
+        def told(rows):
+            before = rows.all("SELECT * FROM run ORDER BY key")
+            result = work(rows)
+            is_changed = rows.all("SELECT * FROM run ORDER BY key") != before
+            kept.append(is_durable and is_changed)
+            return result
+
+        return write(told, is_durable=is_durable)
+
+    monkeypatch.setattr(database, "write", noting)
+    storage.state_dict()
+    storage.state_dict()
+
+    assert kept == [True, True]
+
+
 def test_what_was_read_and_not_used_waits_in_its_place(path) -> None:
     storage = opened(path)
     storage.write(rows(0, 1, 2))
@@ -214,6 +265,33 @@ def test_a_ledger_belongs_to_one_run(path) -> None:
         ConfigError, match=r"is that of run 'p/one', this one is 'p/two'.*--set name="
     ):
         opened(path, run="p/two")
+
+
+@pytest.mark.parametrize("ids", [("a", "b"), ("", "b"), ("a", "")])
+def test_a_run_directory_of_the_same_name_is_another_run(path, ids) -> None:
+    first = opened(path, run_id=ids[0])
+    first.write(rows(0))
+
+    with pytest.raises(ConfigError, match=r"of run 'a/run' from another run directory.*remove"):
+        opened(path, run_id=ids[1])
+    assert opened(path, run_id=ids[0]).available() == 2
+
+
+def test_a_ledger_that_holds_nothing_is_taken_over(path) -> None:
+    opened(path, run_id="a")
+    opened(path, run_id="b").write(rows(0))
+
+    with pytest.raises(ConfigError, match="from another run directory"):
+        opened(path, run_id="a")
+
+
+def test_an_explorer_whose_experiences_were_there_already_is_told(path, caplog) -> None:
+    storage = opened(path, side="explore", owner="one")
+    storage.write(rows(0, 1))
+    assert caplog.text == ""
+    storage.write(rows(1, 2))
+
+    assert "had 2 of 4 experiences of explorer one already" in caplog.text
 
 
 def test_a_ledger_of_another_schema_is_refused(path) -> None:

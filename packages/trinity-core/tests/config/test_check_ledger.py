@@ -41,6 +41,23 @@ def test_published_forms_with_a_driver_name_the_same_database() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (
+            "postgresql://db/runs?user=me&password=secret&x=1",
+            "postgresql://db/runs?user=me&password=***&x=1",
+        ),
+        ("postgresql://db/runs?sslpassword=secret", "postgresql://db/runs?sslpassword=***"),
+        ("postgresql://me:p@secret@db/runs", "postgresql://me:***@db/runs"),
+        ("postgresql://me:p/secret@db/runs", "postgresql://me:***@db/runs"),
+        ("postgresql://me@db/runs?user=a@b", "postgresql://me@db/runs?user=a@b"),
+    ],
+)
+def test_a_password_is_not_shown_wherever_it_stands(url, shown) -> None:
+    assert address_of(url).name == shown
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"explorer__name": "trainer"}, "is 'trainer', which names a folder"),

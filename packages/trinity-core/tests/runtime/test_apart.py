@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from trinity.buffer.ledger.ledger import Ledger
+from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.errors import TrinityError
+from trinity.errors import ConfigError, TrinityError
 from trinity.explorer.explorer import ExploreResult
 from trinity.runtime.apart import Meeting
-from trinity.runtime.apart_roles import ExplorerApart, StrategyApart, TrainerApart
+from trinity.runtime.apart_roles import ExplorerApart, StrategyApart, TrainerApart, meet
 from trinity.runtime.ledger_of_run import database_of
 from trinity.runtime.record.rundir import RunDir
 
@@ -150,3 +151,16 @@ def test_an_explorer_says_whom_it_waited_for(side) -> None:
 
     with pytest.raises(TrinityError, match=r"explorer waited .* trainer: stopped, process \d+ on"):
         explorer.explore_step(3)
+
+
+def test_another_run_s_ledger_is_named_without_its_password(side, tmp_path, monkeypatch) -> None:
+    trains, database = side("train"), SqliteDatabase(tmp_path / "other.db")
+    Ledger(database, name="", run="another")
+    section = trains.config.buffer.trainer_input.experience_buffer
+    section.path = "postgresql://me:secret@db/runs"
+    monkeypatch.setattr("trinity.runtime.apart_roles.database_of", lambda *_, **__: database)
+
+    with pytest.raises(
+        ConfigError, match=r"postgresql://me:\*\*\*@db/runs is that of run 'another'"
+    ):
+        meet(trains)

@@ -61,7 +61,9 @@ class SqlStorage:
         )
         self._name = address_of(given).name
         self._use = use
-        self._ledger = Ledger(database, name=self._name, run=use.run, owner=use.owner)
+        self._ledger = Ledger(
+            database, name=self._name, run=use.run, run_id=use.id, owner=use.owner
+        )
         self._keeps_all = config.keep_bodies == "all"
         self._changed = threading.Condition()
         self._is_closed = False
@@ -81,7 +83,14 @@ class SqlStorage:
             raise BufferClosedError(f"{self._name} is closed; no more can be written to it")
         if not experiences:
             return
-        self._ledger.write([self._own(experience) for experience in experiences])
+        num_new = self._ledger.write([self._own(experience) for experience in experiences])
+        if self._use.side == "explore" and num_new < len(experiences):
+            logger.warning(
+                "the ledger %s had %d of %d experiences of explorer %s already and kept its own. "
+                "After a kill that is as it should be: the step was made again. If it goes on, "
+                "another explorer has that name: set explorer.name.",
+                self._name, len(experiences) - num_new, len(experiences), self._use.owner,
+            )  # fmt: skip
         with self._changed:
             self._changed.notify_all()
 
@@ -152,9 +161,10 @@ class SqlStorage:
     def state_dict(self) -> dict[str, Any]:
         """Return which step trained last; all that was written so far is on the disk then."""
         if self._use.side == "explore":
+            self._ledger.keep_written()
             return {}
         trained = self._step if self._taken else max(0, self._step - 1)
-        self._ledger.keep(trained)
+        self._ledger.keep(trained, asked=self._step)
         return {"trained": trained, "waiting": None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

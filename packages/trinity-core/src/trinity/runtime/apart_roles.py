@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.ledger import Ledger
+from trinity.common.config.database_path import address_of
 from trinity.runtime.apart import Meeting
 from trinity.runtime.assembly import rows_of_a_batch
 from trinity.runtime.ledger_of_run import database_of, path_of_buffer, use_of_buffer
@@ -230,7 +231,8 @@ def _ledger(parts: Parts) -> Ledger:
     use = use_of_buffer(config, rundir=rundir)
     return Ledger(
         database_of(config, rundir=rundir),
-        name=str(path_of_buffer(config, rundir=rundir)),
+        name=address_of(str(path_of_buffer(config, rundir=rundir))).name,
         run=use.run,
+        run_id=use.id,
         owner=use.owner,
     )

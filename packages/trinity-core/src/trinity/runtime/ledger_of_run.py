@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from typing import TYPE_CHECKING
 
 from trinity.buffer.ledger.opening import open_database
@@ -12,6 +14,7 @@ from trinity.runtime.record.rundir import RunDir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from typing import Literal
 
     from trinity.buffer.ledger.database import Database
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["database_of", "own_part", "part_of", "path_of_buffer", "shared_part", "use_of_buffer"]
 
 SQL = "sql"
+_ID = "ledger.id"
+_WRITTEN_S = 10.0  # so long another process may take to write an id
 
 
 def part_of(config: Config) -> str:
@@ -64,15 +69,21 @@ def path_of_buffer(config: Config, *, rundir: RunDir) -> str | None:
 
 
 def use_of_buffer(config: Config, *, rundir: RunDir) -> StorageUse:
-    """Return whose run uses the experience buffer, and on which side of it."""
+    """Return whose run uses the experience buffer, and on which side of it.
+
+    Raises:
+        ConfigError: the id of the run directory is damaged.
+    """
     root = config.checkpoint_root_dir or "."
-    shared = shared_part(config, rundir=rundir).path
-    run = os.path.relpath(shared.absolute(), os.path.abspath(root))
+    shared = shared_part(config, rundir=rundir)
+    run = os.path.relpath(shared.path.absolute(), os.path.abspath(root))
     side: Literal["both", "explore", "train"] = "both"
     if config.is_apart:
         side = "train" if config.mode == "train" else "explore"
     owner = config.explorer.name if side == "explore" else ""
-    return StorageUse(run=run, side=side, owner=owner)
+    is_ledger = config.buffer.trainer_input.experience_buffer.storage_type == SQL
+    own_id = _id_in(shared.buffer) if is_ledger else ""
+    return StorageUse(run=run, id=own_id, side=side, owner=owner)
 
 
 def database_of(config: Config, *, rundir: RunDir) -> Database:
@@ -83,3 +94,23 @@ def database_of(config: Config, *, rundir: RunDir) -> Database:
         max_retries=buffer.max_retry_times,
         retry_interval_s=buffer.max_retry_interval,
     )
+
+
+def _id_in(folder: Path) -> str:
+    """Return the id that a folder of a run directory has, or now gets; all sides see one."""
+    path = folder / _ID
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="ascii") as file:
+            file.write(secrets.token_hex(16))
+    except FileExistsError:
+        limit = time.monotonic() + _WRITTEN_S
+        while not path.read_bytes() and time.monotonic() < limit:
+            time.sleep(0.05)
+    found = path.read_text(encoding="ascii", errors="replace").strip()
+    if not found:
+        raise ConfigError(
+            f"{path} is empty: a process was killed when it wrote it. Remove it, then run the same "
+            f"command."
+        )
+    return found

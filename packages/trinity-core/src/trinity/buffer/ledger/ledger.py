@@ -36,6 +36,11 @@ UPDATE packet SET body = NULL WHERE id IN
 AND NOT EXISTS (SELECT 1 FROM experience AS other WHERE other.packet = packet.id
     AND (other.train_step IS NULL OR other.train_step > ?))
 """
+_SPENT = """
+UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'its contents were deleted'
+WHERE train_step > ? AND EXISTS (SELECT 1 FROM packet
+    WHERE packet.id = experience.packet AND packet.body IS NULL)
+"""
 _TASK = """
 INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
 VALUES (?, ?, ?, 'done', '', '', ?, ?)
@@ -60,6 +65,7 @@ class Ledger:
         database: where they are.
         name: of the database, for messages.
         run: whose they are: a ledger has one run, or the sides of one.
+        run_id: of its run directory: another one of that name has another. "": it has none.
         owner: who explores here; "": the run has one explorer.
 
     Raises:
@@ -67,12 +73,14 @@ class Ledger:
         DataError: the database cannot be used.
     """
 
-    def __init__(self, database: Database, *, name: str, run: str = "", owner: str = "") -> None:
+    def __init__(
+        self, database: Database, *, name: str, run: str = "", run_id: str = "", owner: str = ""
+    ) -> None:
         self._database = database
         self._is_durable = database.may_forget  # what is written, and what a step has
         self._name = name
         self._owner = owner
-        database.write(lambda rows: self._check(rows, run))
+        database.write(lambda rows: self._check(rows, run, run_id))
 
     def write(self, experiences: Sequence[Experience]) -> int:
         """Store experiences in their order; return how many are new.
@@ -161,7 +169,7 @@ class Ledger:
         )
 
     def cut_back(self, step: int, *, num_waiting: int | None = None) -> None:
-        """Let wait again what later steps trained or dropped.
+        """Let wait again what later steps trained or dropped, but for what was deleted since.
 
         Args:
             step: the last one that counts.
@@ -170,6 +178,7 @@ class Ledger:
         """
 
         def work(rows: Rows) -> None:
+            rows.do(_SPENT, step, step)
             rows.do(  # once a row: each change of one costs PostgreSQL all its indices
                 "UPDATE experience SET train_step = NULL, train_place = NULL, dropped = NULL, "
                 "version = CASE WHEN version > ? THEN ? ELSE version END WHERE train_step > ?",
@@ -182,6 +191,8 @@ class Ledger:
                 step,
                 step,
             )
+            if _forgotten_step(rows) > step:
+                note(rows, "forgotten_step", str(step))
             if num_waiting is not None:
                 _remove_beyond(rows, num_waiting)
 
@@ -197,8 +208,13 @@ class Ledger:
 
         self._database.write(work, is_durable=True)
 
-    def keep(self, step: int) -> None:
-        """Have all on the disk that was written so far, as weights of that step are about to be."""
+    def keep(self, step: int, *, asked: int = 0) -> None:
+        """Have all on the disk that was written so far, as weights of that step are about to be.
+
+        Args:
+            step: the last one that has something of the ledger.
+            asked: the last one that asked for something.
+        """
 
         def work(rows: Rows) -> None:
             rows.do(  # dropped for a step that then was not made
@@ -206,9 +222,18 @@ class Ledger:
                 step,
                 step,
             )
-            note(rows, "saved_step", str(step))
+            note(rows, "saved_step", str(max(step, asked)))
 
         self._database.write(work, is_durable=True)
+
+    def keep_written(self) -> None:
+        """Have all on the disk that was written so far, as where an explorer stands is about to be.
+
+        A commit that writes nothing puts nothing on the disk, so this one notes when it was.
+        """
+        self._database.write(
+            lambda rows: note(rows, f"saved:{self._owner}", str(time.time())), is_durable=True
+        )
 
     def saved_step(self) -> int:
         """Return the newest step that :meth:`keep` was told of; 0: none."""
@@ -219,9 +244,7 @@ class Ledger:
         """Delete what steps up to this one trained, but for who, when and what for."""
 
         def work(rows: Rows) -> None:
-            found = rows.all("SELECT value FROM run WHERE key = 'forgotten_step'")
-            last = int(found[0][0]) if found else 0
-            rows.do(_FORGET, last, step, step)
+            rows.do(_FORGET, _forgotten_step(rows), step, step)
             note(rows, "forgotten_step", str(step))
 
         self._database.write(work)
@@ -244,11 +267,12 @@ class Ledger:
         """Let the connection go; what is asked afterwards opens another."""
         self._database.close()
 
-    def _check(self, rows: Rows, run: str) -> None:
-        noted = dict(rows.all("SELECT key, value FROM run WHERE key IN ('schema', 'run')"))
+    def _check(self, rows: Rows, run: str, run_id: str) -> None:
+        noted = dict(rows.all("SELECT key, value FROM run WHERE key IN ('schema', 'run', 'id')"))
         if "schema" not in noted:
             note(rows, "schema", str(SCHEMA))
             note(rows, "run", run)
+            note(rows, "id", run_id)
         elif noted["schema"] != str(SCHEMA):
             raise ConfigError(
                 f"the ledger {self._name} has schema {noted['schema']}, this version of Trinity "
@@ -259,6 +283,10 @@ class Ledger:
                 f"the ledger {self._name} is that of run {noted['run']!r}, this one is {run!r}. "
                 f"Name another database, or set name (--set name=...) to that run's."
             )
+        elif noted.get("id", "") != run_id:
+            if rows.all("SELECT 1 FROM task UNION ALL SELECT 1 FROM experience LIMIT 1"):
+                raise ConfigError(_of_another_directory(self._name, run, noted.get("id", "")))
+            note(rows, "id", run_id)
 
     def _write(
         self,
@@ -294,6 +322,20 @@ class Ledger:
                 rows.do("DELETE FROM packet WHERE id = ?", packet)
             start, num_new = start + len(group), num_new + count
         return num_new
+
+
+def _of_another_directory(name: str, run: str, run_id: str) -> str:
+    id_file = f" (its buffer/ledger.id is {run_id})" if run_id else ""
+    return (
+        f"the ledger {name} holds experiences of run {run!r} from another run directory{id_file}: "
+        f"one under another checkpoint_root_dir or machine, or one that was removed. Name another "
+        f"database; or, if nobody needs those experiences any more, remove that one first."
+    )
+
+
+def _forgotten_step(rows: Rows) -> int:
+    found = rows.all("SELECT value FROM run WHERE key = 'forgotten_step'")
+    return int(found[0][0]) if found else 0
 
 
 def _packets(

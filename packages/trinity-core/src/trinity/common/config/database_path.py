@@ -13,7 +13,8 @@ __all__ = ["Address", "address_of"]
 SETTING = "buffer.trainer_input.experience_buffer.path"
 _SCHEME = re.compile(r"^([a-z0-9]+)(\+[a-z0-9_]+)?://", re.IGNORECASE)
 _POSTGRES = {"postgresql", "postgres"}
-_PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
+_PASSWORD = re.compile(r"(://[^:/@]*):([^/]*|[^@]*)@")  # up to the last @ of the authority
+_OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +64,4 @@ def address_of(path: str) -> Address:
 
 
 def _shown(url: str) -> str:
-    return _PASSWORD.sub(r"\1:***@", url)
+    return _PASSWORD.sub(r"\1:***@", _OPTION.sub(r"\1***", url))

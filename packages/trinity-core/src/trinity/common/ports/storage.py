@@ -77,6 +77,7 @@ class StorageUse:
     """Whose run writes to a storage, or reads from it."""
 
     run: str = ""  # its folders below checkpoint_root_dir
+    id: str = ""  # of its run directory, where a ledger must know it from others of that name
     side: Literal["both", "explore", "train"] = "both"  # of the run that is in this process
     owner: str = ""  # explorer.name where the sides are apart; "": the run has one explorer
 

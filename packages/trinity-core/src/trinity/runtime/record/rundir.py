@@ -19,6 +19,7 @@
     beginning.json           how long files were before the first step (rewind.py)
     monitor/metrics.jsonl    one line a step and role; tensorboard/ beside it
     buffer/                  experiences that a file storage keeps
+    buffer/ledger.id         by which a ledger knows this folder from others of its name
     plots/reward.png success.png loss.png
     global_step_<N>/         a checkpoint, complete or absent (checkpoint.py)
     global_step_<N>.damaged/ one that was found damaged, and that the run went back from
