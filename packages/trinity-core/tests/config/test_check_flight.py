@@ -18,6 +18,10 @@ from trinity.errors import ConfigError
             {"algorithm.advantage_fn_args": {"std_cal_level": "batch"}},
             "advantage_fn grpo compares the groups of a step with each other",
         ),
+        (
+            {"algorithm.advantage_fn_args": {"std_threshold": 0.0, "duplicate_experiences": True}},
+            "advantage_fn grpo compares the groups of a step with each other",
+        ),
     ],
 )
 def test_what_groups_in_flight_cannot_go_with_is_refused(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from trinity.common.config import Config
@@ -86,6 +88,15 @@ class Groups:
 
     def close(self):
         pass
+
+
+class HeldOut:
+    """An evaluation of one task, which is held by its name."""
+
+    name, repeat_times = "held_out", 1
+
+    def tasks(self):
+        return [a_task("held_out", workflow=Held)]
 
 
 @pytest.fixture
@@ -190,6 +201,40 @@ def test_too_many_failures_end_the_run(explorer) -> None:
         one.explore_step(1)
 
 
+def test_one_bad_group_that_ends_first_is_no_reason_to_end_the_run(explorer) -> None:
+    one, _, groups = explorer(held=[1, 2, 3], fails=[0], max_failed_ratio=0.5)
+
+    assert one.next_batch(1, timeout_s=0.5) is None  # it ended, and nothing else has
+
+    for row in (1, 2, 3):
+        Held.doors[str(row)].set()
+    one.explore_step(1)
+
+    assert groups.taken == [["1/1", "2/0"]]
+
+
+def test_a_run_of_fewer_groups_than_a_batch_may_fail_too(explorer) -> None:
+    one, stream, _ = explorer(fails=[7], max_failed_ratio=0.5)
+    stream.position = 7
+
+    with pytest.raises(RunFailedError, match="the shop is closed"):
+        one.explore_step(1)
+
+
+def test_groups_that_were_dropped_after_the_last_step_are_told(explorer, caplog) -> None:
+    one, stream, groups = explorer(held=[7], fails=[7], max_failed_ratio=1.0)
+    stream.position = 5
+    one.explore_step(1)
+    one.loaded(1)
+    Held.doors["7"].set()
+
+    with caplog.at_level(logging.WARNING), pytest.raises(StopIteration):
+        one.explore_step(2)
+
+    assert groups.taken == [["1/0", "1/1"]]
+    assert "1 group was dropped after the last step" in caplog.text
+
+
 def test_all_groups_are_taken_before_the_run_is_over(explorer) -> None:
     one, _, groups = explorer(fails=[3], max_failed_ratio=1.0, max_inflight_batches=3)
     for step in range(1, 5):
@@ -217,6 +262,28 @@ def test_an_evaluation_stands_in_line_with_groups(explorer) -> None:
 
     assert metrics["eval/held_out/num_tasks"] == 2.0
     assert groups.taken == []
+
+
+def test_no_group_is_too_slow_because_an_evaluation_has_the_slots(explorer) -> None:
+    limit = {"enable": True, "ratio": 3.0, "warmup_min_steps": 1}
+    one, _, _ = explorer(held=[0, "held_out"], dynamic_timeout=limit)
+    one._slow.ended(10.0)  # so 30 s are too much
+    one._slow.stepped()
+    one.next_batch(1, timeout_s=0.0)
+    one._evaluation_sets = [HeldOut()]
+    with ThreadPoolExecutor(1) as pool:
+        evaluating = pool.submit(one.evaluate, 1)
+        while not one._own.where(("eval/1/held_out", 0)).startswith("engine"):
+            time.sleep(0.01)
+        one._began[0] -= 1000.0
+        one._cut_slow_ones()
+        time.sleep(0.2)
+        was_running = 0 in one._flight.running
+        Held.doors["held_out"].set()
+        evaluating.result(LIMIT_S)
+
+    assert was_running
+    assert time.monotonic() - one._began[0] < LIMIT_S  # it counts from the evaluation's end
 
 
 def test_a_place_that_was_saved_has_what_ran_written_or_not(explorer) -> None:

@@ -108,6 +108,7 @@ class ContinuousExplorer(Explorer):
         self._began: dict[GroupNumber, float] = {}
         self._slow = SlowGroups(config.explorer, batch_size=config.buffer.batch_size)
         self._evaluated: dict[Hashable, list[RunReport]] = {}
+        self._is_evaluating = False
         self._metrics = StepMetrics(
             num_slots=config.explorer.runner_per_model
             * max(1, config.explorer.rollout_model.engine_num)
@@ -193,9 +194,13 @@ class ContinuousExplorer(Explorer):
             for name, own in orders.items():
                 self._own.begin(name, own)
             self._start_pump()
+            self._is_evaluating = True  # it has slots that groups wait for: none is too slow
             while not orders.keys() <= self._evaluated.keys():
                 self._check()
                 self._changed.wait(LOOK_S)
+            self._is_evaluating = False
+            self._slow.paused(self._began)
+            self._began = dict.fromkeys(self._began, time.monotonic())
             return [report for name in orders for report in self._evaluated.pop(name)]
 
     def _begin_groups(self) -> None:
@@ -254,6 +259,8 @@ class ContinuousExplorer(Explorer):
 
     def _cut_slow_ones(self) -> None:
         with self._changed:
+            if self._is_evaluating:
+                return
             late = self._slow.late(self._flight, began=self._began, now=time.monotonic())
         for number in late:
             self._own.cut(number)
@@ -261,7 +268,8 @@ class ContinuousExplorer(Explorer):
     def _end(self, number: GroupNumber, reports: Sequence[RunReport]) -> None:
         """Write what a group left, or let another take its place."""
         faults = [report for report in reports if not is_cut(report)]
-        self._watch.check(faults)
+        if self._watch.is_enough(faults) or len(self._flight.running) == 1:
+            self._watch.check(faults)  # the first that ends says little of those that run
         self._tell(faults, what=f"group {self._name(number)}")
         has_parts = len(faults) == len(reports) or self._slow.keeps_parts
         kept = kept_groups(reports if has_parts else [])
@@ -274,8 +282,8 @@ class ContinuousExplorer(Explorer):
                 self._watch.note(faults)
                 self._stream.feedback(self._process.feedback() if experiences else {})
                 seconds = time.monotonic() - self._began.pop(number)
-                if len(faults) == len(reports):
-                    self._slow.ended(seconds)
+                if len(faults) == len(reports) and not self._is_evaluating:
+                    self._slow.ended(seconds, number=number)
                 own = GroupMetrics.of(reports, kept.results, processed)
                 if num_left:
                     self._flight.ended(number)
@@ -298,6 +306,7 @@ class ContinuousExplorer(Explorer):
         numbers = flight.takeable()
         is_all = not flight.running and (self._is_out or flight.num_wanted >= self._most_groups)
         if is_all and not numbers:
+            self._metrics.tell_the_rest()
             raise StopIteration
         return numbers if is_all or len(numbers) == flight.plan.batch_size else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from trinity.explorer.order import RunReport
 
 __all__ = ["GroupMetrics", "StepMetrics"]
+
+logger = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0  # with a batch, until it is said what it waits for
 _SUMS = ("experience_pipeline/num_", "time/")  # of a step: the others are means over its groups
@@ -112,15 +115,16 @@ class StepMetrics:
         groups = [self._groups.pop(n) for n in numbers if n in self._groups]
         if self._idle_since is not None:
             self._idle_s, self._idle_since = self._idle_s + now - self._idle_since, now
+        ended = [*groups, *self._dropped]  # means over what is trained alone would be biased
         room_s = self.num_slots * max(now - self._began, 1e-9)
         metrics = {
-            **aggregate([row for group in groups for row in group.rows], prefix="rollout"),
-            **_sums([group.counts for group in (*groups, *self._dropped)]),
-            **_sums([_part(group.processed, is_sum=True) for group in groups]),
-            **merge([_part(group.processed, is_sum=False) for group in groups]),
+            **aggregate([row for group in ended for row in group.rows], prefix="rollout"),
+            **_sums([group.counts for group in ended]),
+            **_sums([_part(group.processed, is_sum=True) for group in ended]),
+            **merge([_part(group.processed, is_sum=False) for group in ended]),
             "rollout/dropped_groups": float(len(self._dropped)),
             "groups/dropped": float(len(self._dropped)),
-            "groups/cut": float(sum(group.is_cut for group in (*groups, *self._dropped))),
+            "groups/cut": float(sum(group.is_cut for group in ended)),
             "idle/slots": min(1.0, max(0.0, 1.0 - self._slots_s / room_s)),
             "time/rollout_s": now - self._began,  # since the last step was taken
             "time/engine_s": busy_s - self._busy_s,
@@ -131,13 +135,24 @@ class StepMetrics:
         self._busy_s = busy_s
         return metrics
 
-    def state_dict(self) -> list[Any]:
-        """Return the metrics of groups that wait, as json can hold them."""
-        return [[number, asdict(group)] for number, group in self._groups.items()]
+    def tell_the_rest(self) -> None:
+        """Say what was dropped after the last step, which no step's metrics tell."""
+        count, self._dropped = len(self._dropped), []
+        if count:
+            groups = "group was" if count == 1 else "groups were"
+            logger.warning("%d %s dropped after the last step", count, groups)
 
-    def load_state_dict(self, state: Iterable[Sequence[Any]]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """Return the metrics of groups that wait or were dropped, as json can hold them."""
+        return {
+            "waiting": [[number, asdict(group)] for number, group in self._groups.items()],
+            "dropped": [asdict(group) for group in self._dropped],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self._groups = {number: GroupMetrics(**group) for number, group in state}
+        self._groups = {number: GroupMetrics(**group) for number, group in state["waiting"]}
+        self._dropped = [GroupMetrics(**group) for group in state["dropped"]]
 
 
 def _part(metrics: Mapping[str, float], *, is_sum: bool) -> dict[str, float]:

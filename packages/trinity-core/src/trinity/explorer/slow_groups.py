@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from trinity.common.config import ExplorerConfig
     from trinity.explorer.flight import Flight, GroupNumber
@@ -31,15 +31,23 @@ class SlowGroups:
         self._num_enough = math.ceil(batch_size * (1.0 - self._over.ratio))
         self._enough_since: float | None = None  # None: too few wait
         self._num_ended, self._sum_s, self._num_steps = 0, 0.0, 0
+        self._untimed: set[GroupNumber] = set()
 
     @property
     def keeps_parts(self) -> bool:
         """Return whether the ended runs of a group that was cut are kept, if two or more."""
         return self._over.return_partial_tasks
 
-    def ended(self, seconds: float) -> None:
-        """Note how long a group took that was not cut."""
+    def ended(self, seconds: float, *, number: GroupNumber | None = None) -> None:
+        """Note how long a group took that was not cut, but for one that was paused."""
+        if number in self._untimed:
+            return
         self._num_ended, self._sum_s = self._num_ended + 1, self._sum_s + seconds
+
+    def paused(self, numbers: Iterable[GroupNumber]) -> None:
+        """Note that others had the slots of these groups: their times tell nothing of groups."""
+        self._enough_since = None
+        self._untimed = set(numbers)
 
     def stepped(self) -> None:
         """Note that a batch was taken."""

@@ -44,6 +44,10 @@ class FailureWatch:
             earlier=list(self._earlier)[first:],
         )
 
+    def is_enough(self, results: Sequence[RunReport]) -> bool:
+        """Return whether these and the earlier tasks are as many as are counted together."""
+        return len(self._earlier) + len(_counts_by_task(results)) >= self._num_tasks
+
     def note(self, results: Sequence[RunReport]) -> None:
         """Take the tasks of a step that ended as the ones before the next step."""
         self._earlier.extend(_counts_by_task(results))

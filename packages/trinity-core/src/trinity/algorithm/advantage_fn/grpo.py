@@ -70,7 +70,7 @@ class GRPOAdvantageFn(AdvantageFn):
         self.duplicate_experiences = duplicate_experiences
         self.rank_penalty = rank_penalty
         self.std_cal_level = std_cal_level
-        self.needs_whole_step = std_cal_level == "batch"
+        self.needs_whole_step = std_cal_level == "batch" or duplicate_experiences
         self.normalize_by_std = normalize_by_std
 
     def __call__(
