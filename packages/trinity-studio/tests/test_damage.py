@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
+from trinity.errors import ConfigError
+from trinity.runtime.record.sample_format import HEAD_SIZE
+from trinity_studio.view.run import find_runs
+from trinity_studio.view.server import app_of
+
+from .conftest import TOKEN, Browser
 
 PAGES = ("", "step/1", "step/2", "task/1/0", "rollouts", "failures", "provenance")
 
@@ -91,3 +99,61 @@ def test_every_page_opens_whatever_has_become_of_two_files(seed, built, browse) 
 
     for path in (*PAGES, "/"):
         page.html(path)
+
+
+def test_every_page_opens_wherever_a_bit_of_a_sample_head_has_flipped(built, browse) -> None:
+    (path,) = (built.path / "samples").iterdir()
+    whole = path.read_bytes()
+    for place in range(0, HEAD_SIZE, 5):
+        content = bytearray(whole)
+        content[place] ^= 1 << 6
+        path.write_bytes(bytes(content))
+
+        assert "samples kept" in browse(built.path).text()
+
+
+def test_a_folder_that_may_not_be_read_hides_none_beside_it(built, browse, monkeypatch) -> None:
+    closed = built.path.parent.parent / "closed"
+    closed.mkdir()
+    plain = Path.iterdir
+
+    def refused(path: Path):
+        if path == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return plain(path)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+
+    assert "rft" in browse(built.path.parent.parent).text("/")
+    with pytest.raises(ConfigError, match="holds no run"):
+        find_runs([closed])
+
+
+def test_a_folder_whose_parts_may_not_be_asked_for_hides_none_beside_it(
+    built, browse, monkeypatch
+) -> None:
+    closed = built.path.parent.parent / "closed"
+    closed.mkdir()
+    plain = Path.exists
+
+    def refused(path: Path) -> bool:
+        if path.parent == closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return plain(path)
+
+    monkeypatch.setattr(Path, "exists", refused)
+
+    assert "rft" in browse(built.path.parent.parent).text("/")
+
+
+def test_a_folder_that_cannot_be_looked_at_again_leaves_the_pages_that_are_open(built) -> None:
+    looks = iter([find_runs([built.path])])
+
+    def find():
+        for runs in looks:
+            return runs
+        raise PermissionError(13, "Permission denied")
+
+    page = Browser(TestClient(app_of(find, token=TOKEN), base_url="http://127.0.0.1:8502"))
+
+    assert "rft" in page.text("/")

@@ -224,12 +224,12 @@ class _Story:
     def _rewind(self, state: dict[str, Any]) -> None:
         if self._config.mode == "bench":
             return  # trains nothing; its lines belong to checkpoints
-        self._cut_samples(state)
         if state:
             self._files.check(state["files"], say=self._display.say)
             self._files.cut(state["files"])
         else:
             self._files.cut_to_beginning()
+        self._cut_samples(state)  # last: a start that is refused keeps them
 
     def _cut_samples(self, state: dict[str, Any]) -> None:
         if self._config.has_trainer:

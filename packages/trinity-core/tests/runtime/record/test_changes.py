@@ -94,6 +94,38 @@ def test_what_may_be_a_secret_is_not_shown(rundir) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hf_token", "hf-123"),
+        ("GITHUB_TOKEN", "ghp-123"),
+        ("token", "123"),
+        ("X-Api-Key", "sk-123"),
+        ("password", 12345678),
+        ("servers", [{"url": "there", "auth-token": "123"}]),
+        ("servers", [{"url": "there", "token": "123"}]),
+        ("url", "https://ghp_x@there"),
+        ("url", "https://there?token=123"),
+        ("url", "https://there?a=1&hf_token=123"),
+    ],
+)
+def test_keys_passwords_and_tokens_are_not_shown_under_any_name(name, value, rundir) -> None:
+    config = Config(seed=1)
+    config.monitor.monitor_args = {name: value}
+
+    line = changes_line(config, rundir=rundir)
+
+    assert line == f"monitor.monitor_args.{name} (values not shown)"
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "token_level", "pad_token"])
+def test_settings_of_the_tokens_of_a_text_are_shown(name, rundir) -> None:
+    config = Config(seed=1)
+    config.monitor.monitor_args = {name: "much"}
+
+    assert changes_line(config, rundir=rundir) == f"monitor.monitor_args.{name} none -> much"
+
+
 @pytest.mark.parametrize("left", [b"", b"a: [", b"\xff\xfe"])
 def test_a_damaged_record_of_the_start_before_ends_no_run(rundir, left) -> None:
     (rundir.path / "config.yaml").write_bytes(left)

@@ -20,6 +20,7 @@ from trinity.runtime.record.sample_files import (
     read_rows,
     read_step,
 )
+from trinity.runtime.record.sample_format import HEAD_SIZE, MAGIC, Head, head_of
 from trinity.runtime.record.samples import SampleLog
 
 MB = 10**6
@@ -217,3 +218,34 @@ def test_numbers_that_json_cannot_hold_are_none(tmp_path) -> None:
 
     assert sample.metrics == {"x": None}
     assert json.dumps(sample.info, allow_nan=False) == '{"a": null, "b": [1.0, null]}'
+
+
+def test_no_bit_of_a_head_stops_a_resume_or_hides_the_steps_after_it(tmp_path) -> None:
+    log = SampleLog(tmp_path, limit=MB)
+    for step in (1, 2, 3):
+        log.trained(step, [a_row()])
+    (path,) = part_files(tmp_path)
+    whole = path.read_bytes()
+    second = find_blocks(path)[0][1].offset
+    for place in range(HEAD_SIZE):
+        for bit in range(8):
+            content = bytearray(whole)
+            content[second + place] ^= 1 << bit
+            path.write_bytes(bytes(content))
+
+            assert find_blocks(path)[0][0].offset == 0
+            assert cut_samples(tmp_path, trained=1) == []
+            assert path.read_bytes()[:second] == whole[:second]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [b"        1 45", b"           -", b"            ", b"12          ", b"           +"],
+)
+def test_a_head_whose_numbers_are_none_is_no_head(numbers) -> None:
+    sizes = b"       1           10           10"
+    assert head_of(MAGIC + b"          45" + b" " + sizes + b" 0badcafe\n") == Head(
+        step=45, count=1, json_size=10, body_size=10, crc=0x0BADCAFE
+    )
+    assert head_of(MAGIC + numbers + b" " + sizes + b" 0badcafe\n") is None
+    assert head_of(MAGIC + b"          45" + b" " + sizes + b" 0badcofe\n") is None

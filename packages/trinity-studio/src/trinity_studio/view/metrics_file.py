@@ -13,6 +13,7 @@ __all__ = ["MetricsFile", "Series"]
 
 Series = list[tuple[float, float]]  # step, value
 Row = dict[str, Any]  # Any: json; step and role are right
+_TAIL = 4096  # bytes by which a file is known again
 
 
 @dataclass
@@ -37,31 +38,36 @@ class MetricsFile:
 
     def _begin(self) -> None:
         self._place = self.num_damaged = self._num_named = 0
+        self._tail = b""  # what stands before the place
         self.rows: list[Row] = []
         self._names: dict[str, None] = {}
         self._found: dict[tuple[str, str | None], _Found] = {}
 
     def follow(self) -> None:
-        """Read what is new; all anew where the file was cut back."""
+        """Read what is new; all anew where the file was cut back, whatever came after that."""
         try:
-            size = self._path.stat().st_size
-            if size < self._place:
-                self._begin()
-            if size == self._place:
-                return
-            with self._path.open("rb") as file:
-                file.seek(self._place)
-                content = file.read()
+            content = self._read()
         except OSError:
             return
         whole = content.rfind(b"\n") + 1
         self._place += whole
+        self._tail = (self._tail + content[:whole])[-_TAIL:]
         for line in content[:whole].splitlines():
             row = _row(line)
             if row is None:
                 self.num_damaged += 1
             else:
                 self.rows.append(row)
+
+    def _read(self) -> bytes:
+        with self._path.open("rb") as file:
+            file.seek(self._place - len(self._tail))
+            content = file.read()
+            if not content.startswith(self._tail):
+                self._begin()
+                file.seek(0)
+                content = file.read()
+        return content[len(self._tail) :]
 
     def series(self, *names: str, role: str | None = None) -> Series:
         """Return the values of the first name that has any; the last one a step."""

@@ -96,7 +96,7 @@ class Pages:
     def _look_again(self) -> None:
         """Add the runs and stages that have begun since."""
         known = {run.directory for run in self._runs}
-        with suppress(ConfigError):  # a named directory is gone
+        with suppress(ConfigError, OSError):  # a named directory is gone, or may not be read
             self._runs += [run for run in self._find() if run.directory not in known]
 
     def _of_run(

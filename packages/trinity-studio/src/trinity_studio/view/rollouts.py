@@ -20,6 +20,7 @@ _EID = re.compile(
     rb', "suffix": "([^"]*)"\}'
 )
 _CHUNK = 2 << 20
+_TAIL = 4096  # bytes by which a file is known again
 _AT_ONCE = 16 << 20  # bytes that are looked through before a page is drawn
 Row = dict[str, Any]  # Any: json
 Key = tuple[str, str, str, str]  # batch, task, run, step and suffix
@@ -36,6 +37,7 @@ class Rollouts:
         self.path = path
         self.end = 0  # bytes that were looked through
         self.num_damaged = 0
+        self._tail = b""  # what stands before the end
         self._places: list[tuple[int, int]] = []
         self._by_task: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
         self._lock = threading.Lock()
@@ -52,10 +54,10 @@ class Rollouts:
     def follow(self, *, patience_s: float = 0.02) -> bool:
         """Look for what is new, and wait so long; return whether all is found."""
         with self._lock:
-            if self.size < self.end:  # cut back
-                self.end, self.num_damaged = 0, 0
-                self._places, self._by_task = [], {}
             if self._thread is None or not self._thread.is_alive():
+                if not self._is_the_same():
+                    self.end, self.num_damaged, self._tail = 0, 0, b""
+                    self._places, self._by_task = [], {}
                 if self.size - self.end <= _AT_ONCE:
                     self._look()
                     return True
@@ -63,6 +65,17 @@ class Rollouts:
                 self._thread.start()
         self._thread.join(patience_s)
         return not self._thread.is_alive()
+
+    def _is_the_same(self) -> bool:
+        """Return whether the file still holds what was read, and was not cut back since."""
+        if not self._tail:
+            return True
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.end - len(self._tail))
+                return file.read(len(self._tail)) == self._tail
+        except OSError:
+            return False
 
     def tasks(self) -> list[tuple[str, str]]:
         """Return the tasks, ``(batch, task)``, in the order they came."""
@@ -122,6 +135,7 @@ class Rollouts:
                 self._by_task.setdefault(key, []).append((run, place, len(self._places)))
                 self._places.append((offset + start, end - start))
             start = end
+        self._tail = (self._tail + lines[-_TAIL:])[-_TAIL:]
         self.end = offset + len(lines)
 
 

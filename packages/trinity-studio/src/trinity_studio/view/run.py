@@ -125,20 +125,25 @@ def find_runs(named: list[Path]) -> list[Run]:
 
 
 def _below(path: Path) -> list[Path]:
-    if not path.is_dir():
+    try:
+        folders = [one for one in sorted(path.iterdir()) if one.is_dir()] if path.is_dir() else []
+    except OSError:  # it may not be read, or is gone since
         return []
-    stages = [one for one in sorted(path.iterdir()) if one.is_dir() and _is_run(one)]
+    stages = [one for one in folders if _is_run(one)]
     if stages:
         return [path, *stages] if _is_run(path) else stages
     if _is_run(path):
         return [path]
-    return [run for one in sorted(path.iterdir()) if one.is_dir() for run in _below(one)]
+    return [run for one in folders for run in _below(one)]
 
 
 def _is_run(path: Path) -> bool:
     if path.name.startswith("global_step_") or path.name in _MARKS:
         return False
-    return any((path / mark).exists() for mark in _MARKS)
+    try:
+        return any((path / mark).exists() for mark in _MARKS)
+    except OSError:  # it may not be read
+        return False
 
 
 def _shared(paths: list[tuple[str, ...]]) -> list[str]:

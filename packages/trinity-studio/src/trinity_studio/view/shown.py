@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
-from trinity.runtime.record.changes import SECRET
+from trinity.runtime.record.changes import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,6 +16,11 @@ __all__ = ["MAX_SHOWN", "Masker", "number", "shown"]
 MAX_SHOWN = 20_000  # characters of one text
 _MIN_SECRET = 6  # shorter values would hide words
 _HIDDEN = "****"
+_IN_ADDRESS = re.compile(r"(://)[^/\s]+(@)")  # a name, a password, a token
+_IN_QUERY = re.compile(
+    r"([?&](?:[^=&?\s]*[_-])?(?:passw[^=&?\s]*|secret|token|api[_-]?key)=)[^&\s\"'<>]+",
+    re.IGNORECASE,
+)
 # What nobody sees and some act on: control characters, marks of direction, halves of pairs.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -63,17 +68,17 @@ class Masker:
         self._pattern = re.compile("|".join(map(re.escape, kept))) if kept else None
 
     def text(self, text: str) -> str:
-        """Return a text without the secrets that are known, and without passwords of addresses."""
+        """Return a text without the secrets that are known, and without those of addresses."""
         if self._pattern is not None:
             text = self._pattern.sub(_HIDDEN, text)
-        return re.sub(r"(://[^/\s:@]*):[^/\s@]+@", rf"\1:{_HIDDEN}@", text)
+        text = _IN_ADDRESS.sub(rf"\1{_HIDDEN}\2", text)
+        return _IN_QUERY.sub(rf"\1{_HIDDEN}", text)
 
     def setting(self, path: str, value: object) -> str:
         """Return the value of a setting for people."""
-        if value in (None, "", [], {}) or isinstance(value, (bool, int, float)):
+        if value in (None, "", [], {}) or isinstance(value, bool):
             return str(value)
-        is_secret = SECRET.search(f"{path} {value}") is not None
-        return _HIDDEN if is_secret else self.text(str(value))
+        return _HIDDEN if is_secret(path, value) else self.text(str(value))
 
 
 def _secrets(path: str, value: Any) -> Iterable[str]:  # Any: yaml
@@ -84,8 +89,8 @@ def _secrets(path: str, value: Any) -> Iterable[str]:  # Any: yaml
     elif isinstance(value, list):
         for part in value:
             yield from _secrets(path, part)
-    elif isinstance(value, str) and SECRET.search(f"{path} ") is not None:
-        yield value
+    elif value is not None and not isinstance(value, bool) and is_secret(path):
+        yield str(value)
 
 
 def _spelled(letter: str) -> str:

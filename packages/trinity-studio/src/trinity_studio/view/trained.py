@@ -13,6 +13,7 @@ from trinity.runtime.record.sample_files import find_blocks, part_files, read_st
 from trinity.runtime.record.sample_format import HEAD_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from trinity.runtime.record.sample_files import Place
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Trained"]
 
 _KEPT = 8  # steps in memory
+_TAIL = 64  # bytes by which an end is known again
 
 
 class Trained:
@@ -33,6 +35,7 @@ class Trained:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._ends: dict[Path, int] = {}
+        self._marks: dict[Path, tuple[list[int], bytes]] = {}  # places, what stood there
         self._by_step: dict[int, Place] = {}
         self._read = lru_cache(maxsize=_KEPT)(read_step)
         self.problems: list[str] = []
@@ -48,27 +51,43 @@ class Trained:
         except OSError as error:
             self.problems = [f"samples cannot be read: {error}"]
             return
-        if any(sizes.get(path, -1) < end for path, end in self._ends.items()):
+        if any(path not in sizes or not self._is_the_same(path) for path in self._ends):
             self._ends.clear()
+            self._marks.clear()
             self._by_step.clear()
             self.problems = []
         for path, size in sizes.items():
             if size > self._ends.get(path, 0):
                 self._find(path, is_live=is_live)
 
+    def _is_the_same(self, path: Path) -> bool:
+        """Return whether a file still holds what was found, and was not cut back since."""
+        if path not in self._marks:
+            return True
+        spots, mark = self._marks[path]
+        try:
+            return _mark(path, spots, end=self._ends[path]) == mark
+        except OSError:
+            return False
+
     def _find(self, path: Path, *, is_live: bool) -> None:
         start = self._ends.get(path, 0)
         try:
             places, problems = find_blocks(path, start=start)
+            end = max((place.offset + place.head.size for place in places), default=start)
+            if not is_live:
+                end = max(end, path.stat().st_size)
+            spots = self._marks.get(path, ([0], b""))[0]
+            if places:
+                spots = [places[-1].offset, places[-1].offset + places[-1].head.size]
+            self._marks[path] = spots, _mark(path, spots, end=end)
         except OSError as error:
             self.problems.append(f"{path.name} cannot be read: {error.strerror or error}")
             return
         self._by_step |= {place.head.step: place for place in places}
-        end = max((place.offset + place.head.size for place in places), default=start)
+        self._ends[path] = end
         if not is_live:
             self.problems += problems
-            end = max(end, path.stat().st_size)
-        self._ends[path] = end
 
     @property
     def steps(self) -> list[int]:
@@ -117,3 +136,14 @@ class Trained:
                     if content.find(wanted, start, start + place.head.json_size) >= 0:
                         steps.append(place.head.step)
         return sorted(steps)
+
+
+def _mark(path: Path, spots: Sequence[int], *, end: int) -> bytes:
+    """Return by what a file is known: heads, which hold a checksum each, and its end."""
+    tail = max(0, end - _TAIL)
+    found = b""
+    with path.open("rb") as file:
+        for start, size in [*((spot, HEAD_SIZE) for spot in spots), (tail, _TAIL)]:
+            file.seek(start)
+            found += file.read(max(0, min(size, end - start)))
+    return found

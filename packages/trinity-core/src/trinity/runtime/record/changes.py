@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["SECRET", "Change", "changes_line", "changes_of", "flat", "say_changes", "shown_change"]
+__all__ = [
+    "Change",
+    "changes_line",
+    "changes_of",
+    "flat",
+    "is_secret",
+    "say_changes",
+    "shown_change",
+]
 
 Change = tuple[str, Any, Any]  # path, then, now (Any: yaml)
 
@@ -24,11 +32,14 @@ ASKED = {"buffer.total_epochs", "buffer.total_steps", "trainer.total_steps", "mo
 NOT_SHOWN = "(not shown)"
 ADDRESS = " at 0x"  # the repr of an object, which no two processes share
 # A key or a password: env_vars hold them, arguments of monitors and workflows, and addresses.
-SECRET = re.compile(
-    r"^explorer\.env_vars\.|api_?key|access_?key|(access|auth)_?token|secret|passw|credential"
-    r"|authorization|://[^/\s]+@",
+_SECRET = re.compile(
+    r"^explorer\.env_vars\.|api[_-]?key|access[_-]?key|(access|auth)[_-]?token|secret|passw"
+    r"|credential|authorization|://[^/\s]+@"
+    r"|[?&][\w-]*token=|(?<![a-z0-9])(?<!(?:pad|eos|bos|unk|sep|cls)[_-])token['\"]:",  # in values
     re.IGNORECASE,
 )
+# The last part of a path; a tokenizer has tokens of its own.
+_TOKEN = re.compile(r"(^|[._-])(?<!(?:pad|eos|bos|unk|sep|cls)[_-])token$", re.IGNORECASE)
 
 
 def say_changes(
@@ -87,9 +98,15 @@ def changes_of(config: Config, *, rundir: RunDir) -> list[Change]:
 def shown_change(change: Change) -> list[str]:
     """Return path, then and now as people may see them; of what may be a secret the path alone."""
     path, then, now = change
-    if SECRET.search(f"{path} {then} {now}"):
+    if is_secret(path, then, now):
         return [path, NOT_SHOWN, NOT_SHOWN]
     return [path, _shown(then), _shown(now)]
+
+
+def is_secret(path: str, *values: object) -> bool:
+    """Return whether a setting may hold a secret: its path says so, or something in its values."""
+    said = " ".join([path, *map(str, values)])
+    return _TOKEN.search(path) is not None or _SECRET.search(said) is not None
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml

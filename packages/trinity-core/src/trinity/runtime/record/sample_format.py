@@ -40,8 +40,9 @@ __all__ = [
 ]
 
 MAGIC = b"TRINITY-SAMPLES 1 "
-_HEAD = re.compile(rb"TRINITY-SAMPLES 1 ([ \d]{12}) ([ \d]{8}) ([ \d]{12}) ([ \d]{12}) (\w{8})\n")
-HEAD_SIZE = len(MAGIC) + 12 + 1 + 8 + 1 + 12 + 1 + 12 + 1 + 8 + 1
+_HEAD = re.compile(rb"TRINITY-SAMPLES 1 ( *\d+) ( *\d+) ( *\d+) ( *\d+) ([0-9a-f]{8})\n")
+_WIDTHS = (12, 8, 12, 12, 8)
+HEAD_SIZE = len(MAGIC) + sum(_WIDTHS) + len(_WIDTHS)  # a space or the end of the line after each
 ABSENT, _SAME = -1, -2  # sizes in a column: the row has none; one number stands for all R
 _DTYPES = {"tokens": "<i4", "logprobs": "<f4", "advantages": "<f4", "token_rewards": "<f4"}
 _MASKS = ("mask", "own_mask")
@@ -157,7 +158,7 @@ def encode(step: int, rows: Sequence[Row], columns: Mapping[str, Column]) -> byt
 def head_of(data: bytes) -> Head | None:
     """Return the head that bytes begin with; None: they begin with none."""
     found = _HEAD.match(data)
-    if found is None:
+    if found is None or tuple(map(len, found.groups())) != _WIDTHS:
         return None
     step, count, json_size, body_size = (int(found[place]) for place in range(1, 5))
     return Head(

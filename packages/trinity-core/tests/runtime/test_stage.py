@@ -1,0 +1,52 @@
+"""A stage that may not start leaves the run directory as it was."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from trinity.common.config import Config
+from trinity.runtime.record.records import DamagedError
+from trinity.runtime.record.rundir import RunDir
+from trinity.runtime.record.sample_files import part_files
+from trinity.runtime.stage import _Story
+
+
+@pytest.fixture
+def rundir(tmp_path):
+    for folder in ("samples", "monitor"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "samples" / "from-00000001.bin").write_bytes(b"what was trained")
+    (tmp_path / "history.jsonl").write_text('{"step": 1, "eids": []}\n')
+    (tmp_path / "monitor" / "metrics.jsonl").write_text('{"step": 1}\n')
+    return RunDir(tmp_path)
+
+
+def story_of(rundir):
+    return _Story(
+        Config(mode="train"),
+        rundir=rundir,
+        display=SimpleNamespace(say=lambda line: None),
+        build=lambda: pytest.fail("it began"),
+        before={},
+        stage="",
+    )
+
+
+def test_a_start_without_the_beginning_is_refused_with_all_samples_there(rundir) -> None:
+    with pytest.raises(DamagedError, match=r"beginning\.json is missing"):
+        story_of(rundir).tell()
+
+    assert [path.read_bytes() for path in part_files(rundir.path)] == [b"what was trained"]
+
+
+def test_a_start_whose_files_are_damaged_is_refused_with_all_samples_there(rundir) -> None:
+    metrics = {"size": 12, "digest": "another"}
+    story = story_of(rundir)
+
+    with pytest.raises(DamagedError, match=r"metrics\.jsonl is damaged"):
+        story._attempt(
+            None, {"files": {"monitor/metrics.jsonl": metrics}, "progress": {"trained": 0}}
+        )
+
+    assert [path.read_bytes() for path in part_files(rundir.path)] == [b"what was trained"]
