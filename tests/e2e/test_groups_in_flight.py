@@ -56,6 +56,10 @@ def test_a_run_that_failed_goes_on_and_trains_each_group_once(
     with pytest.raises(CheckpointError, match="explored and not trained would be lost"):
         run()
     config_dict["synchronizer"] = {"sync_style": "fully_async"}
+    config_dict["buffer"]["batch_size"] = 4
+    with pytest.raises(CheckpointError, match=r"with buffer\.batch_size 2, and now it is 4"):
+        run()
+    config_dict["buffer"]["batch_size"] = 2
     result = run()
 
     history = read_history(run_dir)

@@ -115,3 +115,32 @@ def test_groups_that_were_on_their_way_are_so_again_with_the_weights_of_then() -
     assert again.running == {n: {"taskset_id": 0, "index": 10 + n} for n in (0, 2, 3)}
     assert again.waiting == {1}
     assert again.begin(task={}) == 4
+
+
+def test_a_start_with_other_settings_keeps_the_bound_of_the_groups_that_were_open() -> None:
+    wide, narrow = a_flight(capacity=10, window=3), a_flight(capacity=4, window=1)
+    begin_all(wide)
+    for number in range(10):
+        wide.ended(number)
+    narrow.load_state_dict(wide.state_dict())
+
+    third = a_flight(capacity=4, window=1)
+    third.load_state_dict(narrow.state_dict())
+    assert (third.widest.capacity, third.widest.window) == (10, 3)
+
+    while third.waiting:
+        third.take(third.takeable())
+        third.loaded(1)
+    begin_all(third)
+    assert third.widest == third.plan
+
+
+def test_weights_that_lack_a_step_that_was_trained_free_no_place() -> None:
+    flight = a_flight(window=1)
+    begin_all(flight)
+    for number in range(4):
+        flight.ended(number)
+    flight.take(flight.takeable())
+    flight.loaded(2, is_all=False)
+
+    assert (flight.version, flight.has_room) == (2, False)

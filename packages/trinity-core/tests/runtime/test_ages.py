@@ -37,5 +37,18 @@ def test_a_group_older_than_the_bound_is_a_fault_that_is_told(config) -> None:
         ages.of_step(8, of_versions(3, 3), train_s=0.1)
 
 
+def test_groups_of_an_earlier_start_may_be_as_old_as_they_could_be_then(config) -> None:
+    ages = Ages(config)  # at most 3 now, and 5 batches with a window of 1 then: at most 4
+    before = {"batch_size": 8, "capacity": 40, "window": 1}
+    groups = {"running": [], "waiting": [[n, 0] for n in range(18)], "taken": []}
+    ages.go_on({**before, **groups}, trained=4)
+
+    # 18 groups, and 6 that overtake the last: three steps, with capacity 40 and window 7
+    assert ages.of_step(5, of_versions(0, 0), train_s=0.1)["age/max"] == 4.0
+    ages.of_step(7, of_versions(2, 2), train_s=0.1)
+    with pytest.raises(TrinityError, match="none can be more than 3 old"):
+        ages.of_step(8, of_versions(3, 3), train_s=0.1)
+
+
 def test_other_styles_have_no_ages_and_no_bound() -> None:
     assert Ages(Config()).of_step(9, of_versions(0, 0), train_s=0.1) == {}

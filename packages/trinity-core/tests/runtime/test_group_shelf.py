@@ -6,7 +6,7 @@ import pytest
 from trinity.buffer.queue import QueueStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
-from trinity.errors import PluginError
+from trinity.errors import PluginError, TrinityError
 from trinity.runtime.group_shelf import GroupShelf, WholeGroups
 from trinity.runtime.whole_storage import WholeStorage
 
@@ -61,8 +61,15 @@ def test_what_was_put_back_is_read_next(shelf) -> None:
     assert uids(shelf.read(2, timeout_s=0.0)) == uids(rows)
 
 
-def test_a_group_that_was_trained_is_no_longer_there_to_be_taken(shelf) -> None:
-    assert shelf.take(["1/0"]) == 0
+def test_a_group_that_was_taken_before_and_trained_is_no_longer_there(shelf) -> None:
+    assert shelf.take(["1/0"], is_again=True) == 0
+
+
+def test_a_group_that_was_lost_is_not_waited_for(shelf) -> None:
+    shelf.write_group(a_group(1, 0))
+
+    with pytest.raises(TrinityError, match=r"train group 3/0, and the buffer does not hold it \(1"):
+        shelf.take(["3/0"])
 
 
 def test_an_experience_of_another_group_is_refused(shelf) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from trinity.errors import CheckpointError, RunFailedError, TrinityError
 from trinity.runtime.pipeline import Interrupted, Pipeline
+from trinity.runtime.record.progress import Progress
 
 
 def test_with_interval_one_exploring_and_training_take_turns(syncing) -> None:
@@ -204,3 +205,17 @@ def test_an_error_of_a_strategy_or_a_sync_method_says_what_it_broke(syncing, par
 
     with pytest.raises(TrinityError, match=f"{what} failed: KeyError: 'no such weights' at "):
         Pipeline(parts).run()
+
+
+@pytest.mark.parametrize(("trained", "is_all"), [(2, True), (3, False)])
+def test_a_start_frees_the_places_that_its_weights_were_trained_on(
+    fake_parts, trained, is_all
+) -> None:
+    parts, told = fake_parts(steps=0), []
+    parts.flight = SimpleNamespace(loaded=lambda version, **how: told.append((version, how)))
+    pipeline = Pipeline(parts)
+    pipeline.resume(Progress(explored=trained, trained=trained, synced=trained, pulled=2))
+
+    pipeline._free_places()
+
+    assert told == [(2, {"is_all": is_all})]

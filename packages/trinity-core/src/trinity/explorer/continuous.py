@@ -62,7 +62,7 @@ class OrderTaker(OrderRunner, Protocol):
 class Shelf(Protocol):
     """Where groups lie until a step takes them."""
 
-    def take(self, groups: Sequence[str]) -> int:
+    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
         """Let these be read next, in this order; return how many experiences they have."""
 
 
@@ -145,10 +145,10 @@ class ContinuousExplorer(Explorer):
                 self._changed.wait(min(rest, LOOK_S))
             return self._taken(numbers, step=step)
 
-    def loaded(self, version: int) -> None:
-        """Note that the engines have weights that were trained on all that was taken."""
+    def loaded(self, version: int, *, is_all: bool = True) -> None:
+        """Note what weights the engines have: trained on all that was taken, or on less."""
         with self._changed:
-            self._flight.loaded(version)
+            self._flight.loaded(version, is_all=is_all)
             self._begin_groups()
 
     def state_dict(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class ContinuousExplorer(Explorer):
         self._metrics.load_state_dict(state["group_metrics"])
         self._ahead = [self._stream.again(index) for index in state["ahead"]]
         self._held = sorted(self._flight.running)
-        self._shelf.take([self._name(number) for number in self._flight.taken])
+        self._shelf.take([self._name(number) for number in self._flight.taken], is_again=True)
 
     def close(self) -> None:
         """Leave behind what runs, and close what is held; safe to call twice."""

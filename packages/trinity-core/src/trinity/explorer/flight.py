@@ -12,7 +12,7 @@ is trained, whatever is fast or slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +41,19 @@ class FlightPlan:
         capacity = explorer.max_inflight_batches * size
         return cls(
             batch_size=size, capacity=capacity, window=max(1, int(explorer.window * capacity))
+        )
+
+    @classmethod
+    def before(cls, state: Mapping[str, Any]) -> FlightPlan:
+        """Return the plan in a state of :class:`Flight`."""
+        return cls(**{name: state[name] for name in ("batch_size", "capacity", "window")})
+
+    def or_wider(self, other: FlightPlan) -> FlightPlan:
+        """Return a plan that lets everything happen that either does."""
+        return replace(
+            self,
+            capacity=max(self.capacity, other.capacity),
+            window=max(self.window, other.window),
         )
 
     @property
@@ -86,6 +99,16 @@ class Flight:
     taken: list[GroupNumber] = field(default_factory=list)  # whose places are not free yet
     num_taken: int = 0  # in the whole run
     versions: dict[GroupNumber, int] = field(default_factory=dict)  # that open groups began with
+    _earlier: FlightPlan | None = None  # of groups that began before the last start
+    _num_earlier: int = 0  # the numbers below are theirs
+
+    @property
+    def widest(self) -> FlightPlan:
+        """Return the plan; a wider one as long as there are groups that began under that."""
+        numbers = (*self.running, *self.waiting, *self.taken)
+        if self._earlier is None or min(numbers, default=self._num_earlier) >= self._num_earlier:
+            return self.plan
+        return self._earlier
 
     @property
     def has_room(self) -> bool:
@@ -138,10 +161,11 @@ class Flight:
         for number in numbers:
             del self.versions[number]
 
-    def loaded(self, version: int) -> None:
-        """Note that the engines have weights that were trained on all that was taken."""
+    def loaded(self, version: int, *, is_all: bool = True) -> None:
+        """Note what weights the engines have: trained on all that was taken, or on less."""
         self.version = version
-        self.taken.clear()
+        if is_all:
+            self.taken.clear()
 
     def lag(self, trained: int) -> int:
         """Return how many of the optimizer steps so far the oldest open group has not seen."""
@@ -150,7 +174,7 @@ class Flight:
     def state_dict(self) -> dict[str, Any]:
         """Return the groups, as json can hold them."""
         return {
-            "batch_size": self.plan.batch_size,
+            **asdict(self.widest),
             "num_begun": self.num_begun,
             "num_taken": self.num_taken,
             "running": [[number, task] for number, task in self.running.items()],
@@ -166,6 +190,8 @@ class Flight:
         self.taken = list(state["taken"])
         self.versions = dict(state["waiting"])
         self.versions |= dict.fromkeys(self.running, self.version)
+        self._earlier = self.plan.or_wider(FlightPlan.before(state))
+        self._num_earlier = self.num_begun
 
 
 def name_of_group(number: GroupNumber, *, batch_size: int) -> tuple[str, int]:

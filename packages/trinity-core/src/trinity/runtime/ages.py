@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.errors import TrinityError
 from trinity.explorer.flight import FlightPlan
@@ -28,8 +28,24 @@ class Ages:
     """
 
     def __init__(self, config: Config) -> None:
-        self._most = FlightPlan.of(config).most_age if is_in_flight(config) else None
+        self._plan = FlightPlan.of(config) if is_in_flight(config) else None
+        self._most = self._plan.most_age if self._plan is not None else None
+        self._most_before, self._last_before = 0, 0  # of groups of an earlier start; until a step
         self._last_end: float | None = None  # of an optimizer step
+
+    def go_on(self, flight: Mapping[str, Any], *, trained: int) -> None:
+        """Let groups that began before this start be as old as the settings of then let them be.
+
+        Args:
+            flight: the state of :class:`~trinity.explorer.flight.Flight` (Any: json).
+            trained: how many optimizer steps were done.
+        """
+        if self._plan is None:
+            return
+        wider = self._plan.or_wider(FlightPlan.before(flight))
+        num_groups = sum(len(flight[name]) for name in ("running", "waiting", "taken"))
+        num_steps = -(-(num_groups + wider.window - 1) // wider.batch_size)
+        self._most_before, self._last_before = wider.most_age, trained + num_steps
 
     def of_step(self, step: int, sampled: Mapping[str, object], *, train_s: float) -> Metrics:
         """Return the ages in an optimizer step, and the share of the time before that was idle.
@@ -50,10 +66,11 @@ class Ages:
         oldest, mean = (sampled.get(f"{_VERSION}/{name}") for name in ("min", "mean"))
         if not isinstance(oldest, float) or not isinstance(mean, float):
             return idle  # of no model: nobody knows
-        if step - 1 - oldest > self._most:
+        most = self._most if step > self._last_before else max(self._most, self._most_before)
+        if step - 1 - oldest > most:
             raise TrinityError(
                 f"optimizer step {step} got a group that weights of version {oldest:.0f} made, "
-                f"{step - 1 - oldest:.0f} steps before, and none can be more than {self._most} "
+                f"{step - 1 - oldest:.0f} steps before, and none can be more than {most} "
                 f"old (explorer.max_inflight_batches, explorer.window). This is a fault of the "
                 f"runtime: please report it with trinity.log. To go on, set sync_style fixed."
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import PluginError
+from trinity.errors import PluginError, TrinityError
 from trinity.runtime.bounded_source import BoundedSource
 
 if TYPE_CHECKING:
@@ -63,12 +63,25 @@ class GroupShelf:
             )
         self.write(experiences)
 
-    def take(self, groups: Sequence[str]) -> int:
+    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
         """Let these groups be read next, in this order; return how many experiences they have.
 
-        One that is not there was trained: nothing happens.
+        Args:
+            groups: their names.
+            is_again: they were taken before: of one that is not there, all was trained.
+
+        Raises:
+            TrinityError: one is not there.
         """
         with self._lock:
+            lost = [] if is_again else [name for name in groups if name not in self._groups]
+            if lost:
+                raise TrinityError(
+                    f"the next optimizer step is to train group {lost[0]}, and the buffer does not "
+                    f"hold it ({len(self._groups)} others wait). If an experience operator changes "
+                    f"eid.batch or eid.task, leave them as they are; else this is a fault of the "
+                    f"runtime: please report it with trinity.log."
+                )
             rows = [row for name in groups for row in self._groups.pop(name, ())]
             self._taken += rows
             return len(rows)

@@ -31,7 +31,7 @@ from trinity.runtime.pace import pace_of
 from trinity.runtime.record.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trinity.common.experience import Experience
     from trinity.explorer.explorer import ExploreResult
@@ -60,9 +60,11 @@ class Pipeline:
         self._in_hand: list[Experience] = []  # what is read and not trained yet
         self._step_began = time.perf_counter()
 
-    def resume(self, progress: Progress) -> None:
-        """Stand where a checkpoint stands that was loaded."""
+    def resume(self, progress: Progress, *, flight: Mapping[str, Any] | None = None) -> None:
+        """Stand where a checkpoint stands that was loaded, with what it says of groups."""
         self.progress = progress
+        if flight is not None:
+            self._ages.go_on(flight, trained=progress.trained)
         self._saved = progress.copy()
 
     def run(self) -> None:
@@ -232,8 +234,10 @@ class Pipeline:
 
     def _free_places(self) -> None:
         """Let groups begin in the places of those that the engines' weights were trained on."""
-        if self._parts.flight is not None and not self.progress.num_waiting:
-            self._parts.flight.loaded(self.progress.pulled)
+        progress = self.progress
+        if self._parts.flight is not None:
+            is_all = progress.pulled == progress.trained and not progress.num_waiting
+            self._parts.flight.loaded(progress.pulled, is_all=is_all)
 
     def _train_the_rest(self) -> None:
         """Train what no sync point asked for: the offset's steps, or a whole file."""

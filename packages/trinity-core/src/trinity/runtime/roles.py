@@ -60,8 +60,8 @@ class ExplorerRole(Closable, Protocol):
 class FlightRole(Protocol):
     """Lets groups begin whenever there is room."""
 
-    def loaded(self, version: int) -> None:
-        """Note that the engines have weights that were trained on all that was taken."""
+    def loaded(self, version: int, *, is_all: bool = True) -> None:
+        """Note what weights the engines have: trained on all that was taken, or on less."""
 
 
 class BatchSource(Stateful, Protocol):

@@ -193,7 +193,7 @@ class _Story:
             parts.manager.call("trinity_run_started", run=parts.info)
         if state:
             self._restore(parts, checkpoint, state)
-            pipeline.resume(self._progress)
+            pipeline.resume(self._progress, flight=state["explorer"].get("flight"))
         elif parts.storage is not None:
             parts.storage.begin_anew()
         self._progress = pipeline.progress
@@ -248,7 +248,8 @@ class _Story:
             with _fitting("storage", place):
                 parts.storage.write(checkpoint.read_experiences())
         if parts.explorer is not None:
-            check_style(state, is_in_flight=parts.flight is not None, place=place)
+            size = self._config.buffer.batch_size if parts.flight is not None else None
+            check_style(state, batch_size_in_flight=size, place=place)
             with _fitting("explorer", place):
                 parts.explorer.load_state_dict(state["explorer"])
         if parts.strategy is not None and state["strategy"]:

@@ -76,10 +76,10 @@ class BufferRoom:
         assert isinstance(self._storage, GroupShelf)
         self._storage.write_group(packet.held())
 
-    def take(self, groups: Sequence[str]) -> int:
+    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
         """Let these groups be read next; return how many experiences they have."""
         assert isinstance(self._storage, GroupShelf)
-        return self._storage.take(groups)
+        return self._storage.take(groups, is_again=is_again)
 
     def sample(self, step: int, *, num_due: int | None) -> WithPayload:
         """Return :class:`Sampled` and the packet of the strategy's batch.

@@ -94,10 +94,10 @@ class ExplorerRoom:
         assert isinstance(self._explorer, ContinuousExplorer)
         return self._explorer.next_batch(step, timeout_s=timeout_s)
 
-    def loaded(self, version: int) -> None:
-        """Note that the engines have weights that were trained on all that was taken."""
+    def loaded(self, version: int, *, is_all: bool = True) -> None:
+        """Note what weights the engines have: trained on all that was taken, or on less."""
         assert isinstance(self._explorer, ContinuousExplorer)
-        self._explorer.loaded(version)
+        self._explorer.loaded(version, is_all=is_all)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where it stands."""

@@ -97,9 +97,9 @@ class RemoteFlight(RemoteExplorer):
             if result is not None:
                 return result
 
-    def loaded(self, version: int) -> None:
-        """Note that the engines have weights that were trained on all that was taken."""
-        self._room.call("loaded", version)
+    def loaded(self, version: int, *, is_all: bool = True) -> None:
+        """Note what weights the engines have: trained on all that was taken, or on less."""
+        self._room.call("loaded", version, is_all=is_all)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where tasks and groups stand now."""

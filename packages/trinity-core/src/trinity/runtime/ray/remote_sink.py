@@ -46,9 +46,11 @@ class RemoteGroups:
         if experiences:
             self._buffer.call("write_group", encode(experiences))
 
-    def take(self, groups: Sequence[str]) -> int:
+    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
         """Let these groups be read next; return how many experiences they have."""
-        count: int = self._buffer.call("take", groups) if groups else 0
+        if not groups:
+            return 0
+        count: int = self._buffer.call("take", groups, is_again=is_again)
         return count
 
     def close(self) -> None:

@@ -89,23 +89,29 @@ def plots_of(rundir: RunDir, *, title: str) -> tuple[Path, ...]:
         return ()
 
 
-def check_style(state: dict[str, Any], *, is_in_flight: bool, place: Path) -> None:
+def check_style(state: dict[str, Any], *, batch_size_in_flight: int | None, place: Path) -> None:
     """Refuse to go on in a style that has no place for what was on its way (Any: json).
 
     Args:
         state: of the checkpoint.
-        is_in_flight: whether groups begin one by one now.
+        batch_size_in_flight: of a run whose groups begin one by one; None: they do not now.
         place: where the state lies.
 
     Raises:
-        CheckpointError: they did not then, or did.
+        CheckpointError: they did not then, or did; or their numbers mean other groups now.
     """
-    was_in_flight = "flight" in state["explorer"]
-    if was_in_flight == is_in_flight:
+    flight: dict[str, Any] | None = state["explorer"].get("flight")
+    size_then = flight["batch_size"] if flight is not None else None
+    if size_then == batch_size_in_flight:
         return
-    then, now = ("fully_async", "another") if was_in_flight else ("another", "fully_async")
+    if flight is not None and batch_size_in_flight is not None:
+        key, then, now = "buffer.batch_size", str(size_then), str(batch_size_in_flight)
+    else:
+        styles = ("fully_async", "another")
+        then, now = styles if flight is not None else styles[::-1]
+        key = "synchronizer.sync_style"
     raise CheckpointError(
-        f"{place} was made with {then} synchronizer.sync_style, and now it is {now}: what was "
+        f"{place} was made with {key} {then}, and now it is {now}: what was "
         f"explored and not trained would be lost. Set it back; or set another name, and "
         f"model.model_path to the checkpoint's actor/huggingface, to begin anew from that model."
     )
