@@ -10,7 +10,7 @@ from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.errors import EnvError, RoomLostError, RunFailedError, UnknownComponentError
 from trinity.explorer.order import orders_of
-from trinity.runtime.ray import remote_groups
+from trinity.runtime.ray import remote_groups, runner_room
 from trinity.runtime.ray.remote_scheduler import RemoteScheduler
 from trinity.runtime.ray.returning import Patience
 from trinity_testing.builders import a_task
@@ -162,3 +162,25 @@ def test_one_that_is_stopped_leaves_no_thread_that_listens(rooms, scheduler) -> 
     for thread in names:
         thread.join(LIMIT_S)
     assert not any(thread.is_alive() for thread in names)
+
+
+def test_what_keeps_a_group_from_beginning_arrives_as_itself(
+    rooms, scheduler, keyed_engine, monkeypatch
+) -> None:
+    stuck = keyed_engine(is_stuck=True)
+    rooms.engine_room(stuck)
+    runner = rooms.runner_room()
+    remote = scheduler(runner)
+    begin(remote, 0)
+    assert stuck.arrived.wait(LIMIT_S)
+    monkeypatch.setattr(remote_groups, "POLL_S", LIMIT_S)
+    time.sleep(0.5)  # the runner is asked for ends, and has none
+
+    def refuses(packed):
+        raise UnknownComponentError("no workflow is called asking")
+
+    monkeypatch.setattr(runner_room.PackedOrders, "unpacked", refuses)
+    begin(remote, 1)
+
+    with pytest.raises(UnknownComponentError, match="no workflow is called asking"):
+        ends(remote, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from trinity.runtime.ray.remote_engine import RemoteEngine
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
+    from trinity.explorer.order import RunReport
     from trinity.runtime.ray.room import RoomContext
 
 __all__ = ["RunnerRoom"]
@@ -138,7 +140,7 @@ class RunnerRoom:
         if self._error is not None:
             raise self._error
         ended = []
-        for name, results in self._scheduler.ended(timeout_s):
+        for name, results in self._scheduled_ends(timeout_s):
             busy_s, self._busy_s = self._busy_s, self._engine.busy_s
             spent_s, num_hung = self._busy_s - busy_s, self._scheduler.num_hung
             ended.append((name, PackedResults.of(results, busy_s=spent_s, num_hung=num_hung)))
@@ -160,6 +162,12 @@ class RunnerRoom:
             stack.callback(self._scheduler.close)
             stack.callback(self._engine.close)
             stack.callback(self._scheduler.stop)
+
+    def _scheduled_ends(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+        try:
+            return self._scheduler.ended(timeout_s)
+        except CancelledError as stopped:  # a group could not begin, or the room is closed
+            raise self._error or stopped from None
 
     def _begin(self, session: str) -> None:
         if session == self._session:
