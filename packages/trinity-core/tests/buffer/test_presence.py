@@ -164,3 +164,58 @@ def test_explorers_are_finished_when_all_are(presence, ledger) -> None:
     assert not ledger.are_writers_finished()
     presence.beat(replace(a_side("two"), state="finished"), is_trainer=False)
     assert ledger.are_writers_finished()
+
+
+def test_a_step_that_is_asked_for_again_does_not_stand_in_its_own_way(presence, ledger) -> None:
+    presence.enter(a_side(), is_trainer=False)
+    issue(presence, 1)
+    write(ledger, 1)
+
+    assert issue(presence, 2)
+    assert issue(presence, 2)  # the first answer was lost on the way
+    assert not issue(presence, 3)
+    assert presence.in_flight() == (2, 2)
+
+
+def finish(presence, *names):
+    for name in names:
+        is_trainer = name == "trainer"
+        presence.beat(a_side(name, state="finished"), is_trainer=is_trainer)
+
+
+def test_an_explorer_that_was_finished_waits_for_a_trainer_that_goes_on(presence, ledger) -> None:
+    finish(presence, "one", "trainer")
+    presence.enter(a_side("one", token="b"), is_trainer=False)
+
+    assert presence.trainer().state == "finished before"
+    finish(presence, "trainer")
+    assert presence.trainer().is_finished
+
+
+@pytest.mark.parametrize("before", [[], ["one"]])
+def test_a_late_or_killed_explorer_ends_with_the_trainer(presence, before) -> None:
+    for name in before:
+        presence.beat(a_side(name, pid=0), is_trainer=False)
+    finish(presence, "trainer")
+    presence.enter(a_side("one", token="b"), is_trainer=False)
+
+    assert presence.trainer().is_finished
+
+
+def test_a_trainer_that_was_finished_waits_for_an_explorer_that_goes_on(presence, ledger) -> None:
+    finish(presence, "one", "two", "trainer")
+    presence.enter(a_side("trainer", token="b"), is_trainer=True)
+
+    assert not ledger.are_writers_finished()
+    presence.enter(a_side("one", token="b"), is_trainer=False)
+    assert not ledger.are_writers_finished()
+    finish(presence, "one")
+    assert ledger.are_writers_finished()  # two has no more to do
+
+
+def test_a_killed_trainer_ends_with_its_explorers(presence, ledger) -> None:
+    presence.beat(a_side("trainer", pid=0), is_trainer=True)
+    finish(presence, "one", "two")
+    presence.enter(a_side("trainer", token="b"), is_trainer=True)
+
+    assert ledger.are_writers_finished()

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import uuid
-
 import pytest
 from trinity.buffer.ledger.mounts import file_system_of, refuse_network
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse
-from trinity.errors import CheckpointError, ConfigError, DataError
-
-POSTGRES = os.environ.get("TRINITY_TEST_POSTGRES", "")  # a server's URL; nox -s postgres sets it
+from trinity.errors import CheckpointError, DataError
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.skipif(
-    not POSTGRES, reason="nox -s postgres starts the server"))])  # fmt: skip
-def path(request, tmp_path):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/ledger.db"
-        return
-    import psycopg
-
-    name = f"ledger_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(POSTGRES, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
-        yield (
-            POSTGRES.replace("postgresql://", "postgresql+psycopg2://").rpartition("/")[0]
-            + f"/{name}"
-        )
-        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def opened(path, *, run="a/run", run_id="", side="both", owner="", **config):
+def opened(path, *, run="a/run", side="both", owner="", **config):
     section = ExperienceBufferConfig(storage_type="sql", max_retry_times=0, **config)
-    use = StorageUse(run=run, id=run_id, side=side, owner=owner)
-    return SqlStorage(section, path=path, use=use)
+    return SqlStorage(section, path=path, use=StorageUse(run=run, side=side, owner=owner))
 
 
 def rows(*tasks, batch=1, version=0, **given):
@@ -256,52 +232,6 @@ def test_numbers_of_numpy_and_torch_may_be_noted(path) -> None:
     storage.read_for(1)
 
     assert storage.read(1, timeout_s=0)[0].info == {"model_version": 1, "a": 0.5, "b": [1, 2]}
-
-
-def test_a_ledger_belongs_to_one_run(path) -> None:
-    opened(path, run="p/one")
-
-    with pytest.raises(
-        ConfigError, match=r"is that of run 'p/one', this one is 'p/two'.*--set name="
-    ):
-        opened(path, run="p/two")
-
-
-@pytest.mark.parametrize("ids", [("a", "b"), ("", "b"), ("a", "")])
-def test_a_run_directory_of_the_same_name_is_another_run(path, ids) -> None:
-    first = opened(path, run_id=ids[0])
-    first.write(rows(0))
-
-    with pytest.raises(ConfigError, match=r"of run 'a/run' from another run directory.*remove"):
-        opened(path, run_id=ids[1])
-    assert opened(path, run_id=ids[0]).available() == 2
-
-
-def test_a_ledger_that_holds_nothing_is_taken_over(path) -> None:
-    opened(path, run_id="a")
-    opened(path, run_id="b").write(rows(0))
-
-    with pytest.raises(ConfigError, match="from another run directory"):
-        opened(path, run_id="a")
-
-
-def test_an_explorer_whose_experiences_were_there_already_is_told(path, caplog) -> None:
-    storage = opened(path, side="explore", owner="one")
-    storage.write(rows(0, 1))
-    assert caplog.text == ""
-    storage.write(rows(1, 2))
-
-    assert "had 2 of 4 experiences of explorer one already" in caplog.text
-
-
-def test_a_ledger_of_another_schema_is_refused(path) -> None:
-    storage = opened(path)
-    storage._ledger._database.write(
-        lambda r: r.do("UPDATE run SET value = '0' WHERE key = 'schema'")
-    )
-
-    with pytest.raises(ConfigError, match="has schema 0, this version of Trinity has 1"):
-        opened(path)
 
 
 def test_a_checkpoint_of_another_ledger_is_refused(path) -> None:

@@ -8,7 +8,7 @@ from trinity.common.config.check_ledger import ledger_problems
 from trinity.common.config.database_path import address_of
 
 
-def problems(mode="both", path=None, **changes):
+def problems(mode="both", path=None, *, severity="error", **changes):
     config = Config()
     config.mode = mode
     section = ExperienceBufferConfig(storage_type="sql", path=path)
@@ -20,7 +20,8 @@ def problems(mode="both", path=None, **changes):
         for one in sections:
             place = getattr(place, one)
         setattr(place, name, value)
-    return [str(problem.message) for problem in ledger_problems(config)]
+    found = [problem for problem in ledger_problems(config) if problem.severity == severity]
+    return [f"{problem.message}" for problem in found]
 
 
 @pytest.mark.parametrize("mode", ["both", "explore", "train", "bench"])
@@ -67,6 +68,15 @@ def test_a_password_is_not_shown_wherever_it_stands(url, shown) -> None:
 )
 def test_explorers_apart_share_a_directory_under_names_of_their_own(changes, said) -> None:
     assert [one for one in problems("explore", **changes) if said in one] != []
+
+
+def test_one_side_names_the_other_that_it_waits_for() -> None:
+    explores, trains = (problems(mode, severity="notice") for mode in ("explore", "train"))
+
+    said = "is {}: with storage_type sql this run {}, and waits for one that {}."
+    assert explores == [said.format("explore", "explores", "trains")]
+    assert trains == [said.format("train", "trains", "explores")]
+    assert problems("both", severity="notice") == []
 
 
 def test_a_trainer_apart_without_an_end_wants_a_constant_rate() -> None:

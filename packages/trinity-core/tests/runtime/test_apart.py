@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
 from trinity.buffer.ledger.ledger import Ledger
+from trinity.buffer.ledger.presence import Published
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
@@ -17,6 +19,8 @@ from trinity.runtime.apart import Meeting
 from trinity.runtime.apart_roles import ExplorerApart, StrategyApart, TrainerApart, meet
 from trinity.runtime.ledger_of_run import database_of
 from trinity.runtime.record.rundir import RunDir
+
+ONE = torch.ones(1)
 
 
 @pytest.fixture
@@ -164,3 +168,54 @@ def test_another_run_s_ledger_is_named_without_its_password(side, tmp_path, monk
         ConfigError, match=r"postgresql://me:\*\*\*@db/runs is that of run 'another'"
     ):
         meet(trains)
+
+
+def missing_weights(parts, monkeypatch, *, back_s=0.2):
+    monkeypatch.setattr("trinity.runtime.apart._BACK_S", back_s)
+    parts.meeting.presence.publish(Published(version=1, path="weights/v1", digest="d"))
+
+
+def test_weights_that_a_living_trainer_does_not_have_there_are_named(side, monkeypatch) -> None:
+    explores, _ = side("explore"), side("train")
+    missing_weights(explores, monkeypatch)
+
+    with pytest.raises(TrinityError, match=r"weights in weights/v1, .* same checkpoint_root_dir"):
+        explores.meeting.newest_weights(but=(0, ""))
+
+
+def test_who_is_asked_to_stop_waits_for_no_weights(side, monkeypatch) -> None:
+    explores, _ = side("explore"), side("train")
+    missing_weights(explores, monkeypatch)
+    explores.interrupt.is_requested = True
+
+    with pytest.raises(StopIteration):
+        explores.meeting.newest_weights(but=(0, ""))
+
+
+def test_weights_of_a_trainer_that_stopped_are_waited_for(side, monkeypatch) -> None:
+    explores, trains = side("explore", timeout_s=0.8), side("train")
+    missing_weights(explores, monkeypatch, back_s=0.1)
+    trains.meeting.close()
+
+    with pytest.raises(TrinityError, match=r"waited .* for the newest weights.*trainer: stopped"):
+        explores.meeting.newest_weights(but=(0, ""))
+
+
+def test_weights_that_others_replace_are_looked_for_anew(side, monkeypatch) -> None:
+    explores, trains = side("explore"), side("train")
+    missing_weights(explores, monkeypatch)
+    looks, began = [], time.monotonic()
+
+    def replaced():
+        looks.append(1)
+        is_over = time.monotonic() - began > 0.6  # three times as long as weights may be missing
+        if is_over and not trains.meeting.side.version:
+            trains.meeting.note(version=50)
+            trains.meeting.publish(WeightSnapshot(version=WeightVersion(50), tensors={"w": ONE}))
+        return published() if is_over else Published(version=len(looks), path="v", digest="d")
+
+    published = explores.meeting.presence.published
+    monkeypatch.setattr(explores.meeting.presence, "published", replaced)
+    monkeypatch.setattr("trinity.runtime.apart._LONGEST_LOOK_S", 0.1)
+
+    assert explores.meeting.newest_weights(but=(0, ""))[0].version == 50

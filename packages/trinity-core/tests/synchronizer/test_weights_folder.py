@@ -46,6 +46,12 @@ def test_a_version_that_is_made_again_takes_the_place_of_what_was_undone(tmp_pat
     assert folder.read(2, digest=again).version == 2
 
 
+def test_weights_that_cannot_be_read_are_not_there(tmp_path) -> None:
+    (tmp_path / "v1/model.safetensors").mkdir(parents=True)
+
+    assert WeightsFolder(tmp_path).read(1, digest="d") is None
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path) -> None:
     (tmp_path / "weights").write_text("a file")
 

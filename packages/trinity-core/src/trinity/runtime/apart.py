@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 BEAT_S = 5.0  # so often a side says that it lives
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.02, 1.0
 _TELL_S = 60.0  # after so long a wait is told
+_SILENT_S = 3 * BEAT_S  # after so long, a trainer may be dead
 _BACK_S = 10.0  # how long weights that are being replaced may be missing
 
 
@@ -120,24 +121,36 @@ class Meeting:
         """Return the weights to explore with and their digest; None: they are those of ``but``.
 
         Raises:
+            StopIteration: the run was asked to stop.
             TrinityError: the ledger tells of weights that are not in the folder.
         """
-        limit = time.monotonic() + _BACK_S
-        while True:
+        found: list[tuple[WeightSnapshot, str]] = []
+        looked: tuple[int, str] = but  # at what last, and until when
+        limit = 0.0
+
+        def is_there() -> bool:
+            nonlocal looked, limit
             published = self.presence.published()
             if published is None or (published.version, published.digest) == but:
-                return None
+                return True
             snapshot = self.weights.read(published.version, digest=published.digest)
             if snapshot is not None:
-                return snapshot, published.digest
-            if time.monotonic() > limit:
-                raise TrinityError(
-                    f"the ledger tells of weights in {published.path}, which are not in the run "
-                    f"directory of this explorer, or are damaged. Do explorer and trainer have the "
-                    f"same checkpoint_root_dir, on a disk that both see? Correct that, then run "
-                    f"the same command."
-                )
-            time.sleep(_LONGEST_LOOK_S / 4)
+                found.append((snapshot, published.digest))
+                return True
+            now, is_other = time.monotonic(), looked != (published.version, published.digest)
+            if is_other or not self._is_trainer_heard_of():
+                looked, limit = (published.version, published.digest), now + _BACK_S
+            if now > limit:
+                raise TrinityError(_missing(published))
+            return False
+
+        self.wait(is_there, what="the newest weights", of=self.trainers)
+        return found[0] if found else None
+
+    def trainers(self) -> list[Side]:
+        """Return the trainer, if one has begun."""
+        trainer = self.presence.trainer()
+        return [] if trainer is None else [trainer]
 
     def finish(self) -> None:
         """Say that this side did all that it was asked for."""
@@ -164,6 +177,13 @@ class Meeting:
                 logger.warning("the ledger did not hear that %s lives: %s", self.name, error)
         self._beats.close()
 
+    def _is_trainer_heard_of(self) -> bool:
+        """Return whether it could have put back weights that are missing, and did not."""
+        return any(
+            side.age_s() < _SILENT_S if side.state == "working" else side.state != "stopped"
+            for side in self.trainers()
+        )
+
     def _give_up_if_silent(self, sides: list[Side], *, what: str, waited_s: float) -> None:
         working = [side for side in sides if side.state == "working"]
         silent_s = min([waited_s, *(side.age_s() for side in working)])
@@ -173,6 +193,14 @@ class Meeting:
                 f"({self._timeout_s:g} s) nobody was heard of: {_who(sides)}. Start the other side "
                 f"again, then run the same command: it goes on from what is saved."
             )
+
+
+def _missing(published: Published) -> str:
+    return (
+        f"the ledger tells of weights in {published.path}, which are not in the run directory of "
+        f"this explorer, or are damaged. Do explorer and trainer have the same "
+        f"checkpoint_root_dir, on a disk that both see? Correct that, then run the same command."
+    )
 
 
 def _who(sides: list[Side]) -> str:

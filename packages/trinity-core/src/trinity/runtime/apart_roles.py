@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.ledger import Ledger
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from trinity.buffer.ledger.presence import Side
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
     from trinity.explorer.explorer import ExploreResult
@@ -81,13 +81,15 @@ class ExplorerApart:
         """
         began, batch = time.perf_counter(), f"{self._meeting.name}:{step}"
         self._meeting.wait(
-            lambda: self._has_room(batch), what="room for a step's tasks", of=self._trainer
+            lambda: self._has_room(batch),
+            what="room for a step's tasks",
+            of=self._meeting.trainers,
         )
         waited = time.perf_counter() - began
         self._since = step if self._since is None else self._since
-        if (step - self._since) % self._interval == 0:
-            self._take_weights()
         try:
+            if (step - self._since) % self._interval == 0:
+                self._take_weights()
             result = self._explorer.explore_step(step)
         finally:
             self._meeting.presence.step_ended(self._meeting.side, batch=batch)
@@ -97,8 +99,9 @@ class ExplorerApart:
         return result
 
     def evaluate(self, step: int) -> Metrics:
-        """Run all evaluation tasks with the newest weights."""
-        self._take_weights()
+        """Run all evaluation tasks with the newest weights; one asked to stop waits for none."""
+        with suppress(StopIteration):
+            self._take_weights()
         return self._explorer.evaluate(step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -113,12 +116,8 @@ class ExplorerApart:
         """Close the explorer; safe to call twice."""
         self._explorer.close()
 
-    def _trainer(self) -> list[Side]:
-        trainer = self._meeting.presence.trainer()
-        return [] if trainer is None else [trainer]
-
     def _has_room(self, batch: str) -> bool:
-        if any(side.is_finished for side in self._trainer()):
+        if any(side.is_finished for side in self._meeting.trainers()):
             raise StopIteration
         return self._meeting.presence.issue(
             self._meeting.side,

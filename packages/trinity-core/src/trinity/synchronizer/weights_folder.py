@@ -79,7 +79,7 @@ class WeightsFolder:
             if _digest(file) != digest:
                 return None
             tensors = load_file(file)
-        except (FileNotFoundError, SafetensorError):
+        except (OSError, SafetensorError):  # a disk of another machine fails in many ways
             return None
         return WeightSnapshot(version=WeightVersion(version), tensors=tensors)
 

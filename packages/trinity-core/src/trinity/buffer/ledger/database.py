@@ -27,6 +27,9 @@ class Rows(Protocol):
     def do(self, statement: str, *values: object) -> int:
         """Return how many rows a change reached."""
 
+    def alone(self) -> None:
+        """Let no other transaction that asks for this go on before this one ends."""
+
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""
 

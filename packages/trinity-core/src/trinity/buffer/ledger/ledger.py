@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from trinity.buffer.ledger.presence import note
+from trinity.buffer.ledger.presence import FINISHED, FINISHED_BEFORE, note
 from trinity.buffer.ledger.schema import SCHEMA
 from trinity.common.experience_bytes import to_bytes
 from trinity.errors import ConfigError
@@ -250,10 +250,13 @@ class Ledger:
         self._database.write(work)
 
     def are_writers_finished(self) -> bool:
-        """Return whether there were explorers, and all of them did what they were asked for."""
-        query = "SELECT COUNT(*), COUNT(CASE WHEN state = 'finished' THEN 1 END) FROM explorer"
-        ((num_all, num_finished),) = self._database.read(lambda rows: rows.all(query))
-        return bool(num_all) and num_all == num_finished
+        """Return whether there were explorers, and all of them did what they were asked for.
+
+        Where the trainer was finished and goes on for more, one has to do so after that.
+        """
+        found = self._database.read(lambda rows: rows.all("SELECT DISTINCT state FROM explorer"))
+        states = {state for (state,) in found}
+        return FINISHED in states and states <= {FINISHED, FINISHED_BEFORE}
 
     def trained(self, step: int) -> list[str]:
         """Return the ids of what a step trained, in the order of its batch."""
@@ -268,6 +271,7 @@ class Ledger:
         self._database.close()
 
     def _check(self, rows: Rows, run: str, run_id: str) -> None:
+        rows.alone()
         noted = dict(rows.all("SELECT key, value FROM run WHERE key IN ('schema', 'run', 'id')"))
         if "schema" not in noted:
             note(rows, "schema", str(SCHEMA))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.buffer.ledger.database import Database
-from trinity.buffer.ledger.schema import statements
+from trinity.buffer.ledger.schema import refuse_foreign, statements
 from trinity.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ _TYPES = {
     "INTEGER": "BIGINT",
 }
 _MAKING = 7_241_905  # the lock of who makes the tables
+_ALONE = 7_241_906  # of who decides by what it reads
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 _WAITING = (
     "SELECT id, packet, place FROM experience WHERE train_step IS NULL ORDER BY packet, place "
     "LIMIT %s FOR UPDATE SKIP LOCKED"
@@ -86,6 +88,7 @@ class PostgresDatabase(Database):
         try:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+                refuse_foreign(_Rows(connection), query=_TABLES, name=self._name)
                 connection.execute("SET LOCAL client_min_messages = warning")
                 for statement in statements(_TYPES):
                     connection.execute(statement.replace("VIEW IF NOT EXISTS", "OR REPLACE VIEW"))
@@ -131,6 +134,10 @@ class _Rows:
     def do(self, statement: str, *values: object) -> int:
         """Return how many rows a change reached."""
         return int(self._connection.execute(statement.replace("?", "%s"), values).rowcount)
+
+    def alone(self) -> None:
+        """Let no other transaction that asks for this go on before this one ends."""
+        self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ALONE,))
 
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""

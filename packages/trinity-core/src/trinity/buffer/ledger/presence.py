@@ -26,6 +26,7 @@ __all__ = ["LEASE_S", "Presence", "Published", "Side"]
 
 LEASE_S = 60.0  # without a word for so long, a side of another machine is taken for dead
 FINISHED, WORKING = "finished", "working"
+FINISHED_BEFORE = "finished before"  # and the other side asks for more since
 _IN_FLIGHT = (
     "SELECT COUNT(DISTINCT packet) FROM experience WHERE train_step IS NULL OR train_step > ?"
 )
@@ -39,6 +40,8 @@ VALUES (?, ?, ?, 'running', ?, '', ?, NULL)
 ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'running', token = excluded.token
 WHERE task.state != 'done'
 """
+_LOST = "UPDATE task SET state = 'lost' WHERE owner = ? AND state = 'running'"
+_LOST_IN = "UPDATE task SET state = 'lost' WHERE owner = ? AND batch = ? AND state = 'running'"
 _EXPLORER = """
 INSERT INTO explorer (name, token, host, pid, since, beat, version, step, state, waits_for)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -61,7 +64,7 @@ class Side:
     beat: float = 0.0
     version: int = 0  # of the weights that it has
     step: int = 0  # that it ended last
-    state: str = WORKING  # or "stopped", "finished"
+    state: str = WORKING  # or "stopped", "finished", "finished before"
     waits_for: str = ""  # "": it does not wait
 
     @property
@@ -102,19 +105,21 @@ class Presence:
     def enter(self, side: Side, *, is_trainer: bool) -> None:
         """Begin to work as this side.
 
+        One that was finished goes on for more: that the other side finished says nothing then.
+
         Raises:
             ConfigError: another process does.
         """
 
         def work(rows: Rows) -> None:
+            rows.alone()
             before = _trainer(rows) if is_trainer else _explorer(rows, side.name)
             if before is not None and self._lives(before):
                 raise ConfigError(_refusal(before, side, is_trainer=is_trainer))
             if not is_trainer:
-                rows.do(
-                    "UPDATE task SET state = 'lost' WHERE owner = ? AND state = 'running'",
-                    side.name,
-                )
+                rows.do(_LOST, side.name)
+            if before is not None and before.state in {FINISHED, FINISHED_BEFORE}:
+                _let_go_on(rows, is_trainer=is_trainer)
             _write(rows, replace(side, beat=time.time()), is_trainer=is_trainer)
 
         self._database.write(work)
@@ -147,6 +152,8 @@ class Presence:
         """
 
         def work(rows: Rows) -> bool:
+            rows.alone()
+            rows.do(_LOST_IN, side.name, batch)  # where this is asked again: the answer was lost
             in_flight, num_waiting, num_running = _in_flight(rows)
             is_full = in_flight + num_running + num_tasks > capacity
             is_starved = num_waiting + num_running * gives < _number(rows, "wanted")
@@ -246,6 +253,16 @@ def _write(rows: Rows, side: Side, *, is_trainer: bool) -> None:
 def _trainer(rows: Rows) -> Side | None:
     found = rows.all("SELECT value FROM run WHERE key = 'trainer'")
     return Side(**json.loads(found[0][0])) if found else None
+
+
+def _let_go_on(rows: Rows, *, is_trainer: bool) -> None:
+    """Note of the other side, where it is finished, that it was so before more was asked for."""
+    if is_trainer:
+        rows.do("UPDATE explorer SET state = ? WHERE state = ?", FINISHED_BEFORE, FINISHED)
+        return
+    trainer = _trainer(rows)
+    if trainer is not None and trainer.is_finished:
+        _write(rows, replace(trainer, state=FINISHED_BEFORE), is_trainer=True)
 
 
 def _explorer(rows: Rows, name: str) -> Side | None:

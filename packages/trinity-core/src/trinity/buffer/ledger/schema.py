@@ -16,12 +16,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trinity.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["SCHEMA", "statements"]
+    from trinity.buffer.ledger.database import Rows
+
+__all__ = ["SCHEMA", "refuse_foreign", "statements"]
 
 SCHEMA = 1  # version of all below
+_TABLES = {"run", "explorer", "task", "packet", "experience", "weights"}
 
 _STATEMENTS = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -71,6 +76,28 @@ CREATE VIEW IF NOT EXISTS ages AS
         MAX(train_step - 1 - version) AS max_age
     FROM experience WHERE train_place IS NOT NULL GROUP BY train_step;
 """
+
+
+def refuse_foreign(rows: Rows, *, query: str, name: str) -> None:
+    """Hold that a database is empty or a ledger, of this version or of another.
+
+    Args:
+        rows: of the database.
+        query: tells its tables.
+        name: of it, for the message.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
+    tables = {table for (table,) in rows.all(query)}
+    if not tables or tables >= _TABLES:
+        return
+    if "run" not in tables or not rows.all("SELECT 1 FROM run WHERE key = 'schema'"):
+        raise ConfigError(
+            f"the database {name} is no ledger: it has tables of something else "
+            f"({', '.join(sorted(tables)[:3])}). Name a database that holds nothing else, or a "
+            f"file that is not there yet: buffer.trainer_input.experience_buffer.path."
+        )
 
 
 def statements(types: Mapping[str, str]) -> Iterator[str]:

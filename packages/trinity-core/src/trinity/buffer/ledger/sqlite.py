@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.buffer.ledger.database import Database
 from trinity.buffer.ledger.mounts import refuse_network
-from trinity.buffer.ledger.schema import statements
+from trinity.buffer.ledger.schema import refuse_foreign, statements
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _WAITING = (
 _INSERT = (
     "INSERT INTO experience (packet, place, uid, run, step, version, reward, num_tokens) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO NOTHING"
+)
+_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
 )
 _MOST_VALUES = 500  # in one statement
 
@@ -70,6 +73,7 @@ class SqliteDatabase(Database):
             self._path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S
         )
         try:
+            refuse_foreign(_Rows(connection), query=_TABLES, name=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -122,6 +126,9 @@ class _Rows:
     def do(self, statement: str, *values: object) -> int:
         """Return how many rows a change reached."""
         return self._connection.execute(statement, values).rowcount
+
+    def alone(self) -> None:
+        """Do nothing: who writes is alone from ``BEGIN IMMEDIATE`` on."""
 
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,7 @@ def _of_sides(config: Config) -> Iterator[Problem]:
     if not config.continue_from_checkpoint:
         what = "is false, but explorer and trainer meet in one run directory."
         yield _problem(config, "continue_from_checkpoint", what, "Leave it out; set another name.")
+    yield replace(_other_side(config), severity="notice")
     if config.mode == "train":
         yield from length_problems(config, what_runs=_UNTIL)
     name = config.explorer.name
@@ -72,6 +74,20 @@ def _of_sides(config: Config) -> Iterator[Problem]:
         what = f"is {name!r}, which names a folder and a file of the run directory."
         remedy = "Use letters, digits, '-' and '_', and not 'trainer'."
         yield _problem(config, "explorer.name", what, remedy)
+
+
+def _other_side(config: Config) -> Problem:
+    own, other, does = (
+        ("trains", "explore", "explores")
+        if config.mode == "train"
+        else ("explores", "train", "trains")
+    )
+    what = f"is {config.mode}: with storage_type sql this run {own}, and waits for one that {does}."
+    remedy = (
+        f"Start one of mode {other} too, with the same project, group, name and "
+        f"checkpoint_root_dir; which comes first makes no difference."
+    )
+    return _problem(config, "mode", what, remedy)
 
 
 def _problem(config: Config, path: str, message: str, remedy: str) -> Problem:
