@@ -23,5 +23,5 @@ class MonitorConfig(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
-        """Read a name as the monitor's: AgentScope's tuner assigns one to the whole section."""
+        """Read a name as the monitor's: published tuners assign one to the whole section."""
         return {"monitor_type": value} if isinstance(value, str) else value
