@@ -268,7 +268,9 @@ class ContinuousExplorer(Explorer):
     def _end(self, number: GroupNumber, reports: Sequence[RunReport]) -> None:
         """Write what a group left, or let another take its place."""
         faults = [report for report in reports if not is_cut(report)]
-        if self._watch.is_enough(faults) or len(self._flight.running) == 1:
+        with self._changed:  # all that may begin has begun
+            is_alone = len(self._flight.running) == 1
+        if is_alone or self._watch.is_enough(faults):
             self._watch.check(faults)  # the first that ends says little of those that run
         self._tell(faults, what=f"group {self._name(number)}")
         has_parts = len(faults) == len(reports) or self._slow.keeps_parts
