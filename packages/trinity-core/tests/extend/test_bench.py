@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from trinity.extend import get_manager
 from trinity.extend.conformance.bench import Bench
 from trinity.extend.conformance.check import Case, Check, CheckContext
@@ -38,6 +39,11 @@ def hangs(_, context):
 
 def holds(_, context):
     return None
+
+
+def computes_in_more_threads(_, context):
+    torch.set_num_threads(3)
+    torch.ones(4_000_000).sum()
 
 
 def results_of(*parts, limit_s=20.0):
@@ -89,6 +95,18 @@ def test_a_part_that_hangs_is_given_up_and_its_other_checks_are_skipped():
     )
     assert right.status == "PASS"
     assert hung.seconds >= 0.5
+
+
+def test_a_part_that_asks_for_threads_and_computes_much_does_not_wait_for_those_left_behind():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.ones(4_000_000).sum()
+        (right,) = results_of(("right", [computes_in_more_threads]), limit_s=5.0)
+    finally:
+        torch.set_num_threads(before)
+
+    assert right.status == "PASS", right.message
 
 
 def test_without_a_bench_an_exit_is_a_finding_too_and_the_users_own_interrupt_is_none():

@@ -9,12 +9,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from trinity.extend.conformance.checks import Check, CheckContext, Finding, NotBuilt, Skipped
 
 from trinity_testing.checks.compared import copied, difference
 from trinity_testing.checks.exercises import EXERCISES, exercise
-from trinity_testing.checks.global_state import GENERATORS, SETTINGS, settings_now
+from trinity_testing.checks.global_state import (
+    GENERATORS,
+    SETTINGS,
+    settings_now,
+    threads_pretended,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +53,7 @@ def ends_and_lets_its_process_live(component: Component, context: CheckContext) 
 
 def leaves_global_settings(component: Component, context: CheckContext) -> Finding | None:
     """Find a part that changes what torch, numpy or the interpreter hold for everybody."""
-    with _restored():
-        torch.set_num_threads(THREADS)
+    with _restored(), threads_pretended(THREADS):
         before = settings_now()
         _used(component, context)
         after = settings_now()

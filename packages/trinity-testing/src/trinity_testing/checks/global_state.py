@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
@@ -10,14 +11,15 @@ import socket
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["GENERATORS", "SETTINGS", "Generator", "Setting", "settings_now"]
+__all__ = ["GENERATORS", "SETTINGS", "Generator", "Setting", "settings_now", "threads_pretended"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,10 @@ SETTINGS: Mapping[str, Setting] = {
         ),
         _set_deterministic,
     ),
-    "torch's number of threads": Setting(torch.get_num_threads, torch.set_num_threads),
+    "torch's number of threads": Setting(
+        lambda: torch.get_num_threads(),  # noqa: PLW0108 -- looked up late: threads_pretended
+        lambda value: torch.set_num_threads(value),  # noqa: PLW0108
+    ),
     "torch's anomaly detection": Setting(
         torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly
     ),
@@ -87,3 +92,23 @@ GENERATORS: Mapping[str, Generator] = {
 def settings_now() -> dict[str, Any]:
     """Return each setting's value, by its name."""
     return {name: setting.read() for name, setting in SETTINGS.items()}
+
+
+@contextlib.contextmanager
+def threads_pretended(number: int) -> Iterator[None]:
+    """Let torch say inside that it has so many threads, and take another number without using it.
+
+    The process of a check is forked, and torch's threads do not come along: with more than one, its
+    first operation on a large tensor waits for them for ever, whoever set them.
+    """
+    real, told = torch.get_num_threads, [number]
+    unchanged = real()
+
+    def read() -> int:
+        return told[-1] if real() == unchanged else real()
+
+    with (
+        mock.patch.object(torch, "get_num_threads", read),
+        mock.patch.object(torch, "set_num_threads", told.append),
+    ):
+        yield

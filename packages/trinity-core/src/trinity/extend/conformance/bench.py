@@ -150,9 +150,8 @@ def _serve(pipe: Connection, cases: Sequence[Case], *, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(1)  # OpenMP's threads did not come along, and would be waited for
+    if "torch" in sys.modules:
+        _keep_one_thread()
     while os.getppid() == parent:
         try:
             case = cases[pipe.recv()]
@@ -165,6 +164,16 @@ def _serve(pipe: Connection, cases: Sequence[Case], *, parent: int) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         pipe.send(result)
+
+
+def _keep_one_thread() -> None:
+    """Let torch compute in one thread, whatever a part asks for.
+
+    OpenMP's threads did not come along: the first operation on a large tensor would wait for them.
+    """
+    torch = sys.modules["torch"]
+    torch.set_num_threads(1)
+    vars(torch)["set_num_threads"] = lambda number: None
 
 
 def _ended(pid: int, *, waits: bool = False) -> str:
