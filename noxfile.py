@@ -41,6 +41,8 @@ DISTRIBUTIONS = (
     "plugins/trinity-envs-webshop",
     "plugins/trinity-monitors",
 )
+# In no shared environment: where a GPU is, an installed engine for GPUs is taken by every run.
+BUILT = (*DISTRIBUTIONS, "plugins/trinity-engine-vllm")
 COMPILED = "plugins/trinity-envs-alfworld"  # its engine takes minutes and a C++ compiler
 EXTRAS = {"packages/trinity-core": "[api,lora,structured]"}  # what tests cover and users choose
 EDITABLE = {folder: ["-e", f"{folder}{EXTRAS.get(folder, '')}"] for folder in DISTRIBUTIONS}
@@ -166,7 +168,7 @@ def build(session: nox.Session) -> None:
     """Build the wheel and the sdist of each distribution into dist/."""
     bin_dir = shared_environment(session, "dev")
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    for folder in DISTRIBUTIONS:
+    for folder in BUILT:
         command = [bin_dir / "python", "-m", "build", "--outdir", "dist", folder]
         session.run(*command, silent=True, external=True)
     session.log("dist/: " + ", ".join(sorted(path.name for path in (ROOT / "dist").iterdir())))
@@ -186,7 +188,8 @@ def wheels(session: nox.Session) -> None:
         session.run("trinity", "plugins", "check", env={**RUN_ENV, **data})
         session.run("trinity", "examples", "copy", "quickstart", env=RUN_ENV)
         short = ["--config", "examples/quickstart/quickstart.yaml", "--set", "buffer.total_steps=2"]
-        session.run("trinity", "run", "--local", *short, env=RUN_ENV)
+        embedded = ["--set", "explorer.rollout_model.engine_type=transformers"]
+        session.run("trinity", "run", "--local", *short, *embedded, env=RUN_ENV)
 
 
 @nox.session(reuse_venv=True)
@@ -211,18 +214,18 @@ def monitors(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", own, *session.posargs, env=env)
 
 
-@nox.session(reuse_venv=True, venv_backend="uv|virtualenv")
+@nox.session(reuse_venv=True)
 def vllm(session: nox.Session) -> None:
     """Answer, stop, score and take new weights with the real vLLM, on a CPU."""
     own = "plugins/trinity-engine-vllm"
-    overrides = Path(session.create_tmp()) / "overrides.txt"
-    left_out = ("torchvision", "torchaudio", "torchcodec", "triton")  # builds for GPUs, 1 GB
-    overrides.write_text("".join(f'{name} ; sys_platform == "never"\n' for name in left_out))
-    uv = ("uv", "pip", "install", "--python", f"{session.bin}/python", "--compile-bytecode")
-    session.install("uv")
-    chosen = (*GROUPS["run"], "-e", f"{own}[cpu]", "pytest")
-    session.run(*uv, "--overrides", str(overrides), *chosen, external=True)
-    session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", own, "uv")
+    environments = ROOT / ".nox" / "environments"
+    env = {**RUN_ENV, "TRINITY_ENVIRONMENTS": str(environments)}
+    session.run("trinity", "plugins", "setup", "vllm", "--environment", env=env)
+    python = environments / "vllm" / "bin" / "python"
+    kit = ("-e", "packages/trinity-testing", "pytest")
+    session.run("uv", "pip", "install", "--python", str(python), *kit)
+    session.run(python, "-m", "pytest", own, *session.posargs, env=env, external=True)
 
 
 @nox.session(reuse_venv=True)

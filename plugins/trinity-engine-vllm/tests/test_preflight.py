@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from trinity.errors import ModelError
 from trinity.extend import KINDS
 from trinity.extend.component import Component, Origin
-from trinity_engine_vllm import plugin, preflight
+from trinity_engine_vllm import environment, plugin, preflight
 from trinity_engine_vllm.engine import VLLMEngine
 from trinity_engine_vllm.logprobs_mode import Sampling
 from trinity_engine_vllm.preflight import head_size, problems
@@ -64,6 +65,33 @@ def test_without_vllm_the_install_line_is_named_before_and_at_the_start(
     assert "needs the package vllm, which is not installed" in said
     with pytest.raises(ModelError, match="needs the package vllm"):
         VLLMEngine(model_path=path, max_model_len=64)
+
+
+def test_where_an_environment_holds_vllm_the_program_in_it_is_named(
+    without_vllm, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("TRINITY_ENVIRONMENTS", str(tmp_path))
+    assert preflight.missing_package().startswith(
+        "it is not installed. Run: trinity plugins setup vllm --environment"
+    )
+    python = tmp_path / "vllm/bin/python"
+    monkeypatch.setattr(environment, "environment_python", lambda spec: python)
+    assert preflight.missing_package() == (
+        f"it is not installed. {tmp_path}/vllm holds it: start this with "
+        f"{tmp_path}/vllm/bin/trinity"
+    )
+
+
+@pytest.mark.parametrize(("program", "extra"), [("nvidia-smi", "gpu"), ("cat", "cpu")])
+def test_the_environment_has_what_the_extra_of_the_machine_has(
+    tmp_path, monkeypatch, program, extra
+) -> None:
+    (tmp_path / program).write_text("#!/bin/sh\n")
+    (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    project = Path(plugin.__file__).parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    assert environment.wanted_environment().packages == tuple(extras[extra])
 
 
 def test_every_problem_is_said(model, without_vllm) -> None:

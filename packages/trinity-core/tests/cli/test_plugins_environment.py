@@ -141,6 +141,31 @@ def test_what_uses_a_part_is_not_checked_until_the_environment_is_there(site, en
     )
 
 
+def test_one_that_holds_trinity_is_no_need_and_names_the_program_to_start(
+    site, tmp_path, environments, monkeypatch
+):
+    source = PLUGIN.format(name="dicey", package="dice")
+    source = source.replace("packages=", "as_here=('trinity-core',), left_out=('cup',), packages=")
+    site.plugin("dicey", source)
+    set_manager(site.discover())
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text("#!/bin/sh\nexit 0\n")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    folder = environments / "dicey"
+
+    missing = run("setup", "dicey")
+    assert missing.exit_code == 0
+    assert missing.stdout.startswith("environment dicey: missing: there is none")
+    assert "assets.environment" not in run("check", "dicey").stdout
+    folder.mkdir(parents=True)  # as uv would make it
+    said = run("setup", "dicey", "--environment").stdout.splitlines()
+    assert said[1] == f"  # {folder}.left-out.txt leaves out cup"
+    assert (environments / "dicey.left-out.txt").read_text() == 'cup ; sys_platform == "never"\n'
+    assert said[-1] == f"dicey: Trinity is in it, too; start there with {folder}/bin/trinity"
+
+
 def test_a_command_that_fails_says_where_packages_come_from_and_what_to_run(
     site, tmp_path, environments, monkeypatch, golden
 ):

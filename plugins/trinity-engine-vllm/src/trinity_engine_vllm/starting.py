@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.model_files import model_file
 from trinity.errors import ModelError
 
-from trinity_engine_vllm.preflight import INSTALL, installed
+from trinity_engine_vllm.environment import how_to_get_vllm
+from trinity_engine_vllm.preflight import installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,8 @@ def imported_vllm() -> Any:  # Any: it may be missing
         import vllm
     except ImportError as error:
         raise ModelError(
-            f"the package vllm cannot be imported: {' '.join(str(error).split())}. Run: {INSTALL}."
+            f"the package vllm cannot be imported: {' '.join(str(error).split())}. "
+            f"{how_to_get_vllm()}"
         ) from error
     return vllm
 

@@ -20,7 +20,12 @@ from trinity.extend.assets import (
     options_of,
     parameter_of,
 )
-from trinity.extend.environments import missing_environment, setup_line
+from trinity.extend.environments import (
+    environment_folder,
+    missing_environment,
+    program_in,
+    setup_line,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +89,12 @@ def setup(
     if not assets and environment is None:
         typer.echo(f"{record.label} needs nothing beside its Python packages.")
     _refuse_unknown(given, known=_options_of_all(name) if given else {}, record=record)
-    missing = [asset.name for asset in assets if not _is_ready(asset, record=record, given=given)]
+    by_hand = " It cannot be fetched for you." if environment is None else ""
+    missing = [
+        asset.name
+        for asset in assets
+        if not _is_ready(asset, record=record, given=given, by_hand=by_hand)
+    ]
     is_made = environment is None or _is_made(environment)
     if missing or not is_made:
         raise typer.Exit(1)
@@ -113,14 +123,19 @@ def _say(line: str) -> None:
 
 
 def _is_made(environment: EnvironmentSpec) -> bool:
-    """Say how the plugin's environment is; return whether it is there."""
+    """Say how the plugin's environment is; return whether it is there, or need not be."""
     missing = missing_environment(environment)
-    said = f"missing: {missing}. {setup_line(environment)}" if missing else "ok"
+    holds = ""
+    if environment.as_here:
+        holds = f", with Trinity: {program_in(environment_folder(environment))}"
+    said = f"missing: {missing}. {setup_line(environment)}" if missing else f"ok{holds}"
     typer.echo(f"environment {environment.name}: {said}")
-    return not missing
+    return not missing or bool(environment.as_here)  # the plugin works without one with Trinity
 
 
-def _is_ready(asset: AssetSpec, *, record: PluginRecord, given: Mapping[str, str]) -> bool:
+def _is_ready(
+    asset: AssetSpec, *, record: PluginRecord, given: Mapping[str, str], by_hand: str
+) -> bool:
     """Fetch what is missing, or what an option asks for; return whether it is there now."""
     own = options_of(asset, record=record) if given else {}
     options = {parameter_of(option): text for option, text in given.items() if option in own}
@@ -131,7 +146,7 @@ def _is_ready(asset: AssetSpec, *, record: PluginRecord, given: Mapping[str, str
         typer.echo(f"{asset.name}: {how}")
         fetch(asset, record=record, options=options)
         missing = missing_part(asset, record=record, options=options)
-    by_hand = "" if asset.fetch else " It cannot be fetched for you."
+    by_hand = "" if asset.fetch else by_hand
     typer.echo(f"{asset.name}: " + (f"missing: {missing}.{by_hand}" if missing else "ok"))
     return not missing
 

@@ -91,10 +91,16 @@ _BOUND = (
     r"\s*(?:[<>=!]=|~=|[<>])\s*\d+(?:\.\d+)*(?:\.\*)?\s*"  # such as >=3.11; no parser is loaded
 )
 
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_NAMES = {"left_out": _NAME, "as_here": rf"{_NAME}(\[{_NAME}(,{_NAME})*\])?"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
     """A virtual environment of the plugin's own: packages that cannot stand beside Trinity's.
+
+    With ``as_here`` it holds Trinity too, and runs are started in it: it is then no need of the
+    plugin, but one way to have what it needs.
 
     It stands in the list of ``trinity_assets``; ``trinity plugins setup NAME --environment`` makes
     it, and :func:`~trinity.extend.environments.environment_python` is how the plugin finds it.
@@ -105,6 +111,8 @@ class EnvironmentSpec:
     size: str  # such as "340 MB"
     packages: tuple[str, ...]  # requirements, as pip takes them
     python: str = ">=3.11"  # the versions of Python that they run on
+    left_out: tuple[str, ...] = ()  # what they require and is not to be there, names alone
+    as_here: tuple[str, ...] = ()  # distributions, as "name[extra]", taken from where ours are
 
     def __post_init__(self) -> None:
         """Refuse what could not be made."""
@@ -114,6 +122,12 @@ class EnvironmentSpec:
         if isinstance(words, str) or not words or not all(isinstance(w, str) for w in words):
             raise TypeError(f"EnvironmentSpec: packages is {words!r}, not a tuple of requirements")
         object.__setattr__(self, "packages", tuple(words))
+        for field_name, pattern in _NAMES.items():
+            names = getattr(self, field_name)
+            is_text = isinstance(names, str) or not all(isinstance(n, str) for n in names)
+            if is_text or not all(re.fullmatch(pattern, n) for n in names):
+                raise TypeError(f"EnvironmentSpec: {field_name} is {names!r}, not a tuple of names")
+            object.__setattr__(self, field_name, tuple(names))
         if not re.fullmatch(rf"{_BOUND}(,{_BOUND})*", self.python):
             raise TypeError(
                 f"EnvironmentSpec: python is {self.python!r}, not versions such as '>=3.11,<3.15'"

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 
 from trinity.errors import PluginError
+from trinity.extend.as_here import words_as_here
 from trinity.extend.environments import (
     environment_folder,
     missing_environment,
+    program_in,
     python_in,
     setup_line,
     write_note,
@@ -67,12 +69,19 @@ def make_environment(
         interpreter = chosen_python(spec, given=python, uv=uv)
         commands = commands_of(spec, folder=folder, python=interpreter, uv=uv)
         say(f"{spec.name}: {spec.what} ({spec.size}) goes to {folder}. This will be run:")
+        if uv and spec.left_out:
+            file = _overrides(folder)
+            lines = [f'{name} ; sys_platform == "never"\n' for name in spec.left_out]
+            file.write_text("".join(lines), encoding="utf-8")
+            say(f"  # {file} leaves out {', '.join(spec.left_out)}")
         for words in commands:
             say(f"  {_shown(words)}")
         for words in commands:
             _run(words, spec=spec, installer="uv" if uv else "pip")
         write_note(spec, folder)
         say(f"{spec.name}: ok, its environment is in {folder}")
+        if spec.as_here:
+            say(f"{spec.name}: Trinity is in it, too; start there with {program_in(folder)}")
     return folder
 
 
@@ -88,14 +97,24 @@ def commands_of(
         uv: the program uv; None: venv and pip are used.
     """
     inside = str(python_in(folder))
+    here = [word for requirement in spec.as_here for word in words_as_here(requirement)]
+    wanted = [*spec.packages, *here]
     if uv:
+        without = ["--overrides", str(_overrides(folder))] if spec.left_out else []
         return [
             [uv, "venv", "--quiet", "--clear", "--python", python, str(folder)],
-            [uv, "pip", "install", "--compile-bytecode", "--python", inside, *spec.packages],
+            [uv, "pip", "install", "--compile-bytecode", "--python", inside, *without, *wanted],
         ]
     # -I: what PYTHONPATH names is no part of an environment
-    pip = [inside, "-I", "-m", "pip", "--disable-pip-version-check", "install", *spec.packages]
-    return [[python, "-I", "-m", "venv", "--clear", str(folder)], pip]
+    pip = [inside, "-I", "-m", "pip", "--disable-pip-version-check"]
+    taken_out = [[*pip, "uninstall", "--yes", *spec.left_out]] if spec.left_out else []
+    made = [python, "-I", "-m", "venv", "--clear", str(folder)]
+    return [made, [*pip, "install", *wanted], *taken_out]
+
+
+def _overrides(folder: Path) -> Path:
+    """Return the file that tells uv what to leave out."""
+    return folder.parent / f"{folder.name}.left-out.txt"
 
 
 def chosen_python(spec: EnvironmentSpec, *, given: str | None, uv: str | None) -> str:

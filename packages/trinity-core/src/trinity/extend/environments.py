@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError
+from trinity.extend.as_here import words_as_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,7 @@ __all__ = [
     "environment_folder",
     "environment_python",
     "missing_environment",
+    "program_in",
     "python_in",
     "setup_line",
     "write_note",
@@ -72,8 +74,7 @@ def missing_environment(spec: EnvironmentSpec, *, env: Mapping[str, str] | None 
     except (OSError, ValueError) as error:
         return f"{folder / _NOTE} cannot be read ({type(error).__name__})"
     if noted != _note(spec):
-        packages = noted.get("packages", ()) if isinstance(noted, dict) else ()
-        return f"the one in {folder} holds {', '.join(map(str, packages)) or 'other packages'}"
+        return f"the one in {folder} {_how_it_differs(noted, _note(spec))}"
     if not python_in(folder).exists():  # also where it is a link to a Python that is gone
         return f"the Python of {folder} is gone"
     return ""
@@ -89,10 +90,27 @@ def python_in(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
+def program_in(folder: Path) -> Path:
+    """Return where a virtual environment that holds Trinity has its command."""
+    return python_in(folder).with_name("trinity.exe" if os.name == "nt" else "trinity")
+
+
 def write_note(spec: EnvironmentSpec, folder: Path) -> None:
     """Note that the folder holds the whole environment."""
     (folder / _NOTE).write_text(json.dumps(_note(spec), indent=2) + "\n", encoding="utf-8")
 
 
+def _how_it_differs(noted: object, wanted: Mapping[str, object]) -> str:
+    noted = noted if isinstance(noted, dict) else {}
+    if all(noted.get(key) == wanted.get(key) for key in ("packages", "as_here")):
+        return "was made for other versions of Python, or leaves out other packages"
+    lists = [noted.get(key) for key in ("packages", "as_here")]
+    held = [str(word) for words in lists if isinstance(words, list) for word in words]
+    return f"holds {', '.join(held) or 'other packages'}"
+
+
 def _note(spec: EnvironmentSpec) -> dict[str, object]:
-    return {"packages": list(spec.packages), "python": spec.python}
+    here = [" ".join(words_as_here(requirement)) for requirement in spec.as_here]
+    further = {"as_here": here, "left_out": list(spec.left_out)}
+    note: dict[str, object] = {"packages": list(spec.packages), "python": spec.python}
+    return note | {key: words for key, words in further.items() if words}

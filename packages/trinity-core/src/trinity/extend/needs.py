@@ -37,7 +37,9 @@ class Need:
 def needs_of(record: PluginRecord, manager: PluginManager) -> list[Need]:
     """Return what the plugin needs, its environment first."""
     environment = environment_of(record, manager)
-    found = [] if environment is None else [_environment(environment)]
+    found = []
+    if environment is not None and not environment.as_here:  # else it is one way among others
+        found = [_environment(environment)]
     return [*found, *(_asset(asset, record) for asset in assets_of(record, manager))]
 
 

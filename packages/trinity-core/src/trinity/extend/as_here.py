@@ -1,0 +1,58 @@
+"""What an installer is told so that a distribution becomes what it is in this environment."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from trinity.errors import PluginError
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+__all__ = ["words_as_here"]
+
+
+def words_as_here(requirement: str) -> list[str]:
+    """Return the words of a command line that install a distribution as it is installed here.
+
+    From a checkout that is edited in place it is that folder again; from a file, a folder or a
+    repository that; else this version.
+
+    Args:
+        requirement: ``name`` or ``name[extra,extra]``.
+
+    Raises:
+        PluginError: it is not installed here.
+    """
+    name, bracket, rest = requirement.partition("[")
+    extras = bracket + rest
+    try:
+        found = distribution(name)
+    except PackageNotFoundError as error:
+        raise PluginError(
+            f"{name} is to be in the environment as it is here, and it is not installed here. "
+            f"Run: python -m pip install {name}"
+        ) from error
+    origin = _origin(found)
+    url = origin.get("url", "")
+    if not url:
+        return [f"{name}{extras}=={found.version}"]
+    if origin.get("dir_info", {}).get("editable"):
+        return ["-e", unquote(url).removeprefix("file://") + extras]
+    version_control = origin.get("vcs_info", {})
+    if version_control:
+        url = f"{version_control.get('vcs')}+{url}@{version_control.get('commit_id')}"
+    part = f"#subdirectory={origin['subdirectory']}" if "subdirectory" in origin else ""
+    return [f"{name}{extras} @ {url}{part}"]
+
+
+def _origin(found: Distribution) -> dict[str, Any]:  # Any: json, by PEP 610
+    """Return where a distribution was installed from; empty: from an index."""
+    try:
+        origin = json.loads(found.read_text("direct_url.json") or "{}")
+    except ValueError:
+        return {}
+    return origin if isinstance(origin, dict) else {}

