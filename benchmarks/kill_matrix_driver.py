@@ -25,7 +25,7 @@ METHODS = {
     "save": "_save",
     "evaluation": "_evaluate",
 }
-
+METHODS_AHEAD = {"explore": "_explore_by_itself", "evaluation": "_evaluate_by_itself"}
 
 SHORT_S = 0.005  # the phase would be over before the thread runs
 
@@ -55,14 +55,14 @@ class Killer:
             try:
                 result = method(pipeline, *args, **kwargs)
             finally:
-                self._phases.pop()
+                self._phases.remove(phase)  # another thread may be in one too
             self._note(done=phase, seconds=time.time() - began)
             return result
 
         return watched
 
     def _arm(self, phase: str, step: int) -> None:
-        for number, kill in self._plan.items():
+        for number, kill in list(self._plan.items()):
             if kill["phase"] == phase and step >= kill["step"]:
                 del self._plan[number]
                 delay_s = kill["share"] * self._seconds[phase]
@@ -105,9 +105,12 @@ def main() -> None:
     killer = Killer(Path(sys.argv.pop(1)))
     from trinity.cli.main import main as trinity
     from trinity.runtime.pipeline import Pipeline
+    from trinity.runtime.pipeline_ahead import PipelineAhead
 
     for phase, name in METHODS.items():
         setattr(Pipeline, name, killer.watch(phase, getattr(Pipeline, name)))
+    for phase, name in METHODS_AHEAD.items():  # in the explorer's thread
+        setattr(PipelineAhead, name, killer.watch(phase, getattr(PipelineAhead, name)))
     if "--local" not in sys.argv:
         _learn_process_ids(killer)
     trinity()

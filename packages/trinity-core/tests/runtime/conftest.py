@@ -51,8 +51,12 @@ class FakeParts:
                 sync_style=settings.pop("style", "fixed"),
             ),
             explorer=SimpleNamespace(
-                eval_on_startup=False, eval_interval=settings.pop("eval_interval", 100)
+                eval_on_startup=False,
+                eval_interval=settings.pop("eval_interval", 100),
+                max_inflight_batches=settings.pop("max_inflight", 2),
             ),
+            buffer=SimpleNamespace(batch_size=1),
+            algorithm=SimpleNamespace(repeat_times=per_step),
             trainer=SimpleNamespace(save_interval=self.save_interval),
         )
         self.display = SimpleNamespace(

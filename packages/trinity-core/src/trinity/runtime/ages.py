@@ -1,4 +1,7 @@
-"""How old the weights were that sampled what is trained: told each step, and bound in flight."""
+"""How old the weights were that sampled what is trained: told where both sides go on by themselves.
+
+Of groups in flight it is checked too: none can be older than the plan of the flight lets it be.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,15 @@ _VERSION = "sample/model_version"
 
 
 class Ages:
-    """The ages of groups in flight; of other styles, nothing.
+    """The ages of what is trained, where they follow the clock; else nothing.
 
     Args:
         config: a resolved configuration.
+        has_lead: whether the explorer begins its steps by itself.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, has_lead: bool = False) -> None:
+        self._has_lead = has_lead
         self._plan = FlightPlan.of(config) if is_in_flight(config) else None
         self._most = self._plan.most_age if self._plan is not None else None
         self._most_before, self._last_before = 0, 0  # of groups of an earlier start; until a step
@@ -58,7 +63,7 @@ class Ages:
         Raises:
             TrinityError: a group is older than it can be.
         """
-        if self._most is None:
+        if self._most is None and not self._has_lead:
             return {}
         now = time.monotonic()
         since, self._last_end = self._last_end, now
@@ -66,6 +71,12 @@ class Ages:
         oldest, mean = (sampled.get(f"{_VERSION}/{name}") for name in ("min", "mean"))
         if not isinstance(oldest, float) or not isinstance(mean, float):
             return idle  # of no model: nobody knows
+        self._check(step, oldest)
+        return {**idle, "age/max": step - 1 - oldest, "age/mean": step - 1 - mean}
+
+    def _check(self, step: int, oldest: float) -> None:
+        if self._most is None:
+            return
         most = self._most if step > self._last_before else max(self._most, self._most_before)
         if step - 1 - oldest > most:
             raise TrinityError(
@@ -74,4 +85,3 @@ class Ages:
                 f"old (explorer.max_inflight_batches, explorer.window). This is a fault of the "
                 f"runtime: please report it with trinity.log. To go on, set sync_style fixed."
             )
-        return {**idle, "age/max": step - 1 - oldest, "age/mean": step - 1 - mean}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trinity.runtime.apart import Meeting
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
+    from trinity.runtime.lead import Lead
     from trinity.runtime.record.progress import Progress
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.samples import SampleLog
@@ -89,6 +90,7 @@ class Parts:
     storage: StorageRole | None = None
     sync: SyncRole | None = None
     sides: Sides = field(default_factory=Turns)
+    lead: Lead | None = None  # of the explorer, where it begins its steps by itself
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written

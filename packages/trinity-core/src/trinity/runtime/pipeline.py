@@ -14,6 +14,9 @@ explored; the numbers are the same: ``runtime/sides.py``.
 With style ``fully_async`` the explorer never stands still: it lets a group begin whenever there is
 room for one, and an explore step ends as soon as a batch of whole groups can be taken. The others
 go on while that is trained; the sync frees the places of what was trained: ``explorer/flight.py``.
+
+With ``explorer_driven`` and ``trainer_driven`` over Ray the loop in :meth:`Pipeline._work` is
+another: ``runtime/pipeline_ahead.py``, where the explorer begins its steps by itself.
 """
 
 from __future__ import annotations
@@ -29,14 +32,15 @@ from trinity.runtime.ages import Ages
 from trinity.runtime.boundary import boundary
 from trinity.runtime.pace import pace_of
 from trinity.runtime.record.progress import Progress
+from trinity.runtime.steps import evaluated, explored, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from trinity.common.experience import Experience
+    from trinity.common.metrics import Metrics
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
-    from trinity.runtime.roles import ExplorerRole, TrainerRole
 
 __all__ = ["Interrupted", "Pipeline"]
 
@@ -84,13 +88,7 @@ class Pipeline:
         )
         self._note_place()
         try:
-            self._finish_what_is_due()
-            self._free_places()
-            self._evaluate_if_due()
-            while self._may_explore():
-                self._explore()
-                self._finish_what_is_due()
-                self._evaluate_if_due()
+            self._work()
             self._train_the_rest()
             self._evaluate()
         except (CheckpointError, RoomLostError, RayLostError):
@@ -99,6 +97,16 @@ class Pipeline:
             self._save_after_failure()
             raise
         self._save()
+
+    def _work(self) -> None:
+        """Explore all steps, and train what syncs ask for."""
+        self._finish_what_is_due()
+        self._free_places()
+        self._evaluate_if_due()
+        while self._may_explore():
+            self._explore()
+            self._finish_what_is_due()
+            self._evaluate_if_due()
 
     def _may_explore(self) -> bool:
         return (
@@ -119,26 +127,28 @@ class Pipeline:
         assert parts.explorer is not None
         self._note_place()
         began = self._step_began = time.perf_counter()
-        explore = partial(_explored, parts.explorer, step=progress.explored + 1)
+        explore = partial(explored, parts.explorer, step=progress.explored + 1)
         try:
             result, beside_s = parts.sides.explore(explore, beside=self._train_ahead)
         except StopIteration:  # refilled steps took the tasks of later ones, or a service is to end
             self._stop_if_asked()
             parts.num_explore_steps = progress.explored
             return
+        beside = {"time/trained_beside_s": beside_s} if parts.sides.overlap else {}
         progress.explored += 1
         progress.written.append(result.num_experiences)
-        metrics = {"time/rollout_s": time.perf_counter() - began} | result.metrics
-        if parts.sides.overlap:
-            metrics["time/trained_beside_s"] = beside_s
         self._note_place()
-        parts.record("explorer", metrics, step=progress.explored)
-        parts.display.explored(progress.explored, metrics)
-        if not result.num_experiences:
-            logger.warning("step %d left nothing to train on", progress.explored)
+        self._tell_explored(result, {"time/rollout_s": time.perf_counter() - began} | beside)
         if parts.trainer is None:
             self._save()  # a place in the tasks and in what is written, nothing large
         self._stop_if_asked()
+
+    def _tell_explored(self, result: ExploreResult, times: Metrics) -> None:
+        parts, step, metrics = self._parts, self.progress.explored, times | result.metrics
+        parts.record("explorer", metrics, step=step)
+        parts.display.explored(step, metrics)
+        if not result.num_experiences:
+            logger.warning("step %d left nothing to train on", step)
 
     def _note_place(self) -> None:
         """Note where the explorer stands between two steps; one in flight is asked at a save."""
@@ -174,17 +184,21 @@ class Pipeline:
 
     def _train_ahead(self, is_explored: Callable[[], bool]) -> None:
         """Train whole batches of what the next sync waits for, while a step is explored."""
-        parts, progress, source = self._parts, self.progress, self._parts.source
+        parts, source = self._parts, self._parts.source
         while source is not None and not (
             is_explored() or parts.interrupt.is_requested or self._is_trained_enough()
         ):
-            source.num_due = self._pace.num_ready(progress)
+            source.num_due = self._num_ready()
             if source.available() < parts.batch_size:
                 return
             try:
                 self._train_step(is_ahead=True)
             except StopIteration:  # the strategy has nothing: the turn asks it again
                 return
+
+    def _num_ready(self) -> int:
+        """Return how many experiences may be trained while a step is explored."""
+        return self._pace.num_ready(self.progress)
 
     def _train_step(self, *, is_ahead: bool = False) -> None:
         parts, progress = self._parts, self.progress
@@ -196,13 +210,14 @@ class Pipeline:
         waited = time.perf_counter() - began
         self._in_hand = experiences
         with boundary(f"optimizer step {progress.trained + 1}"):
-            metrics = _trained(parts.trainer, experiences, step=progress.trained + 1)
+            metrics = trained(parts.trainer, experiences, step=progress.trained + 1)
         self._in_hand = []
         progress.trained += 1
         progress.trained_experiences += len(experiences)
         parts.note_trained(progress.trained, experiences)
         if is_ahead:
-            progress.take_ahead(self._pace.num_ready(progress) - parts.source.num_due)
+            assert parts.source is not None
+            progress.take_ahead(self._num_ready() - parts.source.num_due)
         elif parts.source is not None:
             progress.num_due = parts.source.num_due
         metrics |= sampled | with_prefix("buffer", parts.buffer_counts())
@@ -262,25 +277,35 @@ class Pipeline:
 
     def _evaluate_if_due(self) -> None:
         """Evaluate at the start and every ``eval_interval`` steps, but for the end of the run."""
-        explorer, step = self._parts.config.explorer, self.progress.explored
-        if step == 0:
-            is_due = explorer.eval_on_startup
-        else:
-            is_due = explorer.eval_interval > 0 and step % explorer.eval_interval == 0
-        if is_due and self._may_explore():
+        if self._is_evaluation_step(self.progress.explored) and self._may_explore():
             self._evaluate()
 
+    def _is_evaluation_step(self, step: int) -> bool:
+        explorer = self._parts.config.explorer
+        if step == 0:
+            return explorer.eval_on_startup
+        return explorer.eval_interval > 0 and step % explorer.eval_interval == 0
+
+    @property
+    def _has_to_evaluate(self) -> bool:
+        """Return whether there are tasks for it that the engines' model was not asked yet."""
+        parts = self._parts
+        has_tasks = parts.explorer is not None and parts.has_evaluation
+        return has_tasks and not self.progress.is_evaluated
+
     def _evaluate(self) -> None:
-        parts, step = self._parts, self.progress.explored
-        if parts.explorer is None or not parts.has_evaluation or self.progress.is_evaluated:
-            return
-        began = time.perf_counter()
-        with boundary(f"the evaluation after step {step}"):
-            metrics = parts.explorer.evaluate(step)
+        if self._has_to_evaluate:
+            assert self._parts.explorer is not None
+            began = time.perf_counter()
+            metrics = evaluated(self._parts.explorer, step=self.progress.explored)
+            self._note_evaluation(metrics, time.perf_counter() - began)
+            self._stop_if_asked()
+
+    def _note_evaluation(self, metrics: Metrics, seconds: float) -> None:
+        step = self.progress.explored
         self.progress.note_evaluation(metrics)
-        parts.record("explorer", metrics | {"time/eval_s": time.perf_counter() - began}, step=step)
-        parts.display.evaluated(step, metrics)
-        self._stop_if_asked()
+        self._parts.record("explorer", metrics | {"time/eval_s": seconds}, step=step)
+        self._parts.display.evaluated(step, metrics)
 
     def _save_if_due(self) -> None:
         interval = self._parts.config.trainer.save_interval
@@ -313,20 +338,3 @@ class Pipeline:
         if self._parts.interrupt.is_requested:
             self._save()
             raise Interrupted
-
-
-def _trained(trainer: TrainerRole, experiences: Any, *, step: int) -> dict[str, float]:
-    """Return the metrics of an optimizer step (Any: the role's batch).
-
-    Raises:
-        RuntimeError: a part let a StopIteration out, which elsewhere means that nothing is left.
-    """
-    try:
-        return trainer.train_step(experiences, step=step)
-    except StopIteration as error:
-        raise RuntimeError("a part of the trainer raised StopIteration") from error
-
-
-def _explored(explorer: ExplorerRole, *, step: int) -> ExploreResult:
-    with boundary(f"explore step {step}"):
-        return explorer.explore_step(step)

@@ -4,8 +4,8 @@ Turns     explore 2 | train 1 | sync | explore 3 | train 2 | sync
 AtOnce    explore 2           | sync | explore 3           | sync
           train 1                      train 2
 
-Both give the same numbers: what is trained beside an explore step is what the next sync waits for
-anyway, and the engines keep their weights until the step has ended.
+With style ``fixed`` both give the same numbers: what is trained beside an explore step is what the
+next sync waits for anyway, and the engines keep their weights until the step has ended.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Protocol
 
 from trinity.extend.kinds import KINDS
+from trinity.runtime.lead import lead_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,14 +102,15 @@ def runs_ahead(config: Config) -> bool:
 
 
 def may_overlap(config: Config, manager: PluginManager) -> bool:
-    """Return whether training beside exploring changes no number of the run.
+    """Return whether the trainer may work beside the explorer, a step at a time.
 
-    The explorer must run ahead, and what is read must not depend on what is written meanwhile.
+    The explorer must run ahead, and what is read must not depend on what is written meanwhile. With
+    style ``fixed`` that changes no number; the others promise the order alone: ``runtime/lead.py``.
     """
     strategy = manager.find("sample_strategy", config.algorithm.sample_strategy)
     return (
         config.mode == "both"
-        and runs_ahead(config)
+        and (runs_ahead(config) or lead_of(config) is not None)
         and IN_ORDER in KINDS["sample_strategy"].declared_by(strategy)
         and is_in_order(config, manager)
     )

@@ -15,7 +15,8 @@ from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
 from trinity.runtime.guarantee import guarantee_of
 from trinity.runtime.parts import EXPLORER_STATE
-from trinity.runtime.pipeline import Interrupted, Pipeline
+from trinity.runtime.pipeline import Interrupted
+from trinity.runtime.pipeline_ahead import pipeline_of
 from trinity.runtime.record.changes import say_changes
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore
@@ -188,7 +189,7 @@ class _Story:
         self._progress = Progress(**state["progress"]) if state else Progress()
         parts = self._parts = self._build()
         parts.growing = self._files
-        pipeline = Pipeline(parts)
+        pipeline = pipeline_of(parts)
         if self._status is None:
             parts.manager.call("trinity_run_started", run=parts.info)
         if state:
@@ -262,8 +263,8 @@ class _Story:
                     parts.load_engines(checkpoint.path, version=engines["version"])
             else:
                 parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
-                if engines or parts.flight is not None:  # from here on they have what is trained
-                    self._progress.pulled = self._progress.trained
+                if engines or parts.flight is not None or parts.lead is not None:
+                    self._progress.pulled = self._progress.trained  # from here on
         self._display.say(f"going on after {_name_of(state)}")
         self._say_changed_plugins(state)
 

@@ -20,6 +20,7 @@ __all__ = ["DynamicTimeoutConfig", "ExplorerConfig", "OverRolloutConfig"]
 
 _RAY, _SERVE = "runs on Ray", "mode serve"
 _ASYNC = "sync style fully_async"
+_AHEAD = "sync styles other than fixed"
 
 
 class OverRolloutConfig(StrictModel):
@@ -98,8 +99,9 @@ class ExplorerConfig(StrictModel):
     )
     max_inflight_batches: int = other(
         2,
-        "batches of groups that are on their way or wait to be trained",
-        used_by=_ASYNC,
+        "batches of groups that are on their way or wait to be trained; of other styles than "
+        "fully_async: explore steps, over Ray",
+        used_by=_AHEAD,
         ge=1,
     )
     window: float = other(

@@ -106,4 +106,6 @@ def _is_read(work: Resolution, used_by: str) -> bool:
         return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
     if used_by == "sync style fully_async":
         return work.config.synchronizer.sync_style == "fully_async"
+    if used_by == "sync styles other than fixed":
+        return work.config.synchronizer.sync_style != "fixed"
     return used_by == "mode serve" and work.config.mode == "serve"

@@ -23,6 +23,7 @@ from trinity.runtime.assembly import (
     steps_of_tasks,
 )
 from trinity.runtime.boundary import boundary
+from trinity.runtime.lead import lead_of
 from trinity.runtime.pace import is_in_flight
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
@@ -269,7 +270,8 @@ class _Builder:
         if parts.trainer is not None:
             parts.sync = parts.engine_weights = sync
             if may_overlap(config, parts.manager):
-                parts.sides = AtOnce()
+                parts.lead = lead_of(config)
+                parts.sides = AtOnce() if parts.lead is None else parts.sides
 
     def _start_sync(self, namespace: str, num_engines: int) -> RoomHandle:
         return self._rooms.start(

@@ -55,6 +55,23 @@ class Progress:
             self.written[place] -= taken
             count -= taken
 
+    def make_undue(self) -> None:
+        """Count what is due among what was written: as of one step before the others."""
+        if self.num_due:
+            self.written.insert(0, self.num_due)
+            self.num_due = 0
+
+    def forget_trained(self) -> None:
+        """Forget the oldest steps of which nothing is left.
+
+        >>> progress = Progress(written=[0, 0, 2, 0])
+        >>> progress.forget_trained()
+        >>> progress.written
+        [2, 0]
+        """
+        while self.written and not self.written[0]:
+            del self.written[0]
+
     @property
     def num_waiting(self) -> int:
         """Return how many experiences of whole explore steps are not trained."""

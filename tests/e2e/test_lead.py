@@ -1,0 +1,71 @@
+"""Where one side decides when weights change, both work at once over Ray, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trinity
+from trinity.algorithm.policy_loss_fn import POLICY_LOSS_FN, PolicyLossFn
+from trinity.common.config import load_config
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+from trinity.errors import TrinityError
+from trinity.monitor.jsonl import read_metrics
+from trinity.runtime.record.history import read_history
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@REWARD_FUNCTIONS.register_module("share_of_letters_ahead")
+class ShareOfLetters(RewardFn):
+    def __call__(self, response=None, **kwargs):
+        return {"letters": sum(map(str.isalpha, response or "")) / 8}
+
+
+@POLICY_LOSS_FN.register_module("fails_ahead")
+class FailsAhead(PolicyLossFn):
+    """The plain policy gradient, which fails in one micro-batch of the first run.
+
+    Args:
+        at: the micro-batch, from 1.
+        marker: a file that says that it has failed.
+    """
+
+    def __init__(self, at: int = 4, marker: str = ""):
+        self.at, self.marker, self.num_calls = at, Path(marker), 0
+
+    def __call__(self, logprob, *, advantages, action_mask, **kwargs):
+        self.num_calls += 1
+        if self.num_calls == self.at and not self.marker.exists():
+            self.marker.touch()
+            raise ValueError("failed once")
+        return -(logprob * advantages * action_mask).sum() / action_mask.sum(), {}
+
+
+def test_a_run_that_broke_off_ahead_goes_on_with_the_batches_of_one_that_took_turns(
+    config_dict, taskset, write_yaml, ray_cluster, tmp_path
+) -> None:
+    taskset["default_reward_fn_type"] = "share_of_letters_ahead"
+    config_dict["buffer"]["total_steps"] = 6
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [dict(taskset, name="held_out")]
+    config_dict["explorer"]["eval_interval"] = 3
+    config_dict["synchronizer"] = {"sync_style": "trainer_driven"}
+    config_dict["trainer"] = {"save_interval": 1}
+    config_dict["algorithm"] |= {
+        "policy_loss_fn": "fails_ahead",
+        "policy_loss_fn_args": {"marker": str(tmp_path / "failed")},
+    }
+
+    def run(name, *, local=False):
+        return trinity.run(load_config(write_yaml(config_dict | {"name": name})), local=local)
+
+    with pytest.raises(TrinityError, match="failed once"):
+        run("broken")
+    went_on, whole = run("broken"), run("whole", local=True)
+
+    rows = read_metrics(went_on.directory / "monitor")
+    ages = [row["age/max"] for row in rows if row["role"] == "trainer"]
+    assert read_history(went_on.directory) == read_history(whole.directory)
+    assert [sum(row["role"] == role for row in rows) for role in ("explorer", "trainer")] == [8, 6]
+    assert max(ages) <= 1  # two steps may have begun, weights come after each optimizer step
+    assert went_on.stages[0].evaluation.keys() == whole.stages[0].evaluation.keys()
