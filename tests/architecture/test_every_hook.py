@@ -34,6 +34,7 @@ OTHER_HOOKS = {
     "trinity_commands": (),
     "trinity_conformance_checks": (),
     "trinity_published_modules": (),
+    "trinity_config_generators": (),
     "trinity_assets": (),
     "trinity_configure": ("config",),
     "trinity_run_started": ("run",),
@@ -89,6 +90,7 @@ def test_every_kind_has_a_built_in_that_can_be_imported(kind: str) -> None:
         ("trinity_commands", "{'mine': 'my_package:app'}"),
         ("trinity_conformance_checks", "{'mine': 'my_package:checks'}"),
         ("trinity_published_modules", "{'trinity.mine': 'my_package.mine'}"),
+        ("trinity_config_generators", "{'my_package.settings': 'Buffer'}"),
         ("trinity_assets", "[AssetSpec('mine', 'a file', '1 KB', 'my_package:is_there')]"),
     ],
 )

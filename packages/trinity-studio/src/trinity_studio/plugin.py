@@ -1,11 +1,34 @@
-"""Brings ``trinity view`` to the command line."""
+"""Brings ``trinity view`` and ``trinity studio`` to the command line."""
+
+from __future__ import annotations
 
 from trinity.extend.hookspecs import hookimpl
 
 TRINITY_PLUGIN_API = 1
+_REGISTRY = "trinity_studio.config_registry"
+_SETTINGS = tuple(f"{part}_config_manager" for part in ("buffer", "explorer", "model", "trainer"))
 
 
 @hookimpl
 def trinity_commands() -> dict[str, str]:
-    """Return the command that opens runs in a browser."""
-    return {"view": "trinity_studio.view_command:view"}
+    """Return the commands that open runs, and a configuration, in a browser."""
+    return {
+        "view": "trinity_studio.view_command:view",
+        "studio": "trinity_studio.studio_command:studio",
+    }
+
+
+@hookimpl
+def trinity_published_modules() -> dict[str, str]:
+    """Return the modules of the configuration page under their published paths."""
+    names = ("config_registry", *_SETTINGS)
+    return {
+        "trinity.manager.config_manager": "trinity_studio.config_manager",
+        **{f"trinity.manager.config_registry.{name}": f"{_REGISTRY}.{name}" for name in names},
+    }
+
+
+@hookimpl
+def trinity_config_generators() -> dict[str, str]:
+    """Return the modules of our own settings; the page says itself where they are drawn."""
+    return {f"{_REGISTRY}.{name}": "" for name in _SETTINGS}

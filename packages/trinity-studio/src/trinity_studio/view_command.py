@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from trinity.errors import ConfigError
 
+from trinity_studio.listening import HOST, listening_at
+
 if TYPE_CHECKING:
+    import socket
+
     from starlette.types import ASGIApp
 
 __all__ = ["view"]
 
-HOST = "127.0.0.1"
 PORT = 8502
 _SQLITE = "sqlite:///"
 
@@ -60,7 +62,7 @@ def view(
     from trinity_studio.view.server import app_of
 
     token = secrets.token_urlsafe(18)
-    listening = _listening(port)
+    listening = listening_at(port)
     typer.echo(f"http://{HOST}:{listening.getsockname()[1]}/{token}/")
     typer.echo("Open that address; whoever has it can read these runs. Ctrl-C ends it.")
     _serve(app_of(find, token=token), listening)
@@ -92,26 +94,6 @@ def _of_url(url: str) -> Path:
             f"the run directory instead, trinity view RUN_DIR."
         )
     return path.parent.parent
-
-
-def _listening(port: int) -> socket.socket:
-    """Return a socket of this machine alone.
-
-    Raises:
-        ConfigError: the port is taken.
-    """
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((HOST, port))
-        listening.listen()  # who opens the address at once waits for the first answer
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise ConfigError(
-            f"port {port} of {HOST} cannot be used: {getattr(error, 'strerror', error)}. Choose "
-            f"another with --port, or any with --port 0."
-        ) from error
-    return listening
 
 
 def _serve(app: ASGIApp, listening: socket.socket) -> None:

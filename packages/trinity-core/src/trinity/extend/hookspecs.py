@@ -116,6 +116,17 @@ class TrinityHooks(Protocol):
         """
 
     @hookspec
+    def trinity_config_generators(self) -> Mapping[str, str]:
+        """Return modules with settings of the configuration page: module -> heading.
+
+        Such as ``{"my_package.settings": "Buffer"}``. Such a module registers functions ``set_*``
+        and ``check_*`` with ``CONFIG_GENERATORS`` of ``trinity.manager.config_registry``; its
+        settings are drawn below the heading, one of Essential Configs, Important Configs, Model,
+        Buffer, Explorer and Synchronizer, Trainer. "": nowhere by themselves. Nothing is imported
+        until the page is drawn.
+        """
+
+    @hookspec
     def trinity_assets(self) -> Iterable[AssetSpec | EnvironmentSpec]:
         """Return what the plugin needs beside Python packages: data, a binary, a service.
 

@@ -99,6 +99,7 @@ _TABLES = {  # hooks that return a mapping of texts: what they map
     "trinity_commands": "names to 'module:attribute'",
     "trinity_conformance_checks": "names to 'module:attribute'",
     "trinity_published_modules": "published paths to names of modules",
+    "trinity_config_generators": "names of modules to headings",
 }
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trinity.common.config.load import Reading
     from trinity.common.config.problem import Problem
 
-__all__ = ["load_or_explain"]
+__all__ = ["further_problems", "load_or_explain"]
 
 
 def load_or_explain(
@@ -43,12 +43,12 @@ def load_or_explain(
     """
     reading = read_config(path, overrides=overrides, env=env)
     if reading.config is None or reading.problems:
-        problems = [*reading.problems, *_further_problems(reading)]
+        problems = [*reading.problems, *further_problems(reading)]
         raise config_error(problems, name=reading.file)
     return reading.config
 
 
-def _further_problems(reading: Reading) -> list[Problem]:
+def further_problems(reading: Reading) -> list[Problem]:
     """Return what is wrong with the part that could be read."""
     if reading.config is None or _is_about("plugins", reading.left_out):
         return []

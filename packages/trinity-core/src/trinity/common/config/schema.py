@@ -9,10 +9,10 @@ from trinity.common.config.config import Config
 if TYPE_CHECKING:
     from trinity.extend import PluginManager
 
-__all__ = ["json_schema"]
+__all__ = ["ACCEPTED", "NAMES", "json_schema"]
 
 #: (section, field) -> kind of component that the field names
-_NAMES = {
+NAMES = {
     ("AlgorithmConfig", "algorithm_type"): "algorithm",
     ("AlgorithmConfig", "sample_strategy"): "sample_strategy",
     ("AlgorithmConfig", "advantage_fn"): "advantage_fn",
@@ -36,7 +36,7 @@ _NAMES = {
     ("TrainerConfig", "trainer_type"): "trainer",
 }
 #: published names that resolve to what is there
-_ACCEPTED = {
+ACCEPTED = {
     "sync_method": ["nccl", "checkpoint", "online", "offline"],
     "trainer": ["verl"],
 }
@@ -47,8 +47,8 @@ def json_schema(manager: PluginManager) -> dict[str, Any]:
     """Return the schema; fields that name a component list those of the installed plugins."""
     schema = Config.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    for (section, name), kind in _NAMES.items():
-        names = sorted({*manager.names(kind), *_ACCEPTED.get(kind, [])})
+    for (section, name), kind in NAMES.items():
+        names = sorted({*manager.names(kind), *ACCEPTED.get(kind, [])})
         field = schema["$defs"][section]["properties"][name]
         choices: list[dict[str, Any]] = [{"enum": names}, _DOTTED_PATH]
         if field.pop("type", None) != "string":

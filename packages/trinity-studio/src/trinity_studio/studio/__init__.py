@@ -1,0 +1,1 @@
+"""The configuration page: a YAML file made by clicking, checked, and run."""

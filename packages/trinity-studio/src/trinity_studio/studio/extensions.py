@@ -1,0 +1,56 @@
+"""Settings that plugins add to the page."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from trinity.errors import did_you_mean
+from trinity.extend import get_manager
+from trinity.extend.failure import described_failure
+from trinity.extend.held import importing_as
+
+if TYPE_CHECKING:
+    from trinity_studio.config_registry.config_registry import ConfigGenerators
+
+__all__ = ["HEADINGS", "load_generators"]
+
+HEADINGS = (
+    "Essential Configs",
+    "Important Configs",
+    "Model",
+    "Buffer",
+    "Explorer and Synchronizer",
+    "Trainer",
+)
+HOOK = "trinity_config_generators"
+
+
+def load_generators(generators: ConfigGenerators) -> tuple[dict[str, list[str]], list[str]]:
+    """Import the modules of the hook; return the names of their settings by heading, and failures.
+
+    A module that cannot be imported costs its own settings alone.
+    """
+    found: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
+    failures: list[str] = []
+    for owner, given in get_manager().call(HOOK):
+        for module, heading in given.items():
+            try:
+                with importing_as(owner.key):
+                    name = importlib.import_module(module).__name__
+            except (Exception, SystemExit) as error:  # noqa: BLE001 -- code of others
+                failures.append(
+                    f"the settings of {owner.origin} in {module} cannot be imported: "
+                    f"{described_failure(error)}. Correct it, or leave it out with "
+                    f"-P no:{owner.name}."
+                )
+                continue
+            if heading and heading not in found:
+                failures.append(
+                    f"{owner.origin} puts {module} below {heading!r}, which the page lacks."
+                    f"{did_you_mean(heading, found)}"
+                )
+                continue
+            names = [one.name for one in generators if one.draw.__module__ == name]
+            found.setdefault(heading, []).extend(names)
+    return found, failures

@@ -1,0 +1,71 @@
+"""``trinity studio``: make a configuration in a browser, and run it."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path  # noqa: TC003 -- typer reads it
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trinity_studio.listening import HOST, listening_at
+
+if TYPE_CHECKING:
+    import socket
+
+    from starlette.types import ASGIApp
+
+    from trinity_studio.view.run import Run
+
+__all__ = ["studio"]
+
+PORT = 8501
+
+
+def studio(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A YAML file to open with.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", "-p", help="Of 127.0.0.1; 0: any.")] = PORT,
+    manager: Annotated[
+        str, typer.Option(metavar="MODULE:CLASS", help="A ConfigManager of yours.")
+    ] = "",
+) -> None:
+    """Make a configuration by clicking; start, watch and stop its run.
+
+    It listens at 127.0.0.1 alone, and its address holds a token: whoever has it can run programs
+    as you. Runs that it starts go on when it ends.
+    """
+    from trinity_studio.studio.server import served, studio_app
+
+    token, view_token = secrets.token_urlsafe(18), secrets.token_urlsafe(18)
+    listening = listening_at(port)
+    number = listening.getsockname()[1]
+    served.view_root, served.manager = f"/{view_token}/", manager
+    served.file = str(config) if config is not None else ""
+    app = studio_app(token=token, view_token=view_token, find=_runs, port=number)
+    typer.echo(f"http://{HOST}:{number}/{token}/")
+    typer.echo("Open that address; whoever has it can run programs as you. Ctrl-C ends it.")
+    _serve(app, listening)
+
+
+def _runs() -> list[Run]:
+    from trinity.errors import ConfigError
+
+    from trinity_studio.studio.server import served
+    from trinity_studio.view.run import find_runs
+
+    found: list[Run] = []
+    for directory in served.directories:
+        try:
+            found += find_runs([directory])
+        except ConfigError:  # it has not begun to write
+            continue
+    return found
+
+
+def _serve(app: ASGIApp, listening: socket.socket) -> None:
+    import uvicorn
+
+    settings = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False)
+    uvicorn.Server(settings).run(sockets=[listening])
