@@ -17,11 +17,13 @@ import argparse
 import json
 import random
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -69,6 +71,7 @@ def main() -> int:
     options.add_argument("--offset", type=int, default=0, help="above 0 the sides overlap over Ray")
     options.add_argument("--style", default="fixed", help="synchronizer.sync_style")
     options.add_argument("--inflight", type=int, default=2, help="explorer.max_inflight_batches")
+    options.add_argument("--storage", default="queue", help="the storage_type between both sides")
     options.add_argument("--agents", action="store_true", help="commands that ask by HTTP")
     options.add_argument("--engine", help="the engine_type; none: the embedded one")
     options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
@@ -158,8 +161,10 @@ def _run(
     print(f"{name}: exit code {code} after {num_starts} starts", file=sys.stderr)
     if code and not kills:
         sys.exit((place / "said.txt").read_text())
+    history = [json.loads(line) for line in (directory / "history.jsonl").open()]
     return {
-        "history": [json.loads(line) for line in (directory / "history.jsonl").open()],
+        "history": history,
+        "num_differing": _ledger_differs(directory, history),
         "losses": _losses(directory),
         "events": [json.loads(line) for line in (place / "events.jsonl").open()],
         "said": (place / "said.txt").read_text().splitlines(),
@@ -196,6 +201,20 @@ def _losses(directory: Path) -> dict[int, float]:
     return {row["step"]: row["actor/loss"] for row in rows if row["role"] == "trainer"}
 
 
+def _ledger_differs(directory: Path, history: list[dict[str, Any]]) -> int:
+    """Return in how many steps a ledger, if there is one, and the history of the weights differ."""
+    path = directory / "buffer" / "ledger.db"
+    if not path.exists():
+        return 0
+    query = "SELECT train_step, uid FROM experience WHERE train_place IS NOT NULL ORDER BY 1, 2"
+    with closing(sqlite3.connect(path)) as ledger:
+        own: dict[int, list[str]] = {}
+        for step, uid in ledger.execute(query):
+            own.setdefault(step, []).append(uid)
+    whole = {line["step"]: sorted(line["eids"]) for line in history}
+    return sum(own.get(step) != whole.get(step) for step in own.keys() | whole.keys())
+
+
 def _compared(
     ended: dict[str, Any],
     unbroken: dict[str, Any],
@@ -223,7 +242,7 @@ def _compared(
                 | dict(zip(("said_s", "saw"), _saw(ended, event["t"]), strict=True))
                 | {"seconds": _seconds_until_whole(ended["events"][number:])}
             )
-    return lost + twice + misplaced + strange + (ended["code"] != 0)
+    return lost + twice + misplaced + strange + ended["num_differing"] + (ended["code"] != 0)
 
 
 def _seconds_until_whole(events: list[dict[str, Any]]) -> float:
@@ -302,6 +321,9 @@ def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
         "trainer": {"save_interval": 1, "max_checkpoints_to_keep": 2},
         "monitor": {"monitor_type": "jsonl"},
     }  # fmt: skip
+    if chosen.storage != "queue":
+        experiences = {"storage_type": chosen.storage}
+        config["buffer"]["trainer_input"] = {"experience_buffer": experiences}
     if chosen.engine:
         config["explorer"]["rollout_model"] = {"engine_type": chosen.engine}
     (folder / "run.yaml").write_text(yaml.safe_dump(config))

@@ -33,8 +33,9 @@ class FailsInFlight(PolicyLossFn):
         return -(logprob * advantages * action_mask).sum() / action_mask.sum(), {}
 
 
-@pytest.fixture
-def run(config_dict, write_yaml, tmp_path):
+@pytest.fixture(params=["queue", "sql"])
+def run(request, config_dict, write_yaml, tmp_path):
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": {"storage_type": request.param}}
     config_dict["buffer"] |= {"batch_size": 2, "total_epochs": 3}  # 24 groups in 12 steps
     config_dict["synchronizer"] = {"sync_style": "fully_async"}
     config_dict["explorer"] |= {"max_inflight_batches": 3, "window": 0.5}

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import pytest
 from trinity.buffer.queue import QueueStorage
+from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.errors import PluginError, TrinityError
-from trinity.runtime.group_shelf import GroupShelf, WholeGroups
+from trinity.runtime.group_shelf import WholeGroups, shelf_of
 from trinity.runtime.whole_storage import WholeStorage
 
 CAN = frozenset({"waiting", "state", "put_back"})
+CAN_SQL = frozenset({"state", "put_back", "ledger", "groups"})
 
 
-@pytest.fixture
-def shelf():
-    queue = QueueStorage(ExperienceBufferConfig(capacity=1))
-    return GroupShelf(WholeStorage(queue, abilities=CAN, name="queue"))
+@pytest.fixture(params=["queue", "sql"])
+def shelf(request, tmp_path):
+    config = ExperienceBufferConfig(storage_type=request.param, capacity=1)
+    if request.param == "queue":
+        return shelf_of(WholeStorage(QueueStorage(config), abilities=CAN, name="queue"))
+    ledger = SqlStorage(config, path=f"sqlite:///{tmp_path}/ledger.db")
+    shelf = shelf_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
+    shelf.read_for(1)
+    return shelf
 
 
 def a_group(batch, task, count=2):
@@ -37,7 +44,8 @@ def test_what_was_taken_is_read_in_the_order_in_which_it_was_taken(shelf) -> Non
     assert shelf.available() == 0
     assert shelf.take(["1/0", "1/2"]) == 4
     assert uids(shelf.read(9, timeout_s=0.0)) == ["1/0/0/0", "1/0/1/0", "1/2/0/0", "1/2/1/0"]
-    assert uids(shelf.waiting()) == ["1/1/0/0", "1/1/1/0"]
+    assert shelf.available() == 0
+    assert shelf.take(["1/1"]) == 2
 
 
 def test_a_batch_is_whole_groups_however_many_experiences_they_have(shelf) -> None:
@@ -68,10 +76,30 @@ def test_a_group_that_was_taken_before_and_trained_is_no_longer_there(shelf) -> 
 def test_a_group_that_was_lost_is_not_waited_for(shelf) -> None:
     shelf.write_group(a_group(1, 0))
 
-    with pytest.raises(TrinityError, match=r"train group 3/0, and the buffer does not hold it \(1"):
+    with pytest.raises(TrinityError, match=r"group 3/0, and the buffer does not hold it"):
         shelf.take(["3/0"])
 
 
 def test_an_experience_of_another_group_is_refused(shelf) -> None:
     with pytest.raises(PluginError, match="gave group 1/0 an experience of group 2/0"):
         shelf.write_group([*a_group(1, 0), *a_group(2, 0)])
+
+
+def test_groups_in_memory_go_into_a_checkpoint_and_those_of_a_ledger_lie_there(shelf) -> None:
+    shelf.write_group(a_group(1, 0))
+    shelf.write_group(a_group(1, 1))
+    shelf.take(["1/1"])
+
+    assert uids(shelf.waiting()) in (["1/1/0/0", "1/1/1/0", "1/0/0/0", "1/0/1/0"], [])
+
+
+def test_one_group_is_read_where_fewer_experiences_are_asked_for_than_it_has(shelf) -> None:
+    shelf.write_group(a_group(1, 0, count=3))
+    shelf.take(["1/0"])
+    rows = shelf.read(3, timeout_s=0.0)
+    shelf.put_back(rows)
+
+    assert shelf.available() == 3
+    assert uids(shelf.read(9, timeout_s=0.0)) == uids(rows)
+    with pytest.raises(StopIteration):
+        shelf.read(9, timeout_s=0.0)

@@ -131,6 +131,20 @@ class SqlStorage:
                     self._changed.wait(min(pause, max(left, 0.0)))
             pause = min(2 * pause, _LONGEST_WAIT_S)
 
+    def count_groups(self, names: Sequence[str]) -> list[int]:
+        """Return how many experiences wait of each of these groups."""
+        return self._ledger.count_groups(names)
+
+    def read_groups(self, names: Sequence[str]) -> list[Experience]:
+        """Return what waits of these groups, one after the other, without those that are broken.
+
+        Raises:
+            DataError: the database cannot be used, or several packets in it cannot be read.
+        """
+        claimed = self._ledger.claim_groups(names, step=self._step, first=self._num_claimed)
+        self._num_claimed += len(claimed)
+        return self._read(claimed)
+
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Let what this step read and did not use wait again, in its old place."""
         names = {experience.eid.uid for experience in experiences}
@@ -183,7 +197,7 @@ class SqlStorage:
                 f"path back or put it back from a copy; or set another name to begin anew."
             )
         waiting = state["waiting"] if self._use.side == "both" else None
-        self._ledger.cut_back(state["trained"], num_waiting=waiting)
+        self._ledger.cut_back(state["trained"], waiting=waiting)
         self._step, self._taken, self._num_claimed = state["trained"], [], 0
 
     def close(self) -> None:

@@ -236,7 +236,7 @@ def trinity_storages() -> Mapping[str, str | ComponentSpec]:
         ),
         "sql": ComponentSpec(
             "trinity.buffer.sql:SqlStorage",
-            provides=frozenset({"state", "put_back", "drop_older", "in_order", "ledger"}),
+            provides=frozenset({"state", "put_back", "drop_older", "in_order", "ledger", "groups"}),
         ),
     }
 

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.experience import EID
 
-__all__ = ["Flight", "FlightPlan", "GroupNumber", "has_ended", "name_of_group"]
+__all__ = [
+    "Flight",
+    "FlightPlan",
+    "GroupNumber",
+    "has_ended",
+    "name_of_group",
+    "names_of_ended",
+]
 
 GroupNumber = int  # counts the groups of a run from 0, in the order in which they begin
 
@@ -202,6 +209,22 @@ def name_of_group(number: GroupNumber, *, batch_size: int) -> tuple[str, int]:
     """
     batch, task = divmod(number, batch_size)
     return str(batch + 1), task
+
+
+def names_of_ended(state: Mapping[str, Any]) -> list[str]:
+    """Return the names of the groups that waited or were taken when a state was written.
+
+    >>> flight = Flight(FlightPlan(batch_size=8, capacity=16, window=1))
+    >>> numbers = [flight.begin(task={}) for _ in range(10)]
+    >>> flight.ended(9)
+    >>> flight.ended(0)
+    >>> flight.take([0])
+    >>> names_of_ended(flight.state_dict())
+    ['1/0', '2/1']
+    """
+    numbers = [*state["taken"], *(number for number, _ in state["waiting"])]
+    own = (name_of_group(number, batch_size=state["batch_size"]) for number in numbers)
+    return [f"{batch}/{task}" for batch, task in own]
 
 
 def has_ended(eid: EID, state: Mapping[str, Any]) -> bool:

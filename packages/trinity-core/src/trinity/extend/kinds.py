@@ -209,6 +209,7 @@ _ALL_KINDS = (
                 own_order="OwnOrder",
                 length="Counted",
                 ledger="KeepsLedger",
+                groups="GivesGroups",
             ),
             Ability(
                 word="in_order",

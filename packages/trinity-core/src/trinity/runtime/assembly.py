@@ -9,7 +9,7 @@ from trinity.common.config.engine_arguments import engine_arguments, parameters_
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
 from trinity.runtime.bounded_source import BoundedSource
-from trinity.runtime.group_shelf import GroupShelf, WholeGroups
+from trinity.runtime.group_shelf import GroupShelf, WholeGroups, shelf_of
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
 from trinity.runtime.pace import is_in_flight, sync_interval_of
 from trinity.runtime.whole_engine import whole_engine
@@ -59,7 +59,7 @@ def make_storage(
 ) -> WholeStorage | GroupShelf:
     """Return the experience buffer: where groups are in flight, one that is read group by group."""
     storage = _experience_buffer(config, manager, chat_format=chat_format, rundir=rundir)
-    return GroupShelf(storage) if is_in_flight(config) else storage
+    return shelf_of(storage) if is_in_flight(config) else storage
 
 
 def _experience_buffer(

@@ -1,23 +1,27 @@
 """Groups of experiences that lie in the buffer until a step takes them.
 
 explorer --write, a group at a time--> shelf --take(groups)--> the next batch --read--> strategy
+
+A storage that is read by the names of groups keeps them itself (:class:`LedgerShelf`); of another
+one, which gives out what was written first, they are held in memory.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError, TrinityError
 from trinity.runtime.bounded_source import BoundedSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from trinity.common.experience import EID, Experience
     from trinity.runtime.whole_storage import WholeStorage
 
-__all__ = ["GroupShelf", "GroupSink", "WholeGroups", "group_of"]
+__all__ = ["GroupShelf", "GroupSink", "LedgerShelf", "WholeGroups", "group_of", "shelf_of"]
 
 
 def group_of(eid: EID) -> str:
@@ -74,14 +78,8 @@ class GroupShelf:
             TrinityError: one is not there.
         """
         with self._lock:
-            lost = [] if is_again else [name for name in groups if name not in self._groups]
-            if lost:
-                raise TrinityError(
-                    f"the next optimizer step is to train group {lost[0]}, and the buffer does not "
-                    f"hold it ({len(self._groups)} others wait). If an experience operator changes "
-                    f"eid.batch or eid.task, leave them as they are; else this is a fault of the "
-                    f"runtime: please report it with trinity.log."
-                )
+            if not is_again:
+                _check_there(groups, self._groups, held=f"{len(self._groups)} others wait")
             rows = [row for name in groups for row in self._groups.pop(name, ())]
             self._taken += rows
             return len(rows)
@@ -147,6 +145,87 @@ class GroupShelf:
         while count := self._storage.available():
             for row in self._storage.read(count, timeout_s=0.0):
                 self._groups.setdefault(group_of(row.eid), []).append(row)
+
+
+class LedgerShelf(GroupShelf):
+    """A storage that keeps groups itself, and is read by their names.
+
+    Here is only which groups the next steps read; what a step has read stands in the storage.
+
+    Args:
+        storage: it.
+    """
+
+    def __init__(self, storage: WholeStorage) -> None:
+        super().__init__(storage)
+        self._next: list[tuple[str, int]] = []  # groups to be read, and how much they have
+
+    def write(self, experiences: Sequence[Experience]) -> None:
+        """Store whole groups."""
+        self._storage.write(experiences)
+
+    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
+        """Let these groups be read next; see :meth:`GroupShelf.take`."""
+        counts = dict(zip(groups, self._storage.count_groups(groups), strict=True))
+        there = {name: count for name, count in counts.items() if count}
+        if not is_again:
+            _check_there(groups, there, held=f"{self._storage.available()} experiences wait")
+        with self._lock:
+            self._next += there.items()
+        return sum(there.values())
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return the groups that were taken first, up to ``count`` experiences, one at least.
+
+        Raises:
+            StopIteration: nothing was taken.
+        """
+        with self._lock:
+            names: list[str] = []
+            while self._next and (not names or self._next[0][1] <= count):
+                name, size = self._next.pop(0)
+                names.append(name)
+                count -= size
+        rows = self._storage.read_groups(names) if names else []
+        if not rows:
+            raise StopIteration
+        return rows
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Let what was read last and not used be read next."""
+        self._storage.put_back(experiences)
+        counts = Counter(group_of(experience.eid) for experience in experiences)
+        with self._lock:
+            self._next = [*counts.items(), *self._next]
+
+    def available(self) -> int:
+        """Return how many experiences were taken and not read."""
+        with self._lock:
+            return sum(count for _, count in self._next)
+
+    def waiting(self) -> list[Experience]:
+        """Return nothing: the storage keeps what was not read."""
+        return []
+
+
+def shelf_of(storage: WholeStorage) -> GroupShelf:
+    """Return where groups lie that go to this storage."""
+    return LedgerShelf(storage) if storage.gives_groups else GroupShelf(storage)
+
+
+def _check_there(groups: Sequence[str], there: Container[str], *, held: str) -> None:
+    """Hold that all groups are there.
+
+    Raises:
+        TrinityError: one is not.
+    """
+    lost = next((name for name in groups if name not in there), None)
+    if lost is not None:
+        raise TrinityError(
+            f"the next optimizer step is to train group {lost}, and the buffer does not hold it "
+            f"({held}). If an experience operator changes eid.batch or eid.task, leave them as "
+            f"they are; else this is a fault of the runtime: please report it with trinity.log."
+        )
 
 
 class GroupSink:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.explorer.flight import has_ended
+from trinity.explorer.flight import has_ended, names_of_ended
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.engine_weights import read_weights, write_weights
 from trinity.runtime.record.history import History
@@ -221,18 +221,22 @@ class Parts:
             "progress": asdict(progress),
             "explorer": explorer_state,
             "strategy": self.strategy.state_dict() if self.strategy else {},
-            "storage": self._storage_state(progress),
+            "storage": self._storage_state(progress, explorer_state),
             "files": self.files.marks() | explorer_state.get("files", {}),
             "plugins": self.manager.describe(),
             "digest": self.manager.digest(),
             **({"engines": {"version": progress.pulled}} if is_behind else {}),
         }
 
-    def _storage_state(self, progress: Progress) -> dict[str, Any]:
+    def _storage_state(
+        self, progress: Progress, explorer_state: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the storage's state; where it keeps a ledger, with the place of the checkpoint."""
         state = self.storage.state_dict() if self.storage is not None else {}
         place: dict[str, Any] = {"trained": progress.trained}
-        if self.explorer is not None and self.is_in_order:
+        if self.flight is not None:
+            place["waiting"] = names_of_ended(explorer_state["flight"])
+        elif self.explorer is not None and self.is_in_order:
             place["waiting"] = progress.num_waiting
         return state | {name: value for name, value in place.items() if name in state}
 

@@ -100,6 +100,21 @@ class WholeStorage:
         if "ledger" in self._can:
             self._storage.read_for(step)
 
+    @property
+    def gives_groups(self) -> bool:
+        """Return whether it is read by the names of groups."""
+        return "groups" in self._can
+
+    def count_groups(self, names: Sequence[str]) -> list[int]:
+        """Return how many experiences wait of each of these groups."""
+        counts: list[int] = self._storage.count_groups(names)
+        return counts
+
+    def read_groups(self, names: Sequence[str]) -> list[Experience]:
+        """Return what waits of these groups, one after the other."""
+        rows: list[Experience] = self._storage.read_groups(names)
+        return rows
+
     def begin_anew(self) -> None:
         """Say that the run begins from its start, where the storage outlives runs."""
         if "ledger" in self._can:

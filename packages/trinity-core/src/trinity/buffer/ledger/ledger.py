@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
+from trinity.buffer.ledger.groups import remove_beyond, remove_other_groups, rows_of_group
 from trinity.buffer.ledger.presence import FINISHED, FINISHED_BEFORE, note
 from trinity.buffer.ledger.schema import SCHEMA
+from trinity.buffer.ledger.writing import packets_of, uids_of, write_packets
 from trinity.common.experience_bytes import to_bytes
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trinity.buffer.ledger.database import Database, Rows
     from trinity.common.experience import Experience
 
 __all__ = ["Claimed", "Ledger"]
 
-_ALL = 2**62  # rows
-_BEYOND = (
-    f"SELECT id FROM experience WHERE train_step IS NULL ORDER BY packet, place LIMIT {_ALL} "
-    "OFFSET ?"
-)
 _FORGET = """
 UPDATE packet SET body = NULL WHERE id IN
     (SELECT packet FROM experience WHERE train_step > ? AND train_step <= ?)
@@ -40,12 +36,6 @@ _SPENT = """
 UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'its contents were deleted'
 WHERE train_step > ? AND EXISTS (SELECT 1 FROM packet
     WHERE packet.id = experience.packet AND packet.body IS NULL)
-"""
-_TASK = """
-INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
-VALUES (?, ?, ?, 'done', '', '', ?, ?)
-ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'done', outcome = '', ended = excluded.ended
-RETURNING id
 """
 
 
@@ -89,11 +79,12 @@ class Ledger:
             DataError: what a workflow noted in one of them cannot be stored.
         """
         packets = [
-            (key, group, to_bytes(group, is_strict=True)) for key, group in _packets(experiences)
+            (key, group, to_bytes(group, is_strict=True)) for key, group in packets_of(experiences)
         ]
-        uids = _uids(experiences)
+        uids = uids_of(experiences)
         return self._database.write(
-            lambda rows: self._write(rows, packets, list(uids)), is_durable=self._is_durable
+            lambda rows: write_packets(rows, packets, uids, owner=self._owner),
+            is_durable=self._is_durable,
         )
 
     def num_waiting(self) -> int:
@@ -111,6 +102,36 @@ class Ledger:
             may_be_fewer: whether fewer will do.
         """
 
+        def waiting(rows: Rows) -> list[tuple[int, int, int]]:
+            found = rows.waiting(count)
+            return [] if len(found) < count and not may_be_fewer else found
+
+        return self._claimed(waiting, step=step, first=first)
+
+    def claim_groups(self, names: Sequence[str], *, step: int, first: int) -> list[Claimed]:
+        """Give what waits of these groups to a step, one group after the other.
+
+        Args:
+            names: ``batch/task``.
+            step: the optimizer step.
+            first: how many it claimed already; what it has beyond them was lost on the way.
+        """
+
+        def waiting(rows: Rows) -> list[tuple[int, int, int]]:
+            own = [rows_of_group(rows, name, owner=self._owner) for name in names]
+            return [row for group in own for row in group]
+
+        return self._claimed(waiting, step=step, first=first)
+
+    def count_groups(self, names: Sequence[str]) -> list[int]:
+        """Return how many experiences wait of each of these groups."""
+        return self._database.read(
+            lambda rows: [len(rows_of_group(rows, name, owner=self._owner)) for name in names]
+        )
+
+    def _claimed(
+        self, waiting: Callable[[Rows], list[tuple[int, int, int]]], *, step: int, first: int
+    ) -> list[Claimed]:
         def work(rows: Rows) -> list[Claimed]:
             rows.do(
                 "UPDATE experience SET train_step = NULL, train_place = NULL "
@@ -118,9 +139,7 @@ class Ledger:
                 step,
                 first,
             )
-            found = rows.waiting(count)
-            if len(found) < count and not may_be_fewer:
-                return []
+            found = waiting(rows)
             rows.mark([one for one, _, _ in found], step=step, first=first)
             return [Claimed(*row) for row in found]
 
@@ -168,13 +187,13 @@ class Ledger:
             )
         )
 
-    def cut_back(self, step: int, *, num_waiting: int | None = None) -> None:
+    def cut_back(self, step: int, *, waiting: int | Sequence[str] | None = None) -> None:
         """Let wait again what later steps trained or dropped, but for what was deleted since.
 
         Args:
             step: the last one that counts.
-            num_waiting: how many experiences wait then; what was written after them is removed.
-                None: all stays.
+            waiting: how many experiences wait then, or the names of the groups that do; what was
+                written after them, or is of other groups, is removed. None: all stays.
         """
 
         def work(rows: Rows) -> None:
@@ -193,8 +212,10 @@ class Ledger:
             )
             if _forgotten_step(rows) > step:
                 note(rows, "forgotten_step", str(step))
-            if num_waiting is not None:
-                _remove_beyond(rows, num_waiting)
+            if isinstance(waiting, int):
+                remove_beyond(rows, waiting)
+            elif waiting is not None:
+                remove_other_groups(rows, set(waiting))
 
         self._database.write(work, is_durable=True)
 
@@ -292,41 +313,6 @@ class Ledger:
                 raise ConfigError(_of_another_directory(self._name, run, noted.get("id", "")))
             note(rows, "id", run_id)
 
-    def _write(
-        self,
-        rows: Rows,
-        packets: Sequence[tuple[tuple[str, str], Sequence[Experience], bytes]],
-        uids: list[str],
-    ) -> int:
-        now, start, num_new = time.time(), 0, 0
-        for (batch, place), group, body in packets:
-            ((task,),) = rows.all(_TASK, self._owner, batch, place, now, now)
-            ((packet,),) = rows.all(
-                "INSERT INTO packet (task, outcome, body) VALUES (?, '', ?) RETURNING id",
-                task,
-                body,
-            )
-            own = uids[start : start + len(group)]
-            count = rows.insert_experiences(
-                [
-                    (
-                        packet,
-                        number,
-                        uid,
-                        one.eid.run,
-                        one.eid.step,
-                        int(one.info.get("model_version") or 0),
-                        None if one.reward is None else float(one.reward),
-                        int(one.tokens.shape[0]),
-                    )
-                    for number, (one, uid) in enumerate(zip(group, own, strict=True))
-                ]
-            )
-            if not count:
-                rows.do("DELETE FROM packet WHERE id = ?", packet)
-            start, num_new = start + len(group), num_new + count
-        return num_new
-
 
 def _of_another_directory(name: str, run: str, run_id: str) -> str:
     id_file = f" (its buffer/ledger.id is {run_id})" if run_id else ""
@@ -340,37 +326,3 @@ def _of_another_directory(name: str, run: str, run_id: str) -> str:
 def _forgotten_step(rows: Rows) -> int:
     found = rows.all("SELECT value FROM run WHERE key = 'forgotten_step'")
     return int(found[0][0]) if found else 0
-
-
-def _packets(
-    experiences: Sequence[Experience],
-) -> list[tuple[tuple[str, str], list[Experience]]]:
-    """Return neighbours of one task together, by the explore step and the task's place."""
-    by_task = groupby(experiences, key=lambda one: (str(one.eid.batch), str(one.eid.task)))
-    return [(key, list(group)) for key, group in by_task]
-
-
-def _uids(experiences: Sequence[Experience]) -> list[str]:
-    """Return the ids; a copy that an operator made beside its original gets one of its own."""
-    seen: dict[str, int] = {}
-    uids = []
-    for experience in experiences:
-        uid = experience.eid.uid
-        seen[uid] = number = seen.get(uid, 0) + 1
-        uids.append(uid if number == 1 else f"{uid}#{number}")
-    return uids
-
-
-def _remove_beyond(rows: Rows, num_waiting: int) -> None:
-    ids = f"id IN ({_BEYOND})"
-    packets = rows.all(f"SELECT DISTINCT packet FROM experience WHERE {ids}", num_waiting)
-    rows.do(f"DELETE FROM experience WHERE {ids}", num_waiting)
-    for (packet,) in packets:
-        is_empty = "NOT EXISTS (SELECT 1 FROM experience WHERE experience.packet = packet.id)"
-        removed = rows.all(f"DELETE FROM packet WHERE id = ? AND {is_empty} RETURNING task", packet)
-        for (task,) in removed:
-            rows.do(
-                "DELETE FROM task WHERE id = ? AND NOT EXISTS "
-                "(SELECT 1 FROM packet WHERE packet.task = task.id)",
-                task,
-            )

@@ -107,8 +107,9 @@ def _of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Pro
         yield _problem(config, part.path, what, f"Use default, {_OTHER}.")
     elif part.kind == "storage" and part.path == f"{_EXPERIENCES}.storage_type":
         can = KINDS[part.kind].abilities_of(component)
-        if not can >= {"in_order", "waiting"}:
-            what = f"{part.name} cannot keep groups until they are taken (in_order and waiting)."
+        if not (can >= {"in_order", "waiting"} or can >= {"in_order", "groups"}):
+            what = f"{part.name} cannot keep groups until they are taken: it needs in_order and "
+            what += "waiting, or in_order and groups."
             yield _problem(config, part.path, what, f"Use queue, {_OTHER}.")
     elif part.kind in {"experience_operator", "advantage_fn"} and _needs_step(config, part, parts):
         what = f"{part.kind} {part.name} compares the groups of a step with each other, and with "

@@ -54,11 +54,6 @@ def _of_mode(config: Config) -> Iterator[Problem]:
         what = "is sql, but without a section trainer mode serve has nobody who reads it."
         remedy = "Add a section trainer, or use file, and give its path."
         yield _problem(config, f"{_EXPERIENCES}.storage_type", what, remedy)
-    if config.mode == "both" and config.synchronizer.sync_style == "fully_async":
-        what = "is sql, and sync_style fully_async takes groups out of a queue."
-        yield _problem(
-            config, f"{_EXPERIENCES}.storage_type", what, "Use queue, or another sync_style."
-        )
 
 
 def _of_sides(config: Config) -> Iterator[Problem]:

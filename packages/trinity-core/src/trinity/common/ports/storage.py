@@ -24,6 +24,7 @@ __all__ = [
     "ExperienceSink",
     "ExperienceSource",
     "GivesAgain",
+    "GivesGroups",
     "KeepsLedger",
     "OwnOrder",
     "Storage",
@@ -86,7 +87,8 @@ class KeepsLedger(Protocol):
     """Ability ``ledger`` of a storage: it notes which optimizer step read what, for good.
 
     Its state has ``trained`` and ``waiting``, which the runtime sets to the optimizer steps of a
-    checkpoint and to the experiences that waited at it. Without it, ``history.jsonl`` alone tells.
+    checkpoint and to the number of experiences that waited at it, or where groups are in flight to
+    the names of the groups that did. Without it, ``history.jsonl`` alone tells.
     """
 
     def read_for(self, step: int) -> None:
@@ -97,6 +99,20 @@ class KeepsLedger(Protocol):
 
     def forget(self, before: int) -> None:
         """Note that no run goes back before this step: what it trained need not be read again."""
+
+
+class GivesGroups(Protocol):
+    """Ability ``groups`` of a storage that has ``ledger``: it is read by the names of groups.
+
+    A group is the experiences of one task; its name is ``batch/task`` of their ids. Without it,
+    ``sync_style: fully_async`` keeps them in memory, if there is ``waiting``.
+    """
+
+    def count_groups(self, names: Sequence[str]) -> list[int]:
+        """Return how many experiences wait of each of these groups."""
+
+    def read_groups(self, names: Sequence[str]) -> list[Experience]:
+        """Return what waits of these groups, one after the other, as the step has it."""
 
 
 class Waiting(Protocol):
