@@ -125,7 +125,7 @@ class _Routes:
 
     async def ask(self, http: Http, dialect: Dialect) -> None:
         """Answer a call in the form that it came in."""
-        entry = self._service.entry(http.key)
+        entry = self._service.entry(http.key, client=http.client)
         try:
             await self._answer(http, dialect, entry)
         except Refusal as refusal:
@@ -154,7 +154,7 @@ class _Routes:
                 await http.answer(200, raw)
 
     async def models(self, http: Http) -> None:
-        entry = self._service.entry(http.key)
+        entry = self._service.entry(http.key, client=http.client)
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "trinity"}
             for name in self._service.names(entry)
@@ -165,7 +165,7 @@ class _Routes:
         await http.answer(200, b"{}")
 
     async def load(self, http: Http) -> None:
-        self._service.entry(http.key)
+        self._service.entry(http.key, client=http.client)
         await http.answer(200, dumped({"server_load": self._service.num_open}))
 
     async def unknown(self, http: Http) -> None:

@@ -53,6 +53,12 @@ class Http:
         return str(self._scope["path"])[:200]
 
     @property
+    def client(self) -> str:
+        """Return the address that the request came from; empty: it is not known."""
+        client = self._scope.get("client")
+        return str(client[0]) if client else ""
+
+    @property
     def key(self) -> str:
         """Return the key that the client shows; empty: none."""
         in_path: str = self._scope.get("path_params", {}).get("key", "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trinity.common.models.clients import INSTALL
 from trinity.endpoint.service import Service
 from trinity.endpoint.session import Session
+from trinity.endpoint.visitors import NO_KEY
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,14 +31,21 @@ class EndpointRoom:
         host: the address to listen at.
         port: 0: a free one.
         logs_requests: whether each request is a line of the log.
+        api_key: one more key, for callers on this machine; their calls are of no run.
     """
 
     def __init__(
-        self, *, host: str = "127.0.0.1", port: int = 0, logs_requests: bool = False
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        logs_requests: bool = False,
+        api_key: str = NO_KEY,
     ) -> None:
         self._host = host
         self._port = port
         self._logs_requests = logs_requests
+        self._api_key = api_key
         self._begin()
 
     @property
@@ -58,6 +66,7 @@ class EndpointRoom:
             if self._server is None:
                 self._server = self._started()
             server = self._server
+        self._service.visitors.meet(model)
         host = _LOOPBACK.get(server.host, server.host)
         host = f"[{host}]" if ":" in host else host
         return Session(
@@ -69,7 +78,7 @@ class EndpointRoom:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._service = Service(logs_requests=self._logs_requests)
+        self._service = Service(logs_requests=self._logs_requests, api_key=self._api_key)
         self._server: Server | None = None
         self._lock = threading.Lock()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.endpoint.fields import text
 from trinity.endpoint.keys import KeyRing
 from trinity.endpoint.refusal import Refusal, bad_field
+from trinity.endpoint.visitors import NO_KEY, Visitors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,21 +55,32 @@ class Target:
 
 
 class Service:
-    """The state of a server."""
+    """The state of a server.
 
-    def __init__(self, *, logs_requests: bool = False) -> None:
+    Args:
+        logs_requests: whether each request is a line of the log.
+        api_key: one more key, for callers on this machine; see ``Visitors``.
+    """
+
+    def __init__(self, *, logs_requests: bool = False, api_key: str = NO_KEY) -> None:
         self.keys = KeyRing()
+        self.visitors = Visitors(api_key)
         self.logs_requests = logs_requests
         self.num_open = 0  # requests that are being answered
         self._ignored: set[str] = set()
 
-    def entry(self, key: str) -> Entry:
+    def entry(self, key: str, *, client: str = "") -> Entry:
         """Return what a key stands for.
+
+        Args:
+            key: that was shown.
+            client: the address that the call came from.
 
         Raises:
             Refusal: nothing, or its run is over.
         """
-        return self.keys.find(key)
+        visitor = self.visitors.entry(key, client=client, keys=self.keys)
+        return visitor or self.keys.find(key)
 
     def names(self, entry: Entry) -> list[str]:
         """Return the models that a key may ask: the run's own, then those beside it."""

@@ -150,8 +150,8 @@ class ServingService(Service):
         engine = found.engines[self._num_beside % len(found.engines)]
         return found.model.for_run(RunKey(batch=BESIDE, task=self._num_beside), engine=engine)
 
-    def entry(self, key: str) -> ServiceEntry:
-        """Return what a key of the service stands for.
+    def entry(self, key: str, *, client: str = "") -> ServiceEntry:
+        """Return what a key of the service stands for, wherever the call came from.
 
         Raises:
             Refusal: 401, it is none.

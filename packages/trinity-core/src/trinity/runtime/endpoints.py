@@ -25,4 +25,9 @@ def make_endpoints(config: Config, *, number: int = 0) -> EndpointOpener | None:
 
     port = 0 if rollout.base_port is None else rollout.base_port + number
     host = config.explorer.listen_address
-    return EndpointRoom(host=host, port=port, logs_requests=rollout.enable_log_requests)
+    return EndpointRoom(
+        host=host,
+        port=port,
+        logs_requests=rollout.enable_log_requests,
+        api_key=rollout.api_key,
+    )

@@ -18,8 +18,6 @@ from trinity.common.config.base import (
 
 __all__ = ["InferenceModelConfig"]
 
-_API = "the OpenAI-compatible server"
-
 
 class ExternalApiConfig(StrictModel):
     """``external_model_config``: ask an auxiliary model by an OpenAI-compatible API."""
@@ -109,7 +107,12 @@ class InferenceModelConfig(StrictModel):
         ge=1,
         le=65535,
     )
-    api_key: str = other("EMPTY", "key that callers must show", used_by=_API)
+    api_key: str = core(
+        "EMPTY",
+        "one more key of the HTTP endpoint, for callers on this machine: their calls are of no "
+        "run, and nothing of them is recorded; EMPTY: none",
+        switch="enable_openai_api",
+    )
     enable_auto_tool_choice: bool = core(
         False,
         "accepted: calls of tools are always read where a request offers tools",
