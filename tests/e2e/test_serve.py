@@ -174,11 +174,15 @@ def test_fifty_feedbacks_are_trained_once_in_spite_of_a_kill(
 
 
 @pytest.mark.acceptance
+@pytest.mark.parametrize("is_forgetful", [False, True])
 def test_kills_at_any_moment_lose_no_rewarded_run_and_train_none_twice(
-    config_dict, write_yaml, run_dir, serve, tiny_model
+    config_dict, write_yaml, run_dir, serve, tiny_model, is_forgetful
 ) -> None:
     """Kill the service again and again while four runs a round are made, rewarded, committed."""
     config_dict["trainer"]["save_interval"] = 1
+    if is_forgetful:  # each start forgets all that its checkpoint was trained on
+        config_dict["trainer"]["max_checkpoints_to_keep"] = 1
+        config_dict["explorer"]["keep_runs_s"] = 0.1
     config = write_yaml(config_dict)
     rewarded: set[str] = set()
     for attempt in range(8):
@@ -203,7 +207,10 @@ def test_kills_at_any_moment_lose_no_rewarded_run_and_train_none_twice(
     assert set(counts.values()) == {1}
     # A kill may fall between a reward on the disk and its answer: that run counts too.
     assert len(rewarded) <= len(counts) <= len(rewarded) + 8
-    said = f"8 kills, {len(rewarded)} runs rewarded, {len(counts)} trained once"
+    with sqlite3.connect(run_dir / "buffer" / "serve.db") as db:
+        gone = dict(db.execute("SELECT what, count FROM forgotten").fetchall()).get("runs", 0)
+    assert (gone > 0) == is_forgetful
+    said = f"8 kills, {len(rewarded)} runs rewarded, {len(counts)} trained once, {gone} forgotten"
     sys.stdout.write(f"{said}\n")
 
 

@@ -19,6 +19,8 @@ class Store:
         self.story: list[object] = []
         self.silent: list[int] = []
         self.is_last_failure = False
+        self.num_lost = 0
+        self.has_more: list[bool] = []
 
     def due(self):
         return list(self.waiting)
@@ -29,6 +31,11 @@ class Store:
 
     def rewind(self, step):
         self.story.append(("rewind", step))
+        return self.num_lost
+
+    def forget(self):
+        self.story.append("forget")
+        return self.has_more.pop(0) if self.has_more else False
 
     def failed(self, rewards):
         self.story.append(("failed", list(rewards)))
@@ -109,6 +116,7 @@ def served():
         store=store,
         pipeline=pipeline,
         max_silence_s=60.0,
+        forget=store.forget,
         is_stopping=lambda: store.is_stopping,
     )
     return explorer, store, front, pipeline
@@ -128,11 +136,32 @@ def test_a_commit_is_a_step_and_its_runs_are_one_group(served) -> None:
     assert [e.reward for e in pipeline.got] == [1.0, 1.0, 0.0]
     assert [e.info["run"] for e in pipeline.got] == ["run-4", "run-4", "run-7"]
     assert [e.metrics for e in pipeline.got] == [{}, {"turns": 2.0}, {"turns": 1.0}]
-    assert store.story == [("rewind", 0), "open", ("spared", [9]), ("taken", [40, 70], 1)]
+    assert store.story == [("rewind", 0), "open", ("spared", [9]), "forget", ("taken", [40, 70], 1)]
     assert result.num_experiences == 3
     assert result.metrics["rollout/reward/mean"] == 0.5
     assert result.metrics["rollout/num_runs"] == 2
     assert result.metrics["serve/num_tokens"] == 6
+
+
+def test_what_is_over_is_forgotten_in_parts_and_then_once_a_minute(served) -> None:
+    explorer, store, front, _ = served
+    store.has_more = [True, True, False]
+    for step in (1, 2, 3, 4, 5):
+        front.comes = [a_run(step, reward=1.0)]
+        explorer.explore_step(step)
+
+    assert store.story.count("forget") == 3
+
+
+def test_what_cannot_be_trained_again_is_told(served, caplog) -> None:
+    explorer, store, front, _ = served
+    store.num_lost, front.comes = 7, [a_run(1, reward=1.0)]
+    explorer.explore_step(1)
+
+    assert caplog.messages == [
+        "7 rewards were trained after the checkpoint that this start goes on from, and their "
+        "replies are forgotten: they are not trained again."
+    ]
 
 
 def test_runs_of_a_task_are_a_group_and_so_are_those_of_an_agent(served) -> None:

@@ -9,6 +9,7 @@ import threading
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from trinity.buffer.run_forgetting import FORGETTING
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFile"]
 
-_FORMAT = 2
+_FORMAT = 3
+_BEFORE = 2  # the format without what FORGETTING adds
 _SCHEMA = """
 CREATE TABLE service (id TEXT NOT NULL, directory TEXT NOT NULL);
 CREATE TABLE runs (
@@ -117,12 +119,11 @@ class RunFile:
     def _check(self, service: str, directory: str) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
         if not self.db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
-            for statement in _SCHEMA.split(";")[:-1]:
-                self.db.execute(statement)
+            self._run(_SCHEMA + FORGETTING)
             self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
             return
-        if version != _FORMAT:
+        if version not in {_FORMAT, _BEFORE}:
             raise DataError(
                 f"{self._path} is no file of trinity serve, or another version's. Set "
                 f"explorer.db_url to a file of its own."
@@ -133,6 +134,14 @@ class RunFile:
                 f"{self._path} holds the runs of another service, whose run directory is "
                 f"{made_in}. Set explorer.db_url to a file of its own."
             )
+
+        if version == _BEFORE:
+            self._run(FORGETTING)
+            self.db.execute(f"PRAGMA user_version = {_FORMAT}")
+
+    def _run(self, statements: str) -> None:
+        for statement in statements.split(";")[:-1]:
+            self.db.execute(statement)
 
     def _failed(self, error: Exception) -> DataError:
         return DataError(

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trinity.buffer.run_file import RunFile
+from trinity.buffer.run_forgetting import OF_REWARD, forget, forgotten, num_lost
 from trinity.common.experience import Experience
 from trinity.common.ports import OWN_NAMES, DueRun, RewardRefusedError, RunOverError, ServedRun
 
@@ -20,13 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SqliteRunStore"]
 
+AT_ONCE = 100  # rewards, and runs, that are forgotten in one go: a call may wait for it
 MAX_FAILURES = 2  # what cannot be processed as often is set aside
-# Which exchanges a reward is for: an agent's own, or those of all agents that have none.
-_OF_REWARD = """
-run = :run AND (agent = :agent OR (:agent = '' AND agent NOT IN
-    (SELECT agent FROM rewards WHERE run = :run AND agent != '')))
-"""
-_NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {_OF_REWARD}"
+_NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {OF_REWARD}"
 _IS_DUE = f"step IS NULL AND in_commit IS NOT NULL AND num_failures < {MAX_FAILURES}"
 _OLDEST_COMMIT = f"""
 SELECT rewards.number, run, name, task, agent, reward, metrics, num_failures
@@ -63,8 +60,11 @@ class SqliteRunStore:
         with self._file.writing():
             row = self._found("owner = ? AND state = 'open' AND is_named = 0", owner)
             if row is None:
-                count = "SELECT COUNT(*) FROM runs WHERE owner = ? AND is_named = 0"
-                name = f"{OWN_NAMES}{owner}-{self._rows(count, owner)[0][0]}"
+                prefix = f"{OWN_NAMES}{owner}-"
+                last = "SELECT MAX(CAST(SUBSTR(name, ?) AS INTEGER)) FROM runs "
+                last += "WHERE owner = ? AND is_named = 0"
+                found = self._rows(last, len(prefix) + 1, owner)[0][0]
+                name = f"{prefix}{0 if found is None else found + 1}"
                 row = self._begun(name, owner=owner, task=task, is_named=False)
             return self._served(row)
 
@@ -140,7 +140,7 @@ class SqliteRunStore:
 
         Of a commit that could not be processed whole, it is one group.
         """
-        stored = f"SELECT experiences FROM exchanges WHERE {_OF_REWARD} ORDER BY request"
+        stored = f"SELECT experiences FROM exchanges WHERE {OF_REWARD} ORDER BY request"
         with self._file.reading():
             rows = self._rows(_OLDEST_COMMIT)
             if any(row[-1] for row in rows):
@@ -183,10 +183,24 @@ class SqliteRunStore:
             ]
         return min(counts, default=0) >= MAX_FAILURES
 
-    def rewind(self, step: int) -> None:
-        """Make due again what was taken in later steps, which are to be made once more."""
+    def rewind(self, step: int) -> int:
+        """Make due again what was taken in later steps; return how many rewards cannot be."""
         with self._file.writing(is_durable=True):
-            self._db.execute("UPDATE rewards SET step = NULL WHERE step > ?", (step,))
+            query = "UPDATE rewards SET step = NULL WHERE step > ? AND is_forgotten = 0"
+            self._db.execute(query, (step,))
+            return num_lost(self._db, step)
+
+    def forget(self, *, settled: int, trained: int, before: float) -> bool:
+        """Forget what nobody can ask for again; return whether there may be more of it."""
+        with self._file.writing():
+            steps = {"settled": settled, "trained": trained}
+            return forget(self._db, **steps, before=before, limit=AT_ONCE) >= AT_ONCE
+
+    def forgotten(self) -> dict[str, int]:
+        """Return how many experiences and runs were forgotten."""
+        with self._file.reading():
+            counts = forgotten(self._db)
+        return {name: counts[name] for name in ("experiences", "runs")}
 
     def drop(self, *, before: float, spared: Sequence[int] = ()) -> list[int]:
         """Forget the exchanges without a reward of runs that were silent since; return the runs."""
@@ -209,7 +223,7 @@ class SqliteRunStore:
         return dropped
 
     def counts(self) -> dict[str, int]:
-        """Return how many there are of each state."""
+        """Return how many there are of each state, and were before they were forgotten."""
         queries = {
             "open": "runs WHERE state = 'open'",
             "rewarded": "rewards WHERE in_commit IS NULL",
@@ -220,8 +234,9 @@ class SqliteRunStore:
             "AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number)",
         }
         with self._file.reading():
+            gone = forgotten(self._db)
             return {
-                name: int(self._db.execute(f"SELECT COUNT(*) FROM {query}").fetchone()[0])
+                name: self._rows(f"SELECT COUNT(*) FROM {query}")[0][0] + gone.get(name, 0)
                 for name, query in queries.items()
             }
 

@@ -103,7 +103,7 @@ class ServingRoutes:
         service = self._service
         service.entry(http.key)
         try:
-            num_runs = service.store.counts()
+            num_runs, num_forgotten = service.store.counts(), service.store.forgotten()
         except DataError as error:
             raise _not_read(error) from error
         lines = [
@@ -115,6 +115,8 @@ class ServingRoutes:
                      "kind", service.num_tokens),
             *_family("runs", "gauge", "runs; those with a reward count for each reward", "state",
                      num_runs),
+            *_family("forgotten_total", "counter", "what is gone of runs that were over", "kind",
+                     num_forgotten),
             *_family("model_version", "gauge", "optimizer steps that the weights have", "engine",
                      {place: model.model_version for place, model in enumerate(service.models)}),
         ]  # fmt: skip

@@ -30,6 +30,7 @@ __all__ = ["ServedExplorer"]
 logger = logging.getLogger(__name__)
 
 LOOKS_EVERY_S = 0.5
+FORGETS_EVERY_S = 60.0
 # What the names of tasks and agents cannot hold, so that no two groups are called the same.
 NO_TASK = "@committed"
 BETWEEN = ":"
@@ -47,6 +48,7 @@ class ServedExplorer:
         store: of their runs; closed with this.
         pipeline: takes the experiences.
         max_silence_s: a run without a reward is dropped after so long without a call.
+        forget: lets the store forget what is over, and returns whether there may be more of it.
         is_stopping: whether the service was asked to stop.
     """
 
@@ -57,12 +59,15 @@ class ServedExplorer:
         store: RunStore,
         pipeline: ExperienceProcessor,
         max_silence_s: float,
+        forget: Callable[[], bool],
         is_stopping: Callable[[], bool],
     ) -> None:
         self._front = front
         self._store = store
         self._pipeline = pipeline
         self._max_silence_s = max_silence_s
+        self._forget = forget
+        self._forgets_at = 0.0  # monotonic seconds
         self._is_stopping = is_stopping
         self._is_open = False
 
@@ -74,7 +79,13 @@ class ServedExplorer:
             DataError: the store cannot be read or written, or a commit not be processed.
         """
         if not self._is_open:
-            self._store.rewind(step - 1)
+            lost = self._store.rewind(step - 1)
+            if lost:
+                logger.warning(
+                    "%d rewards were trained after the checkpoint that this start goes on from, "
+                    "and their replies are forgotten: they are not trained again.",
+                    lost,
+                )
             self._front.open()
             self._is_open = True
         processed: Metrics | None = None
@@ -137,6 +148,7 @@ class ServedExplorer:
             if runs:
                 return runs
             self._drop_silent()
+            self._forget_old()
             self._front.wait(LOOKS_EVERY_S)
         raise StopIteration
 
@@ -150,6 +162,13 @@ class ServedExplorer:
                 "they are dropped",
                 len(dropped), self._max_silence_s,
             )  # fmt: skip
+
+    def _forget_old(self) -> None:
+        """Forget what is over; where there is much of it, a part at each look."""
+        if time.monotonic() < self._forgets_at:
+            return
+        if not self._forget():
+            self._forgets_at = time.monotonic() + FORGETS_EVERY_S
 
     def _metrics(self, runs: Sequence[DueRun], experiences: Sequence[Experience]) -> Metrics:
         rows = [{**run.metrics, "reward": run.reward} for run in runs]

@@ -11,22 +11,26 @@ import os
 import re
 import secrets
 import sys
+import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.run_store import SqliteRunStore
 from trinity.common.config.check_serve import db_path
 from trinity.common.models.auxiliary import AuxiliaryModel
 from trinity.common.models.clients import INSTALL
 from trinity.common.models.model import ModelWrapper
-from trinity.errors import ConfigError, DataError
+from trinity.errors import CheckpointError, ConfigError, DataError
 from trinity.explorer.served import ServedExplorer
 from trinity.runtime.assembly import make_engine, make_experience_pipeline, make_sync
 from trinity.runtime.auxiliary import make_auxiliary_models
-from trinity.runtime.record.records import write_atomically
+from trinity.runtime.parts import EXPLORER_STATE
+from trinity.runtime.record.records import State, read_record, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from trinity.common.models.chat_format import ChatFormat
     from trinity.endpoint.serving_room import ServingRoom
@@ -90,11 +94,17 @@ class Service:
                 config, parts.manager, sink=parts.storage, rundir=parts.rundir
             ),
             max_silence_s=config.explorer.max_timeout,
+            forget=self._forget,
             is_stopping=lambda: parts.interrupt.is_requested,
         )
         parts.num_explore_steps = sys.maxsize  # as many as there are commits
         if parts.trainer is not None:
             parts.sync = make_sync(config, parts.manager, engines=parts.engines)
+
+    def _forget(self) -> bool:
+        settled, trained = _steps_seen(self._parts)
+        before = time.time() - self._parts.config.explorer.keep_runs_s
+        return self._store.forget(settled=settled, trained=trained, before=before)
 
     def _said(self, model_name: str, beside: Sequence[str]) -> list[str]:
         url = self._room.url
@@ -137,6 +147,26 @@ class _ToldFront:
         self._room.open()
         for line in self._lines:
             self._display.say(line)
+
+
+def _steps_seen(parts: Parts) -> tuple[int, int]:
+    """Return the last explore step that every checkpoint has seen, and the newest one.
+
+    One that cannot be read is none: no start goes on from it.
+    """
+    if parts.trainer is None:
+        place = parts.rundir.path / EXPLORER_STATE
+        step = next(_explored([partial(read_record, place, State, remedy="")]), 0)
+        return step, step
+    found = [one.read_state for one in parts.checkpoints.all()]
+    return next(_explored(found), 0), next(_explored(found[::-1]), 0)
+
+
+def _explored(states: Iterable[Callable[[], dict[str, Any]]]) -> Iterator[int]:
+    """Yield the explore step of each state that can be read."""
+    for read in states:
+        with suppress(CheckpointError):
+            yield int(read()["progress"]["explored"])
 
 
 def _identity(file: Path) -> str:

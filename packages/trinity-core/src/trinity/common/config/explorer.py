@@ -92,6 +92,13 @@ class ExplorerConfig(StrictModel):
         "SQLite file of the exchanges; default: buffer/serve.db in the run directory",
         used_by=_SERVE,
     )
+    keep_runs_s: float = other(
+        604800.0,
+        "seconds that a run of a service which is over stays in that file; what every checkpoint "
+        "was trained on goes earlier, what is rewarded and not trained stays",
+        used_by=_SERVE,
+        gt=0,
+    )
     over_rollout: OverRolloutConfig = section(OverRolloutConfig, "do not wait for the slowest")
     dynamic_timeout: DynamicTimeoutConfig = section(DynamicTimeoutConfig, "a timeout that adapts")
     runner_state_report_interval: int = not_yet(

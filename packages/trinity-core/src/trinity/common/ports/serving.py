@@ -159,8 +159,28 @@ class RunStore(Protocol):
             Whether they failed before and are set aside now: they are not due any more.
         """
 
-    def rewind(self, step: int) -> None:
-        """Make due again what was taken in later steps, which are to be made once more."""
+    def rewind(self, step: int) -> int:
+        """Make due again what was taken in later steps, which are to be made once more.
+
+        Returns:
+            How many rewards of those cannot be: their replies are forgotten.
+        """
+
+    def forget(self, *, settled: int, trained: int, before: float) -> bool:
+        """Forget runs that are over, but none that is rewarded and not trained.
+
+        Args:
+            settled: the replies that were taken until this step go.
+            trained: those until this one go, too, where their run is old.
+            before: seconds since 1970; runs that were called last before it are old. Of those the
+                names and rewards go, too.
+
+        Returns:
+            Whether there may be more to forget: one call does not take long.
+        """
+
+    def forgotten(self) -> Mapping[str, int]:
+        """Return how many ``experiences`` and ``runs`` were forgotten."""
 
     def drop(self, *, before: float, spared: Sequence[int] = ()) -> list[int]:
         """Forget the exchanges without a reward of runs that were silent since; return those runs.
@@ -171,7 +191,10 @@ class RunStore(Protocol):
         """
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many there are: open and dropped runs, rewards by what became of them."""
+        """Return how many there are: open and dropped runs, rewards by what became of them.
+
+        What is forgotten counts, too.
+        """
 
     def close(self) -> None:
         """Free the file; safe to call twice."""
