@@ -70,6 +70,7 @@ DIFFERENCES = {
     "synchronizer.sync_method": (25, "nccl and checkpoint are to come: memory, and a note"),
     "trainer.max_token_len_per_gpu": (1, "filled in for mode bench too"),
     "trainer.trainer_type": (25, "verl means Trinity's own trainer, torch"),
+    "trainer.trainer_strategy": (24, "fsdp; ddp here, where a rank holds the whole model"),
 }
 
 

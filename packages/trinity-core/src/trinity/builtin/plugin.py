@@ -210,7 +210,7 @@ def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
     """Return the torch trainer."""
     target = "trinity.trainer.torch_trainer:TorchTrainer"
     provides = frozenset(
-        {"ref_logprob", "values", "entropys", "necs", "shares_module", "trained_batch"}
+        {"ref_logprob", "values", "entropys", "necs", "shares_module", "trained_batch", "ranks"}
     )
     return {"torch": ComponentSpec(target, provides=provides)}
 

@@ -178,9 +178,17 @@ _ALL_KINDS = (
         name="trainer",
         hook="trinity_trainers",
         contract=f"{_PORTS}:Trainer",
-        provided=("config", "model_path", "total_steps", "seed"),
+        provided=("config", "model_path", "total_steps", "seed", "group"),
         settings=(Setting(path="trainer.trainer_type", modes=_TRAINS),),
-        abilities=_abilities(shares_module="SharesModule", trained_batch="TellsTrained"),
+        abilities=(
+            *_abilities(shares_module="SharesModule", trained_batch="TellsTrained"),
+            Ability(
+                word="ranks",
+                argument="group",
+                meaning="it trains beside others: each process of the group gets every batch. "
+                "Without it, trainer.num_ranks is 1.",
+            ),
+        ),
     ),
     Kind(
         name="sync_method",

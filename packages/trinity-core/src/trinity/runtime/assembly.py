@@ -179,8 +179,17 @@ def _auxiliary_sources(
     }
 
 
-def make_trainer(config: Config, manager: PluginManager, *, total_steps: int) -> Trainer:
-    """Return the trainer of a run of ``total_steps`` optimizer steps."""
+def make_trainer(
+    config: Config, manager: PluginManager, *, total_steps: int, group: Any = None
+) -> Trainer:
+    """Return the trainer of a run of ``total_steps`` optimizer steps.
+
+    Args:
+        config: a resolved configuration.
+        manager: the plugins.
+        total_steps: of the run.
+        group: processes of ``torch.distributed`` that share each batch; None: this one.
+    """
     trainer: Trainer = KINDS["trainer"].made(
         manager.load("trainer", config.trainer.trainer_type),
         {},
@@ -188,6 +197,7 @@ def make_trainer(config: Config, manager: PluginManager, *, total_steps: int) ->
         model_path=config.model.model_path,
         total_steps=total_steps,
         seed=config.seed,
+        group=group,
     )
     return trainer
 

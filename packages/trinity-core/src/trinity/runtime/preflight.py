@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["check_workflows", "header_lines", "plugins_of", "refuse_over_ray", "set_threads"]
+__all__ = [
+    "check_workflows",
+    "header_lines",
+    "plugins_of",
+    "refuse_local",
+    "refuse_over_ray",
+    "set_threads",
+]
 
 
 def set_threads() -> None:
@@ -56,6 +63,23 @@ def plugins_of(config: Config) -> Iterator[PluginManager]:
         yield manager
     finally:
         set_manager(before)
+
+
+def refuse_local(stages: Sequence[Config], *, local: bool) -> None:
+    """Refuse several trainer processes in one process.
+
+    Raises:
+        ConfigError: a stage asks for them.
+    """
+    for stage in stages:
+        num_ranks = stage.trainer.num_ranks
+        if local and stage.has_trainer and num_ranks > 1:
+            remedy = "run over Ray, without --local"
+            if stage.mode == "serve":
+                remedy = "a service trains in its own process: leave it out"
+            raise ConfigError(
+                f"trainer.num_ranks is {num_ranks}, and here all parts share one process: {remedy}."
+            )
 
 
 def refuse_over_ray(stages: Sequence[Config], *, local: bool) -> None:

@@ -17,6 +17,7 @@ from trinity.runtime.preflight import (
     check_workflows,
     header_lines,
     plugins_of,
+    refuse_local,
     refuse_over_ray,
     set_threads,
 )
@@ -60,6 +61,7 @@ def run(
         manager.call("trinity_configure", config=given)
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)
+        refuse_local(stages, local=local)
         check_workflows(stages, manager=manager)
         display = Display(console, title=given.name)
         shared = _run_directory(stages[0], given, display)

@@ -50,23 +50,47 @@ class Ranks:
 
         Raises:
             TrinityError: of the first process that had one.
+            Exception: this process's own, where all had another.
         """
         if self._group is None:
             return compute()
+        foreign: Exception | None = None
         outcome: Metrics | TrinityError
         try:
             outcome = compute()
         except TrinityError as error:
             outcome = error
+        except Exception as error:  # noqa: BLE001 -- told by all ranks
+            foreign, outcome = error, self._of_this_rank(error)
         outcomes: list[Any] = [None] * self.size
         distributed.all_gather_object(outcomes, outcome, group=self._group)
+        errors = [found for found in outcomes if isinstance(found, TrinityError)]
+        if foreign is not None and len(errors) == self.size:
+            raise foreign
+        if errors:
+            raise errors[0] from foreign
         totals: Metrics = {}
         for found in outcomes:
-            if isinstance(found, TrinityError):
-                raise found
             for name, value in found.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
+
+    def first(self, do: Callable[[], None]) -> None:
+        """Let the first process do it, while the others wait; its error is everybody's.
+
+        Raises:
+            TrinityError: it could not.
+        """
+        if self._group is None:
+            do()
+            return
+
+        def if_first() -> Metrics:
+            if self.rank == 0:
+                do()
+            return {}
+
+        self.summed(if_first)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum each gradient over the processes; one that a process lacks is 0 there."""
@@ -84,7 +108,8 @@ class Ranks:
             distributed.all_reduce(values, group=self._group)
         return values
 
-    def wait(self) -> None:
-        """Return when all processes are here."""
-        if self._group is not None:
-            distributed.barrier(self._group)
+    def _of_this_rank(self, error: Exception) -> TrinityError:
+        return TrinityError(
+            f"rank {self.rank} of the trainer failed: {type(error).__name__}: {error}. "
+            f"logs/trainer-{self.rank}.log in the run directory has its traceback."
+        )

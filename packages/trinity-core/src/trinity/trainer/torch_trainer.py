@@ -1,4 +1,4 @@
-"""Train a model on batches of experiences, in one process.
+"""Train a model on batches of experiences, in one process or in one of several.
 
     experiences -> batch -> critic's step -> micro-batches: loss, backward -> optimizer
                                                                                    |
@@ -170,9 +170,7 @@ class TorchTrainer:
 
     def save(self, directory: Path) -> None:
         """Write what :meth:`load` needs; the first of several processes does, the others wait."""
-        if self._ranks.rank == 0:
-            self._save(directory)
-        self._ranks.wait()
+        self._ranks.first(lambda: self._save(directory))
 
     def load(self, directory: Path) -> None:
         """Go on from what :meth:`save` wrote.

@@ -31,16 +31,66 @@ def test_an_engine_of_several_gpus_has_them_to_itself() -> None:
     assert (shares.trainer, shares.engine) == (1.0, 4.0)
 
 
-def test_two_engines_of_four_gpus_beyond_the_gpus_there_are_are_refused() -> None:
-    with pytest.raises(ConfigError, match="2 engines of 4 GPUs beside a trainer, 9 GPUs in all"):
-        shares_of(8, trains=True, num_engines=2, gpus_of_engine=4)
+@pytest.mark.parametrize(
+    ("num_gpus", "num_engines", "gpus_of_engine", "trains", "ranks"),
+    [
+        (8, 2, 2, True, 4),
+        (8, 1, 4, True, 4),
+        (8, 4, 1, True, 4),
+        (8, 0, 1, True, 8),  # mode train
+        (2, 1, 1, True, 1),
+        (2, 3, 1, True, 1),  # beside engines that share a GPU
+        (1, 1, 1, True, 1),
+        (8, 4, 2, False, 1),  # nobody trains
+        (0, 1, 1, True, 1),
+    ],
+)
+def test_the_trainer_has_a_rank_on_each_gpu_that_the_engines_leave(
+    num_gpus, num_engines, gpus_of_engine, trains, ranks
+) -> None:
+    shares = shares_of(
+        num_gpus,
+        trains=trains,
+        num_engines=num_engines,
+        gpus_of_engine=gpus_of_engine,
+        num_ranks=0,
+    )
+
+    assert shares.num_ranks == ranks
+
+
+@pytest.mark.parametrize(
+    ("num_engines", "gpus_of_engine", "num_ranks", "arithmetic"),
+    [
+        (2, 4, 0, "2 engines x 4 GPUs + 1 trainer rank = 9 GPUs"),
+        (2, 2, 5, "2 engines x 2 GPUs + 5 trainer ranks = 9 GPUs"),
+        (4, 1, 6, "4 engines x 1 GPUs + 6 trainer ranks = 10 GPUs"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_arithmetic(
+    num_engines, gpus_of_engine, num_ranks, arithmetic
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        shares_of(
+            8,
+            trains=True,
+            num_engines=num_engines,
+            gpus_of_engine=gpus_of_engine,
+            num_ranks=num_ranks,
+        )
+
+    assert str(refused.value) == (
+        f"{arithmetic}, but the cluster has 8. Lower explorer.rollout_model.engine_num or "
+        "tensor_parallel_size, or trainer.num_ranks."
+    )
 
 
 @given(st.integers(1, 8), st.booleans(), st.integers(0, 8))
 def test_all_rooms_fit_onto_the_gpus(num_gpus, trains, num_engines) -> None:
-    shares = shares_of(num_gpus, trains=trains, num_engines=num_engines)
+    shares = shares_of(num_gpus, trains=trains, num_engines=num_engines, num_ranks=0)
 
     free = [1.0] * num_gpus
-    for share in [shares.trainer] * trains + [shares.engine] * num_engines:
+    ranks = shares.num_ranks if trains else 0
+    for share in [shares.trainer] * ranks + [shares.engine] * num_engines:
         place = next(number for number, left in enumerate(free) if left >= share - 1e-9)
         free[place] -= share

@@ -55,7 +55,10 @@ class SynchronizerConfig(StrictModel):
     )
     sync_offset: int = core(0, "steps that the explorer runs ahead, with fixed", ge=0)
     sync_timeout: float = other(
-        3600, "seconds that one side waits for the other", used_by="runs on Ray", gt=0
+        3600,
+        "seconds that one side waits for the other, and one rank of the trainer for another",
+        used_by="sides apart and trainers of several ranks",
+        gt=0,
     )
     group_name: str = other(
         "rollout_weight_sync", "name of the process group", used_by="sync method nccl"

@@ -54,8 +54,14 @@ class TrainerConfig(StrictModel):
     trainer_type: Annotated[str, Lowercase] = machine(
         "verl", "the trainer; the published name means Trinity's own, which is called torch"
     )
-    trainer_strategy: Annotated[Literal["fsdp", "fsdp2", "megatron"], Lowercase] = other(
-        "fsdp2", "how the model is spread over GPUs", used_by=_MANY
+    num_ranks: int = core(
+        0,
+        "processes that share each batch, over Ray; 0: as many as the GPUs that the engines leave, "
+        "one where there are none",
+        ge=0,
+    )
+    trainer_strategy: Annotated[Literal["ddp", "fsdp", "fsdp2", "megatron"], Lowercase] = not_yet(
+        "ddp", "what each rank holds of the model; ddp: all of it", values=("megatron",)
     )
     save_interval: int = core(0, "train steps between checkpoints; 0: only at the end", ge=0)
     enable_preview: bool = other(

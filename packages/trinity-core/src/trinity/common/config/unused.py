@@ -69,6 +69,8 @@ def _missing_reader(
 def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
     if path in _OF_SIDES and work.config.is_apart:
         return None
+    if path == "synchronizer.sync_timeout" and work.config.trainer.num_ranks > 1:
+        return None
     if isinstance(section, InferenceModelConfig) and used_by == ENGINES:
         return _missing_engine(work, path, section)
     return None if _is_read(work, used_by) else used_by

@@ -22,7 +22,9 @@ class Trainer(Protocol):
     """Makes one optimizer step of each batch.
 
     It is made with ``config``, and with those of ``model_path``, ``total_steps`` and ``seed`` that
-    its constructor names.
+    its constructor names. One that names ``group`` too can be one of several ranks: it is given
+    the group of ``torch.distributed`` whose processes train one model, or None where it is alone.
+    Every rank then gets the same calls with the same experiences; rank 0 writes checkpoints.
     """
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:

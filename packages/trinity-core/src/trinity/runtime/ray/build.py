@@ -30,6 +30,7 @@ from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.digests import check_plugin_sets
 from trinity.runtime.ray.handle import start_room
 from trinity.runtime.ray.passport import Passport
+from trinity.runtime.ray.ranks import RemoteRanks
 from trinity.runtime.ray.remote_parts import (
     RemoteBuffer,
     RemoteEngines,
@@ -192,7 +193,7 @@ class _Builder:
         self._parts = parts
         self._config = parts.config
         self._rooms = rooms
-        self._shares = gpu_shares(parts.config)
+        self._shares = gpu_shares(parts.config, parts.manager)
 
     def build(self) -> Sequence[RoomFacts]:
         parts, config, mode = self._parts, self._config, self._config.mode
@@ -205,6 +206,8 @@ class _Builder:
         if mode in {"both", "explore", "bench"}:
             self._add_explorer(tasks)
         facts = self._rooms.check(parts.manager)
+        if isinstance(parts.trainer, RemoteRanks):
+            parts.trainer.join()
         meet(parts)
         return facts
 
@@ -229,13 +232,25 @@ class _Builder:
                 config, count=lambda: room_of_buffer.call("num_stored")
             )
         parts.batch_size = rows_of_a_batch(config, parts.manager)
-        room = self._rooms.start(
-            "trainer",
-            "trainer_room:TrainerRoom",
-            num_gpus=self._shares.trainer,
-            total_steps=self._num_steps(tasks),
-        )
-        parts.trainer = RemoteTrainer(room)
+        parts.trainer = self._start_trainer(total_steps=self._num_steps(tasks))
+
+    def _start_trainer(self, *, total_steps: int) -> RemoteTrainer | RemoteRanks:
+        num_gpus, num_ranks = self._shares.trainer, self._shares.num_ranks
+        common = {"num_gpus": num_gpus, "total_steps": total_steps}
+        if num_ranks == 1:
+            return RemoteTrainer(self._rooms.start("trainer", "trainer_room:TrainerRoom", **common))
+        rooms = [
+            self._rooms.start(
+                f"trainer-{rank}",
+                "trainer_room:TrainerRank",
+                beats=True,
+                rank=rank,
+                num_ranks=num_ranks,
+                **common,
+            )
+            for rank in range(num_ranks)
+        ]
+        return RemoteRanks(rooms, timeout_s=self._config.synchronizer.sync_timeout)
 
     def _num_steps(self, tasks: TaskSource | None) -> int:
         """Return the optimizer steps; 0: nobody knows."""
@@ -248,7 +263,8 @@ class _Builder:
         parts, config = self._parts, self._config
         num_engines = max(1, config.explorer.rollout_model.engine_num)
         namespace = self._rooms.passport.namespace
-        sync = RemoteSync(self._start_sync(namespace, num_engines))
+        takes = isinstance(parts.trainer, RemoteRanks)
+        sync = RemoteSync(self._start_sync(namespace, num_engines), takes=takes)
         for number in range(num_engines):
             self._start_engine(namespace, number)
         room = self._rooms.start(

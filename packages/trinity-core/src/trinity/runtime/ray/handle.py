@@ -27,6 +27,7 @@ __all__ = ["Pending", "RoomHandle", "find_room", "start_room"]
 
 logger = logging.getLogger(__name__)
 
+_BEATS = "beats"  # the group of threads that answers while the others work
 FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none; later less often
 
 
@@ -120,9 +121,21 @@ class RoomHandle:
         self, method: str, /, *args: Any, **kwargs: Any
     ) -> tuple[Any, ray.ObjectRef[Any]]:
         """Return the small value and a reference to the large one, which is not fetched."""
+        pending, payload = self.start_with_payload(method, *args, **kwargs)
+        return pending.result(), payload
+
+    def start_with_payload(
+        self, method: str, /, *args: Any, **kwargs: Any
+    ) -> tuple[Pending, ray.ObjectRef[Any]]:
+        """Begin such a call without waiting."""
         options = self.actor.call_with_payload.options(num_returns=2)
         reply, payload = options.remote(method, *args, **kwargs)
-        return Pending(self.name, reply, method=method).result(), payload
+        return Pending(self.name, reply, method=method), payload
+
+    def beat(self) -> ray.ObjectRef[bool]:
+        """Ask a room that was started with ``beats`` whether it is there, whatever it does."""
+        asked: ray.ObjectRef[bool] = self.actor.beat.options(concurrency_group=_BEATS).remote()
+        return asked
 
     def facts(self) -> RoomFacts:
         """Return the facts, once the room is built; raises why it could not be."""
@@ -143,6 +156,7 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
     num_gpus: float = 0.0,
     max_restarts: int = 0,
     env_vars: dict[str, str] | None = None,
+    beats: bool = False,
     **arguments: Any,
 ) -> RoomHandle:
     """Start a room; it is built in its process while this returns.
@@ -155,9 +169,12 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         num_gpus: of the node.
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
+        beats: whether it answers :meth:`RoomHandle.beat`, in a thread of its own.
         arguments: of the part.
     """
-    actor = ray.remote(Room).options(
+    remote: Any = ray.remote  # half typed
+    room = remote(concurrency_groups={_BEATS: 1})(Room) if beats else remote(Room)
+    actor = room.options(
         name=name,
         namespace=passport.namespace,
         num_cpus=0,  # a room waits more than it computes; the machine is divided by threads

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["Passport"]
 
 # A room has of these what the driver has, also where Ray's own processes were started by others.
-_TRAVELLING = ("TRINITY_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_", "OPENBLAS_")
+_TRAVELLING = (
+    *("TRINITY_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_", "OPENBLAS_"),
+    *("GLOO_", "NCCL_"),
+)
 _NOT_TRAVELLING = {"TRINITY_PLUGIN_DIRS"}  # the folders themselves do
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.common.wire import encode
-from trinity.runtime.ray.remote_weights import snapshot_of
+from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
@@ -244,18 +244,30 @@ class RemoteTrainer:
 
 
 class RemoteSync:
-    """The synchronizer's room, which takes the weights from the trainer's room by itself."""
+    """The synchronizer's room, which takes the weights from the trainer's room by itself.
 
-    def __init__(self, room: RoomHandle) -> None:
+    Args:
+        room: its handle.
+        takes: True: the trainer has several ranks, and is asked here.
+    """
+
+    def __init__(self, room: RoomHandle, *, takes: bool = False) -> None:
         self._room = room
+        self._takes = takes
 
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
         """Bring the trainer's weights to all engines; return their version.
 
         Args:
-            snapshot: would give them; it is not called, as nothing of them is needed here.
+            snapshot: gives a reference to them; not called where the room asks for them.
         """
-        version: WeightVersion = self._room.call("sync_trainer")
+        version: WeightVersion
+        if not self._takes:
+            version = self._room.call("sync_trainer")
+            return version
+        taken = snapshot()
+        assert isinstance(taken.tensors, RemoteTensors)
+        version = self._room.call("sync", taken.version, [taken.tensors.ref])
         return version
 
     def save(self, checkpoint: Path) -> None:

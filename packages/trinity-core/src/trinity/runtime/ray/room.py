@@ -114,6 +114,10 @@ class Room:
         )
         return Reply(value=facts, said=self._heard())
 
+    def beat(self) -> bool:
+        """Return at once: this process is there."""
+        return True
+
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
         """Call a method of the part."""
         try:

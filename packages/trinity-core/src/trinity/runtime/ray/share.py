@@ -1,4 +1,4 @@
-"""Divide the cluster's GPUs between the trainer and the engines."""
+"""Divide the cluster's GPUs between the trainer's ranks and the engines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
+from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
+    from trinity.extend import PluginManager
 
 __all__ = ["GpuShares", "gpu_shares", "shares_of"]
 
@@ -17,71 +19,86 @@ __all__ = ["GpuShares", "gpu_shares", "shares_of"]
 class GpuShares:
     """What each room asks Ray for."""
 
-    trainer: float
+    trainer: float  # each of its ranks
     engine: float  # each of them
+    num_ranks: int = 1
 
 
-def gpu_shares(config: Config) -> GpuShares:
+def gpu_shares(config: Config, manager: PluginManager) -> GpuShares:
     """Return the shares in the cluster that this process is connected to.
 
     Raises:
-        ConfigError: engines of several GPUs need more than there are.
+        ConfigError: what is asked for needs more GPUs than there are.
     """
     import ray
 
     rollout = config.explorer.rollout_model
+    trains = config.mode in {"both", "train"}
     resources: Any = ray.cluster_resources  # untyped
     return shares_of(
         int(resources().get("GPU", 0)),
-        trains=config.mode in {"both", "train"},
+        trains=trains,
         num_engines=0 if config.mode == "train" else max(1, rollout.engine_num),
         gpus_of_engine=rollout.tensor_parallel_size,
+        num_ranks=config.trainer.num_ranks or (0 if _may_have_ranks(config, manager) else 1),
     )
 
 
+def _may_have_ranks(config: Config, manager: PluginManager) -> bool:
+    if not config.has_trainer or config.trainer.trainer_strategy != "ddp":
+        return False
+    component = manager.find("trainer", config.trainer.trainer_type)
+    return "ranks" in KINDS["trainer"].abilities_of(component)
+
+
 def shares_of(
-    num_gpus: int, *, trains: bool, num_engines: int, gpus_of_engine: int = 1
+    num_gpus: int, *, trains: bool, num_engines: int, gpus_of_engine: int = 1, num_ranks: int = 1
 ) -> GpuShares:
     """Return whole GPUs where there are enough, else equal parts, rounded down to 1/100.
 
-    An engine that spreads over several GPUs shares none of them.
+    An engine that spreads over several GPUs shares none of them, and so do several ranks.
+
+    Args:
+        num_gpus: of the cluster.
+        trains: whether there is a trainer.
+        num_engines: how many there are.
+        gpus_of_engine: that each spreads over.
+        num_ranks: of the trainer; 0: one on each GPU that the engines leave.
 
     Raises:
-        ConfigError: there are too few for such engines.
+        ConfigError: there are too few.
 
     >>> shares_of(2, trains=True, num_engines=1)
-    GpuShares(trainer=1.0, engine=1.0)
+    GpuShares(trainer=1.0, engine=1.0, num_ranks=1)
     >>> shares_of(1, trains=True, num_engines=2)
-    GpuShares(trainer=0.33, engine=0.33)
-    >>> shares_of(0, trains=True, num_engines=1)
-    GpuShares(trainer=0.0, engine=0.0)
-    >>> shares_of(2, trains=True, num_engines=2)
-    GpuShares(trainer=1.0, engine=0.5)
-    >>> shares_of(8, trains=True, num_engines=2, gpus_of_engine=2)
-    GpuShares(trainer=1.0, engine=2.0)
+    GpuShares(trainer=0.33, engine=0.33, num_ranks=1)
+    >>> shares_of(0, trains=True, num_engines=1, num_ranks=2)
+    GpuShares(trainer=0.0, engine=0.0, num_ranks=2)
+    >>> shares_of(8, trains=True, num_engines=2, gpus_of_engine=2, num_ranks=0)
+    GpuShares(trainer=1.0, engine=2.0, num_ranks=4)
     """
     if num_gpus == 0:
-        return GpuShares(0.0, 0.0)
-    if gpus_of_engine > 1 and num_engines:
-        return _whole_shares(num_gpus, int(trains), num_engines, gpus_of_engine)
-    num_rooms = num_engines + int(trains)
-    if num_gpus == 1 or num_engines == 0:
-        share = _part(1, num_rooms)
+        return GpuShares(0.0, 0.0, max(1, num_ranks))
+    left = num_gpus - num_engines * gpus_of_engine
+    ranks = (num_ranks or max(1, left)) if trains else 0
+    if left >= ranks:
+        return GpuShares(float(bool(ranks)), float(gpus_of_engine), max(1, ranks))
+    if gpus_of_engine > 1 or ranks > 1:
+        raise ConfigError(_arithmetic(num_gpus, num_engines, gpus_of_engine, ranks))
+    if num_gpus == 1:
+        share = _part(1, num_engines + ranks)
         return GpuShares(share, share)
-    return GpuShares(1.0, _part(num_gpus - int(trains), num_engines))
+    return GpuShares(1.0, _part(num_gpus - ranks, num_engines))
 
 
-def _whole_shares(
-    num_gpus: int, num_trainers: int, num_engines: int, gpus_of_engine: int
-) -> GpuShares:
-    wanted = num_engines * gpus_of_engine + num_trainers
-    if wanted > num_gpus:
-        raise ConfigError(
-            f"explorer.rollout_model asks for {num_engines} engines of {gpus_of_engine} GPUs"
-            f"{' beside a trainer' if num_trainers else ''}, {wanted} GPUs in all; the cluster has "
-            f"{num_gpus}. Lower engine_num or tensor_parallel_size."
-        )
-    return GpuShares(float(num_trainers), float(gpus_of_engine))
+def _arithmetic(num_gpus: int, num_engines: int, gpus_of_engine: int, ranks: int) -> str:
+    engines = num_engines * gpus_of_engine
+    terms = [f"{num_engines} engines x {gpus_of_engine} GPUs"] if num_engines else []
+    terms += [f"{ranks} trainer rank{'s' if ranks > 1 else ''}"] if ranks else []
+    return (
+        f"{' + '.join(terms)} = {engines + ranks} GPUs, but the cluster has {num_gpus}. Lower "
+        "explorer.rollout_model.engine_num or tensor_parallel_size, or trainer.num_ranks."
+    )
 
 
 def _part(num_gpus: int, num_rooms: int) -> float:

@@ -1,8 +1,9 @@
-"""The trainer in a process of its own."""
+"""The trainer in a process of its own, or in several: each rank is a room."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.assembly import make_trainer
 from trinity.runtime.ray.room import WithPayload
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.common.wire import Packet
     from trinity.runtime.ray.room import RoomContext
 
-__all__ = ["TrainerRoom"]
+__all__ = ["TrainerRank", "TrainerRoom"]
 
 
 class TrainerRoom:
@@ -28,9 +29,7 @@ class TrainerRoom:
     """
 
     def __init__(self, context: RoomContext, *, total_steps: int) -> None:
-        config, manager = context.config, context.manager
-        self._trainer = make_trainer(config, manager, total_steps=total_steps)
-        self._samples = SampleLog.of(config, manager, trainer=self._trainer, rundir=context.rundir)
+        self._take(context, total_steps=total_steps)
 
     def train_step(self, packet: Packet, *, step: int) -> Metrics:
         """Return the metrics of one optimizer step."""
@@ -56,3 +55,88 @@ class TrainerRoom:
     def close(self) -> None:
         """Free what the trainer holds."""
         self._trainer.close()
+
+    def _take(
+        self, context: RoomContext, *, total_steps: int, group: Any = None, is_first: bool = True
+    ) -> None:
+        """Make the trainer, and keep its samples if this is the process that does.
+
+        Args:
+            context: of the room.
+            total_steps: optimizer steps of the run.
+            group: of ``torch.distributed``; None: this process trains alone.
+            is_first: whether it is the first of its group.
+        """
+        config, manager = context.config, context.manager
+        self._trainer = make_trainer(config, manager, total_steps=total_steps, group=group)
+        self._samples = None
+        if is_first:
+            self._samples = SampleLog.of(
+                config, manager, trainer=self._trainer, rundir=context.rundir
+            )
+
+
+class TrainerRank(TrainerRoom):
+    """One of several processes that train one model; each is given every batch.
+
+    All of them are called at once, by :class:`~trinity.runtime.ray.ranks.RemoteRanks`: what one
+    does, the others may have to do with it.
+
+    Args:
+        context: of the room.
+        total_steps: optimizer steps of the run, for the learning rate.
+        rank: of this process.
+        num_ranks: how many there are.
+    """
+
+    def __init__(
+        self, context: RoomContext, *, total_steps: int, rank: int, num_ranks: int
+    ) -> None:
+        from trinity.trainer import meeting
+
+        self._meeting = meeting
+        self._context = context
+        self._total_steps = total_steps
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._hosted: Any = None  # of rank 0, as long as it lives
+        context.manager.load("trainer", context.config.trainer.trainer_type)  # its imports are long
+
+    def host(self) -> str:
+        """Return where the ranks meet; rank 0 alone is asked."""
+        self._hosted = self._meeting.Meeting(_address(), timeout_s=self._timeout_s)
+        place: str = self._hosted.place
+        return place
+
+    def join(self, place: str) -> None:
+        """Meet the others and make the trainer.
+
+        Raises:
+            TrinityError: somebody is missing, or the trainer cannot be made.
+        """
+        interface = self._meeting.interface_of(_address())
+        if interface:  # else gloo takes the one that the host's name stands for
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        group = self._meeting.joined(
+            place,
+            rank=self._rank,
+            size=self._num_ranks,
+            timeout_s=self._timeout_s,
+        )
+        is_first = self._rank == 0
+        self._take(self._context, total_steps=self._total_steps, group=group, is_first=is_first)
+
+    def snapshot_beside(self) -> None:
+        """Do what rank 0 needs of this rank for :meth:`snapshot`."""
+        self._trainer.snapshot(copy=False)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._context.config.synchronizer.sync_timeout
+
+
+def _address() -> str:
+    import ray
+
+    util: Any = ray.util  # untyped
+    return str(util.get_node_ip_address())

@@ -1,0 +1,172 @@
+"""The processes that train one model, as the pipeline holds them: one trainer.
+
+train_step(batch) --reference--> trainer-0: a share of the gradient --+
+                  --reference--> trainer-1: a share of the gradient --+--> summed, in every rank
+
+Each call goes to all ranks at once, as what one does may need the others. So the first that is lost
+ends all of them, and the run goes back to its checkpoint. A rank that does not even answer
+:meth:`RoomHandle.beat`, a stopped process say, is taken for lost too.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from trinity.errors import RoomLostError
+from trinity.runtime.ray.remote_weights import snapshot_of
+from trinity.runtime.ray.watch import LOOK_S, check_ray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from trinity.common.metrics import Metrics
+    from trinity.common.ports import WeightSnapshot
+    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.remote_parts import RemoteBatch
+
+__all__ = ["RemoteRanks"]
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 10.0  # for the other ranks, once one has failed
+WARN_S = 30.0  # of silence
+PART_OF_TIMEOUT = 0.8  # silence that is a loss: before the others give up their waiting
+
+
+class RemoteRanks:
+    """The rooms of all ranks.
+
+    Args:
+        rooms: by rank, at least two, started with ``beats``.
+        timeout_s: within which one that is stopped is named.
+    """
+
+    def __init__(self, rooms: Sequence[RoomHandle], *, timeout_s: float) -> None:
+        self._rooms = rooms
+        # Who is silent is asked after LOOK_S, and looked at each LOOK_S.
+        self._limit_s = max(LOOK_S, PART_OF_TIMEOUT * timeout_s - 2 * LOOK_S)
+
+    def join(self) -> None:
+        """Let the ranks meet and make their trainers.
+
+        Raises:
+            TrinityError: they cannot.
+        """
+        self._all("join", self._rooms[0].call("host"))
+
+    def train_step(self, batch: RemoteBatch, *, step: int) -> Metrics:
+        """Return the metrics of one optimizer step, which all ranks make together."""
+        metrics: Metrics = self._all("train_step", batch.ref, step=step)[0]
+        return metrics
+
+    def snapshot(self, *, copy: bool) -> WeightSnapshot:
+        """Return the weights, which stay in the object store; ``copy`` makes no difference."""
+        first, ref = self._rooms[0].start_with_payload("snapshot")
+        others = [room.start("snapshot_beside") for room in self._rooms[1:]]
+        version = self._gathered([first, *others])[0]
+        return snapshot_of(version, ref)
+
+    def save(self, directory: Path) -> None:
+        """Write the trainer's part of a checkpoint: rank 0 does, the others help."""
+        self._all("save", directory.absolute())
+
+    def load(self, directory: Path) -> None:
+        """Let every rank go on from a checkpoint."""
+        self._all("load", directory.absolute())
+
+    def close(self) -> None:
+        """Leave the rooms to whoever started them."""
+
+    def _all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        return self._gathered([room.start(method, *args, **kwargs) for room in self._rooms])
+
+    def _gathered(self, calls: Sequence[Pending]) -> list[Any]:
+        """Return what each rank returned.
+
+        Raises:
+            RoomLostError: a rank is gone, is silent or failed alone; the others are ended.
+            Exception: all ranks failed.
+        """
+        watch = _Watch(self._rooms, limit_s=self._limit_s)
+        waiting = {call.ref: rank for rank, call in enumerate(calls)}
+        values: dict[int, Any] = {}
+        failures: dict[int, Exception] = {}
+        deadline: float | None = None  # None: nobody has failed
+        while waiting and (deadline is None or time.monotonic() < deadline):
+            for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S / 2)[0]:
+                rank = waiting.pop(ref)
+                try:
+                    values[rank] = calls[rank].result()
+                except Exception as error:  # noqa: BLE001 -- whatever a rank raised
+                    failures[rank] = error
+            check_ray()
+            silent = watch.silent(sorted(waiting.values()))
+            if silent is not None:
+                raise self._ended(silent)
+            if failures and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+        if failures:
+            raise self._failure(failures, is_shared=len(failures) == len(calls))
+        return [values[rank] for rank in range(len(calls))]
+
+    def _failure(self, failures: dict[int, Exception], *, is_shared: bool) -> Exception:
+        """Return the error to tell; unless it is of all ranks, they are out of step, and end."""
+        lost = next((one for one in failures.values() if isinstance(one, RoomLostError)), None)
+        if lost is not None:
+            return self._ended(lost)
+        rank = min(failures)
+        first, name = failures[rank], type(failures[rank]).__name__
+        if is_shared and not _is_of_group(first):
+            return first
+        return self._ended(RoomLostError(self._rooms[rank].name, cause=f"{name}: {first}"))
+
+    def _ended(self, lost: RoomLostError) -> RoomLostError:
+        """End all ranks, which could only wait for the one that is lost."""
+        logger.warning("%s; the trainer's other ranks end with it", lost)
+        for room in self._rooms:
+            room.kill()
+        return lost
+
+
+def _is_of_group(error: Exception) -> bool:
+    """Return whether it says that ranks did not reach each other, which every one of them may."""
+    return type(error).__name__.startswith("Dist") or "gloo" in str(error)
+
+
+class _Watch:
+    """Asks ranks that work whether they are still there."""
+
+    def __init__(self, rooms: Sequence[RoomHandle], *, limit_s: float) -> None:
+        self._rooms = rooms
+        self._limit_s = limit_s
+        self._asked: dict[int, tuple[Any, float]] = {}  # the question, and since when it is open
+        self._next = time.monotonic() + LOOK_S  # most calls are over before anybody is asked
+        self._told: set[int] = set()
+
+    def silent(self, ranks: Sequence[int]) -> RoomLostError | None:
+        """Return the loss of the rank that has been silent for too long; None: there is none."""
+        now = time.monotonic()
+        if now < self._next:
+            return None
+        self._next = now + LOOK_S
+        for rank in ranks:
+            asked, since = self._asked.get(rank) or (self._rooms[rank].beat(), now)
+            is_there = bool(ray.wait([asked], timeout=0)[0])
+            self._asked[rank] = (self._rooms[rank].beat(), now) if is_there else (asked, since)
+            silence_s = 0.0 if is_there else now - since
+            if silence_s > self._limit_s:
+                cause = f"it is there and has not answered for {silence_s:.0f} s"
+                return RoomLostError(self._rooms[rank].name, cause=cause)
+            if silence_s > WARN_S and rank not in self._told:
+                self._told.add(rank)
+                logger.warning(
+                    "%s has not answered for %.0f s: it is stopped, or its machine is very busy. "
+                    "It is taken for lost after %.0f s (synchronizer.sync_timeout).",
+                    self._rooms[rank].name, silence_s, self._limit_s,
+                )  # fmt: skip
+        return None

@@ -1,0 +1,102 @@
+"""Bring the processes that train one model together, before they build anything.
+
+    rank 0: Meeting(address)                 listens on one address of its node
+    rank i: joined("host:port", rank=i, ...) --> the group, which every rank has
+
+Nothing that they do together waits without a limit: who is missing longer is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed
+
+from trinity.errors import TrinityError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = ["Meeting", "interface_of", "joined"]
+
+logger = logging.getLogger(__name__)
+
+_SIOCGIFADDR = 0x8915  # Linux: the address of an interface
+
+
+class Meeting:
+    """The place where ranks find each other; it stays as long as their group.
+
+    Args:
+        address: of this node, by which the others reach it; nothing else is listened on.
+        timeout_s: how long a rank may be missing.
+    """
+
+    def __init__(self, address: str, *, timeout_s: float) -> None:
+        listening = socket.create_server((address, 0))
+        port = listening.getsockname()[1]
+        self.place = f"{address}:{port}"
+        self._store = distributed.TCPStore(  # type: ignore[attr-defined]
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=timeout_s),
+            master_listen_fd=listening.detach(),
+        )
+
+
+def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGroup:
+    """Return the group of all ranks, once all are there: gloo, and nccl for tensors on GPUs.
+
+    Args:
+        place: of the :class:`Meeting`.
+        rank: of this process.
+        size: how many there are.
+        timeout_s: how long one may wait for another, now and later.
+
+    Raises:
+        TrinityError: somebody is missing.
+    """
+    host, _, port = place.rpartition(":")
+    limit = timedelta(seconds=timeout_s)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    try:
+        store = distributed.TCPStore(  # type: ignore[attr-defined]
+            host, int(port), is_master=False, wait_for_workers=False, timeout=limit
+        )
+        distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=limit
+        )
+    except RuntimeError as error:
+        raise TrinityError(
+            f"rank {rank} of the trainer's {size} did not meet the others at {place} within "
+            f"{timeout_s:.0f} s: {error}. Ranks on several machines must reach each other; "
+            "GLOO_SOCKET_IFNAME names the interface that they use."
+        ) from error
+    logger.info("rank %d of %d, %s, at %s", rank, size, backend, place)
+    group = distributed.group.WORLD
+    assert group is not None
+    return group
+
+
+def interface_of(address: str) -> str:
+    """Return the name of the interface that has this address; empty: the system does not tell."""
+    if sys.platform != "linux":
+        return ""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            try:
+                told = fcntl.ioctl(asked, _SIOCGIFADDR, name.encode()[:15].ljust(40, b"\0"))
+            except OSError:  # it has no address
+                continue
+            if socket.inet_ntoa(told[20:24]) == address:
+                return name
+    return ""

@@ -1,0 +1,197 @@
+"""The trainer's ranks as the driver calls them: all at once, and none is waited for without end."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from trinity.errors import ConfigError, DataError, RoomLostError
+from trinity.runtime.preflight import refuse_local
+from trinity.runtime.ray import ranks
+from trinity.runtime.ray.ranks import RemoteRanks
+
+NEVER = object()
+
+
+class Clock:
+    """Time that passes while somebody waits for Ray."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+class Call:
+    """A call whose outcome is known: a value, an error, or NEVER."""
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+        self.ref = self
+
+    def result(self):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class Rank:
+    """A room that answers each method as it is told."""
+
+    def __init__(self, name, *, beats=True, **outcomes):
+        self.name = name
+        self.beats = beats
+        self.outcomes = outcomes
+        self.calls = []
+        self.is_killed = False
+
+    def call(self, method, *args):
+        return self.start(method, *args).result()
+
+    def start(self, method, *args, **kwargs):
+        self.calls.append((method, *args, *kwargs.values()))
+        return Call(self.outcomes.get(method))
+
+    def start_with_payload(self, method):
+        return self.start(method), f"what {self.name} holds"
+
+    def beat(self):
+        return Call(True if self.beats else NEVER)
+
+    def kill(self):
+        self.is_killed = True
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Let Ray's waiting take no time, and the clock say that it took some."""
+    clock = Clock()
+
+    def wait(refs, *, num_returns=1, timeout):
+        ready = [ref for ref in refs if ref.outcome is not NEVER]
+        if not ready:
+            clock.now += timeout
+        return ready[:num_returns], []
+
+    monkeypatch.setattr(ranks, "ray", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(ranks, "time", clock)
+    monkeypatch.setattr(ranks, "check_ray", lambda: None)
+    return clock
+
+
+def test_every_rank_gets_the_same_reference_and_the_first_one_tells_the_metrics() -> None:
+    rooms = [Rank(f"trainer-{n}", train_step={"loss": float(n)}) for n in range(3)]
+
+    metrics = RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=4)
+
+    assert metrics == {"loss": 0.0}
+    assert [room.calls for room in rooms] == [[("train_step", "packet", 4)]] * 3
+
+
+def test_the_first_one_says_where_all_of_them_meet() -> None:
+    rooms = [Rank("trainer-0", host="10.0.0.1:77"), Rank("trainer-1")]
+
+    RemoteRanks(rooms, timeout_s=60).join()
+
+    assert rooms[0].calls == [("host",), ("join", "10.0.0.1:77")]
+    assert rooms[1].calls == [("join", "10.0.0.1:77")]
+
+
+def test_the_weights_are_the_first_ones_and_the_others_take_part() -> None:
+    rooms = [Rank("trainer-0", snapshot=7), Rank("trainer-1")]
+
+    snapshot = RemoteRanks(rooms, timeout_s=60).snapshot(copy=False)
+
+    assert (snapshot.version, snapshot.tensors.ref) == (7, "what trainer-0 holds")
+    assert rooms[1].calls == [("snapshot_beside",)]
+
+
+def test_a_rank_that_is_lost_ends_all_and_is_the_one_that_is_named() -> None:
+    """The others hear first that its socket was closed, and say so."""
+    broken = RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+    lost = RoomLostError("trainer-1", cause="it ended or was killed", is_final=True)
+    rooms = [Rank("trainer-0", save=broken), Rank("trainer-1", save=lost)]
+
+    with pytest.raises(RoomLostError, match="the process of trainer-1 was lost"):
+        RemoteRanks(rooms, timeout_s=60).save(SimpleNamespace(absolute=lambda: "there"))
+
+    assert all(room.is_killed for room in rooms)
+
+
+def test_ranks_that_did_not_reach_each_other_are_no_error_of_the_step() -> None:
+    late = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms")
+    rooms = [Rank(f"trainer-{n}", train_step=late) for n in range(2)]
+
+    with pytest.raises(RoomLostError, match=r"trainer-0 was lost: RuntimeError: .*Timed out"):
+        RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+
+
+def test_an_error_that_all_have_is_the_runs_and_ends_no_rank() -> None:
+    rooms = [Rank(f"trainer-{n}", train_step=DataError("no rewards")) for n in range(2)]
+
+    with pytest.raises(DataError, match="no rewards"):
+        RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+
+    assert not any(room.is_killed for room in rooms)
+
+
+@pytest.mark.parametrize("other", [None, NEVER])
+def test_a_rank_that_failed_alone_is_out_of_step_with_the_others(other, clock) -> None:
+    rooms = [Rank("trainer-0", load=other), Rank("trainer-1", load=OSError("no such disk"))]
+
+    with pytest.raises(RoomLostError, match="trainer-1 was lost: OSError: no such disk"):
+        RemoteRanks(rooms, timeout_s=60).load(SimpleNamespace(absolute=lambda: "there"))
+
+    assert all(room.is_killed for room in rooms)
+    assert clock.now <= ranks.GRACE_S + 2
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_rank_that_is_stopped_is_named_within_the_timeout(silent, clock, caplog) -> None:
+    rooms = [Rank(f"trainer-{n}", train_step=NEVER, beats=n != silent) for n in range(2)]
+
+    with pytest.raises(RoomLostError, match=f"trainer-{silent} was lost: it is there and has not"):
+        RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+
+    assert clock.now <= 60
+    assert f"trainer-{silent} has not answered for" in caplog.text
+    assert all(room.is_killed for room in rooms)
+
+
+def test_a_step_that_takes_longer_than_the_timeout_is_waited_for(clock) -> None:
+    """Its ranks say that they are there."""
+    rooms = [Rank(f"trainer-{n}") for n in range(2)]
+    for room in rooms:
+        room.start = lambda *_, **__: SlowCall(clock, until_s=500)
+
+    metrics = RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+
+    assert metrics == {"loss": 1.0}
+    assert clock.now >= 500
+
+
+class SlowCall(Call):
+    """Ends at a time."""
+
+    def __init__(self, clock, *, until_s):
+        self.ref = self
+        self.clock = clock
+        self.until_s = until_s
+
+    @property
+    def outcome(self):
+        return {"loss": 1.0} if self.clock.now >= self.until_s else NEVER
+
+
+def test_several_ranks_in_one_process_are_refused_in_one_line() -> None:
+    stage = SimpleNamespace(trainer=SimpleNamespace(num_ranks=2), has_trainer=True, mode="both")
+
+    refuse_local([stage], local=False)
+    with pytest.raises(ConfigError) as refused:
+        refuse_local([stage], local=True)
+
+    assert str(refused.value) == (
+        "trainer.num_ranks is 2, and here all parts share one process: run over Ray, without "
+        "--local."
+    )
