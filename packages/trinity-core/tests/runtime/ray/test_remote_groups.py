@@ -131,6 +131,66 @@ def test_a_runner_that_does_not_come_back_ends_the_run(rooms, scheduler) -> None
         ends(remote, 1)
 
 
+@pytest.fixture
+def two(rooms, scheduler, keyed_engine, monkeypatch):
+    """Return a scheduler over two engines, whose groups move soon, and the rooms."""
+    monkeypatch.setattr(remote_groups, "PROBE_S", 0.05)
+    engines = [rooms.engine_room(keyed_engine(), number=number) for number in (0, 1)]
+    runners = [rooms.runner_room(number) for number in (0, 1)]
+    return scheduler(*runners, move_s=0.3, num_losses=10**6), engines, runners
+
+
+@pytest.mark.parametrize("lost", ["runner", "engine"])
+def test_groups_of_an_engine_that_does_not_come_back_go_to_another(two, lost, caplog) -> None:
+    remote, engines, runners = two
+    room = {"runner": runners, "engine": engines}[lost][0]
+    room.num_refused = 10**6
+    for number in range(4):
+        begin(remote, number)
+
+    assert ends(remote, 4) == expected(0, 1, 2, 3)
+    assert "engine-0 is lost for" in caplog.text
+    assert "other engines make its 2 groups anew" in caplog.text
+
+
+@pytest.mark.parametrize("lost", ["runner", "engine"])
+def test_an_engine_that_is_back_gets_groups_again(two, lost) -> None:
+    remote, engines, runners = two
+    room = {"runner": runners, "engine": engines}[lost][0]
+    room.num_refused = 10**6
+    begin(remote, 0)
+    begin(remote, 1)
+    assert ends(remote, 2) == expected(0, 1)
+    begin(remote, 2)
+    assert ends(remote, 1) == expected(2)
+    room.num_refused = 0
+    number, limit = 3, time.monotonic() + LIMIT_S
+    while True:
+        begin(remote, number)
+        is_back = remote.where(number) == "engine-0"
+        assert ends(remote, 1) == expected(number)
+        number += 1
+        if is_back:
+            break
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def test_the_only_engine_is_waited_for_and_that_is_told(rooms, scheduler, caplog) -> None:
+    engine = rooms.engine_room()
+    remote = scheduler(rooms.runner_room(), move_s=0.2, num_losses=10**6)
+    engine.num_refused = 10**6
+    begin(remote, 0)
+    limit = time.monotonic() + LIMIT_S
+    while "its 1 groups wait for it" not in caplog.text:
+        assert remote.ended(0.1) == []
+        assert time.monotonic() < limit
+    engine.num_refused = 0
+
+    assert ends(remote, 1) == expected(0)
+    assert caplog.text.count("wait for it") == 1
+
+
 def test_what_concerns_every_run_ends_it(rooms, scheduler) -> None:
     rooms.engine_room()
     remote = scheduler(rooms.runner_room())

@@ -96,6 +96,7 @@ class RemoteEngine:
         self._session = ""
         self._is_open = self._is_opening = self._is_polling = self._is_closed = False
         self._num_sent = 0
+        self._away_since: float | None = None  # None: nobody has missed the engine
         self._busy_before_s = self._busy_s = 0.0  # in earlier sessions; in this one
         self._version: WeightVersion | None = None
         self._threads: list[threading.Thread] = []
@@ -144,6 +145,19 @@ class RemoteEngine:
             if self._scorers is None:
                 self._scorers = ThreadPoolExecutor(_NUM_SCORERS, f"{self._room.name}-score")
         return self._scorers.submit(self._score, tuple(token_ids), temperature)
+
+    def away_s(self) -> float:
+        """Return for how long the engine's process is lost; 0: it is there, or nobody knows."""
+        with self._changed:
+            since, is_speaking = self._away_since, bool(self._asked)
+        if since is None:
+            return 0.0
+        if not is_speaking:  # nobody else would notice that it is back
+            with suppress(RoomLostError):
+                self._room.call("version")
+                self._away_since = None
+                return 0.0
+        return time.monotonic() - since
 
     @property
     def num_open(self) -> int:
@@ -328,6 +342,7 @@ class RemoteEngine:
             try:
                 if not isinstance(error, RoomLostError):
                     raise error
+                self._away_since = self._away_since or time.monotonic()
                 self._returning.lost(error)
             except Exception as last:  # noqa: BLE001 -- the runs' failure, whatever it was
                 self._fail_all(given_up(last))
@@ -336,6 +351,7 @@ class RemoteEngine:
     def _open(self) -> None:
         """Begin a session, as often as it takes, and queue all that has no answer."""
         session, failure = uuid.uuid4().hex, None
+        self._away_since = self._away_since or time.monotonic()  # until it answers
         try:
             self._returning.first_answer("open", session, is_wanted=lambda: not self._is_closed)
         except Exception as error:  # noqa: BLE001 -- also why the room cannot be built
@@ -346,6 +362,7 @@ class RemoteEngine:
                 self._fail_all(failure)
             else:
                 self._session, self._is_open, self._num_sent = session, True, 0
+                self._away_since = None
                 self._news = [(True, list(self._runs.elements()))] if self._runs else []
                 self._news += [(number, asked.request) for number, asked in self._asked.items()]
                 self._oldest_news = time.monotonic()

@@ -2,12 +2,17 @@
 
 begin(group) --------> runner with the fewest groups: RunnerRoom.begin
 ended() <---- queue <---- a thread for each runner: RunnerRoom.ended, again and again
+
+Groups of a runner that is lost, or whose engine is, wait for it; after a minute they are made anew
+by another one, and it gets no more before it is back. Where there is no other, that is told.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["RemoteGroupRuns", "RunnerHandle"]
 
 POLL_S = 10.0
+PROBE_S = 1.0  # so often a lost runner that has no groups is asked whether it is back
+
+logger = logging.getLogger(__name__)
 
 
 class RunnerHandle(Protocol):
@@ -49,6 +57,8 @@ class RemoteGroupRuns:
 
     def __init__(self, rooms: Sequence[RunnerHandle], *, patience: Patience | None = None) -> None:
         self._ends: queue.SimpleQueue[_End | BaseException] = queue.SimpleQueue()
+        self._move_s = (patience or Patience()).move_s
+        self._told: set[str] = set()  # engines that are waited for
         self._runners = [_Runner(room, self._ends, patience=patience) for room in rooms]
 
     @property
@@ -63,7 +73,8 @@ class RemoteGroupRuns:
 
     def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
         """Run the orders of a group."""
-        min(self._runners, key=lambda runner: runner.num_open).begin(name, orders)
+        there = [runner for runner in self._runners if not runner.is_given_up]
+        min(there or self._runners, key=lambda runner: runner.num_open).begin(name, orders)
 
     def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
         """Return the groups that ended; none where none did in time.
@@ -71,6 +82,7 @@ class RemoteGroupRuns:
         Raises:
             Exception: what a runner failed by.
         """
+        self._move_lost()
         ends: list[_End | BaseException] = []
         with suppress(queue.Empty):
             ends.append(self._ends.get(timeout=timeout_s))
@@ -87,6 +99,28 @@ class RemoteGroupRuns:
     def where(self, name: Hashable) -> str:
         """Return which engine answers a group."""
         return next((runner.engine for runner in self._runners if runner.has(name)), "no engine")
+
+    def _move_lost(self) -> None:
+        """Let others make the groups of those that are lost for too long."""
+        lost = [runner for runner in self._runners if runner.away_s() > self._move_s]
+        self._told &= {runner.engine for runner in lost}
+        there = [runner for runner in self._runners if runner not in lost]
+        for runner in lost:
+            if there:
+                groups = runner.give_up()
+                if groups:
+                    logger.warning(
+                        "%s is lost for %.0f s: other engines make its %d groups anew",
+                        runner.engine, runner.away_s(), len(groups),
+                    )  # fmt: skip
+                for name, orders in groups.items():
+                    self.begin(name, orders)
+            elif runner.num_open and runner.engine not in self._told:
+                self._told.add(runner.engine)
+                logger.warning(
+                    "%s is lost for %.0f s and there is no other: its %d groups wait for it",
+                    runner.engine, runner.away_s(), runner.num_open,
+                )  # fmt: skip
 
     def stop(self) -> None:
         """Ask for no more ends."""
@@ -124,6 +158,9 @@ class _Runner:
         self._groups: dict[Hashable, Sequence[RunOrder]] = {}
         self._is_open = self._is_stopped = False
         self._thread: threading.Thread | None = None
+        self._away_since: float | None = None  # None: its process is there
+        self._engine_away_s = 0.0  # as it said last
+        self.is_given_up = False  # others have its groups
         self.num_hung = 0
         self.busy_s = 0.0
 
@@ -150,6 +187,19 @@ class _Runner:
                 self._thread.start()
             self._changed.notify_all()
 
+    def away_s(self) -> float:
+        """Return for how long it or its engine is lost; 0: nobody has missed them."""
+        since = self._away_since
+        return self._engine_away_s if since is None else time.monotonic() - since
+
+    def give_up(self) -> dict[Hashable, Sequence[RunOrder]]:
+        """Return the groups that have not ended; whatever it still does of them is not heard."""
+        with self._changed:
+            groups, self._groups = self._groups, {}
+            self._session, self._is_open, self.is_given_up = uuid.uuid4().hex, False, True
+            self._changed.notify_all()
+        return groups
+
     def cut(self, name: Hashable) -> None:
         with self._changed:
             if self._is_open:  # nobody waits: a runner that dies runs it again
@@ -168,29 +218,52 @@ class _Runner:
                     self._listen()
                 except RoomLostError as error:
                     self._is_open = False
+                    self._away_since = self._away_since or time.monotonic()
                     self._returning.lost(error)
         except BaseException as error:  # noqa: BLE001 -- raised by whoever asks for the ends
             self._ends.put(error)
 
     def _has_work(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._groups or self._is_stopped)
+            self._changed.wait_for(lambda: self._groups or self._is_stopped or self.is_given_up)
             return not self._is_stopped
 
     def _open(self) -> None:
         """Give the room all groups that have not ended, if it does not have them."""
         if self._is_open:
             return
-        self._returning.first_answer("open", self._session, is_wanted=lambda: not self._is_stopped)
+        session = self._session
+        self._away_since = self._away_since or time.monotonic()  # until it answers
+        self._returning.first_answer("open", session, is_wanted=lambda: not self._is_stopped)
+        self._away_since = None
         with self._changed:
+            if session != self._session:  # given up meanwhile
+                return
             self._is_open = True
             packed = [(name, PackedOrders.of(orders)) for name, orders in self._groups.items()]
-        self._room.call("begin", self._session, packed)
+        self._room.call("begin", session, packed)
 
     def _listen(self) -> None:
-        for name, answer in self._room.call("ended", self._session, POLL_S):
+        session = self._session
+        if self.is_given_up:
+            self._look_whether_it_is_back()
+            return
+        ends = self._room.call("ended", session, POLL_S)
+        self._engine_away_s = 0.0 if ends else self._room.call("engine_away_s")
+        for name, answer in ends:
             self._returning.is_well()
             with self._changed:
+                if session != self._session:  # given up meanwhile: another one makes it
+                    return
                 orders = self._groups.pop(name)
                 self.num_hung, self.busy_s = answer.num_hung, self.busy_s + answer.busy_s
             self._ends.put(_End(name, answer.unpacked(orders)))
+
+    def _look_whether_it_is_back(self) -> None:
+        """Take part again once the engine answers."""
+        self._engine_away_s = self._room.call("engine_away_s")
+        with self._changed:
+            if self._is_open and not self._engine_away_s:
+                self.is_given_up = False
+            else:
+                self._changed.wait(PROBE_S)

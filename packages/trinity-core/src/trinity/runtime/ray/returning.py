@@ -34,6 +34,7 @@ class Patience:
     """How long a room is waited for, and how often it may be lost before it did anything."""
 
     return_s: float = 300.0  # a large model takes its time to load
+    move_s: float = 60.0  # until another one does what it had to do, if there is another
     num_losses: int = 3
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["RunnerRoom"]
 
 _STOPS_WITHIN_S = 0.5
+_Call = tuple[str, Any]  # the session, and the name of a group in it (Any: hashable)
 
 
 class RunnerRoom:
@@ -43,7 +44,7 @@ class RunnerRoom:
         config = context.config
         self._name = context.name
         self._session = ""
-        self._begun: set[Hashable] = set()  # groups, in this process
+        self._begun: set[Hashable] = set()  # groups, in this session
         self._error: BaseException | None = None  # a group could not begin
         self._busy_s = 0.0  # that was told of
         self._turn = threading.Lock()
@@ -122,7 +123,7 @@ class RunnerRoom:
                     continue
                 self._begun.add(name)
                 try:
-                    self._scheduler.begin(name, packed.unpacked())
+                    self._scheduler.begin((session, name), packed.unpacked())
                 except BaseException as error:  # noqa: BLE001 -- nobody waits for this call
                     self._error = error
                     self._scheduler.stop()
@@ -140,17 +141,23 @@ class RunnerRoom:
         if self._error is not None:
             raise self._error
         ended = []
-        for name, results in self._scheduled_ends(timeout_s):
+        for (owner, name), results in self._scheduled_ends(timeout_s):
+            if owner != session:  # of groups that others were given meanwhile
+                continue
             busy_s, self._busy_s = self._busy_s, self._engine.busy_s
             spent_s, num_hung = self._busy_s - busy_s, self._scheduler.num_hung
             ended.append((name, PackedResults.of(results, busy_s=spent_s, num_hung=num_hung)))
         return ended
 
+    def engine_away_s(self) -> float:
+        """Return for how long the engine's process is lost; 0: it is there, or nobody knows."""
+        return self._engine.away_s()
+
     def cut(self, session: str, names: Sequence[Hashable]) -> None:
         """Wait no longer for what has not ended of these groups."""
         if session == self._session:
             for name in names:
-                self._scheduler.cut(name)
+                self._scheduler.cut((session, name))
 
     def stop(self) -> None:
         """Let the call of :meth:`run` that is being made end, if there is one."""
@@ -163,9 +170,9 @@ class RunnerRoom:
             stack.callback(self._engine.close)
             stack.callback(self._scheduler.stop)
 
-    def _scheduled_ends(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+    def _scheduled_ends(self, timeout_s: float) -> list[tuple[_Call, list[RunReport]]]:
         try:
-            return self._scheduler.ended(timeout_s)
+            return cast("list[tuple[_Call, list[RunReport]]]", self._scheduler.ended(timeout_s))
         except CancelledError as stopped:  # a group could not begin, or the room is closed
             raise self._error or stopped from None
 
@@ -173,5 +180,8 @@ class RunnerRoom:
         if session == self._session:
             self._engine.expect_new_weights()
             return
+        for name in self._begun:
+            self._scheduler.cut((self._session, name))
+        self._begun = set()
         self._session = session
         self._engine.forget()
