@@ -107,13 +107,31 @@ def test_an_external_model_is_a_plain_client_of_its_address(model_of, monkeypatc
     [model] = make_auxiliary_models(config, None, endpoints=None)
     client = model.for_run(RunKey())
     said = said_by(client, "how is it?")
+    wrapper = wrapper_of(client)
+    assert (wrapper.config.name, wrapper.model_config.model_path) == (None, "scripted")
+    assert wrapper.generate_kwargs == {"temperature": 1.0, "top_p": 1.0}
     with pytest.raises(ModelError, match="gives texts only"):
-        wrapper_of(client).chat([])
+        wrapper.chat([])
     model.close()
 
     assert (said, client.model_path) == ("fine", "scripted")
     assert isinstance(auxiliary_client(client, is_async=False), openai.OpenAI)
     assert isinstance(auxiliary_client(client, is_async=True), openai.AsyncOpenAI)
+
+
+def test_a_wrapper_says_by_published_names_how_a_client_is_to_ask_it(model_of):
+    model = model_of("", name="judge", temperature=0.5, max_response_tokens=7, enable_thinking=True)
+
+    assert (model.config.name, model.model_config.temperature) == ("judge", 0.5)
+    assert model.generate_kwargs == {
+        "temperature": 0.5,
+        "top_p": 1.0,
+        "max_tokens": 7,
+        "extra_body": {"chat_template_kwargs": {"enable_thinking": True}},
+    }
+    client = model.get_openai_client()
+    messages = [{"role": "user", "content": "hello"}]
+    client.chat.completions.create(model="judge", messages=messages, **model.generate_kwargs)
 
 
 def test_an_address_that_the_environment_does_not_hold_is_named(golden):

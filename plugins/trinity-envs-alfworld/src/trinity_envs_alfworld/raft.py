@@ -9,6 +9,7 @@ from trinity.common.experience import Experience
 from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
 from trinity.common.workflows.of_task import OfTask, checked_steps
 
+from trinity_envs_alfworld.raft_parts import RAFTParts
 from trinity_envs_alfworld.raft_prompt import RAFT_SYSTEM_PROMPT, Reply, observed, parse_response
 from trinity_envs_alfworld.settings import check_arguments, environment_of
 from trinity_envs_alfworld.trial_games import TrialGames
@@ -33,6 +34,7 @@ class Play:
 
     Attributes:
         observation: what the model sees first.
+        observations: what it saw before each reply.
         messages: the conversation, as it is learned.
         answers: what the engine gave for each reply.
         replies: their parts.
@@ -42,6 +44,7 @@ class Play:
 
     observation: str
     messages: list[dict[str, str]]
+    observations: list[str] = field(default_factory=list)
     answers: list[Experience] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     reward: float = 0.0
@@ -64,7 +67,7 @@ class Play:
         return len(last) == MOST_ALIKE and len(set(last)) == 1
 
 
-class RAFTAlfworldWorkflow(MultiTurnWorkflow):
+class RAFTAlfworldWorkflow(RAFTParts, MultiTurnWorkflow):
     """Plays a game once; a play that is won, in whole replies, is an experience to imitate.
 
     Any other play gives one masked token, of which nothing is learned, with the metrics of the
@@ -137,6 +140,7 @@ class RAFTAlfworldWorkflow(MultiTurnWorkflow):
         system = {"role": "system", "content": RAFT_SYSTEM_PROMPT}
         play = Play(observation=observation, messages=[system])
         while play.num_steps < self.max_env_steps and not play.done:
+            play.observations.append(observation)
             play.messages.append({"role": "user", "content": observed(observation)})
             told = [*before, *play.messages[1:]] if before else play.messages
             answer = self.model.chat(told)[0]

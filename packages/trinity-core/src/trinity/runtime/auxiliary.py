@@ -42,7 +42,7 @@ def make_auxiliary_models(
     try:
         for section in config.explorer.auxiliary_models:
             if section.external_model_config.enable:
-                made.append(_external(section))
+                made.append(_external(section, config))
             else:
                 made.append(_made(section, config, manager, endpoints=endpoints))
     except BaseException:
@@ -75,7 +75,7 @@ def _made(
     return AuxiliaryModel(model=model, engines=engines)
 
 
-def _external(section: InferenceModelConfig) -> ExternalModel:
+def _external(section: InferenceModelConfig, config: Config) -> ExternalModel:
     api = section.external_model_config
     name = api.model_name or section.model_path
     assert name is not None, "config check asks for it"
@@ -87,5 +87,8 @@ def _external(section: InferenceModelConfig) -> ExternalModel:
             f"another variable in external_model_config."
         )
     return ExternalModel.at(
-        os.environ[api.base_url_env], api_key=os.environ[api.api_key_env], name=name
+        os.environ[api.base_url_env],
+        api_key=os.environ[api.api_key_env],
+        name=name,
+        settings=replace(ModelSettings.of(section, config.model), model_path=name),
     )

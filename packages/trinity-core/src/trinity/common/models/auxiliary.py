@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trinity.common.models.clients import api_async_client, api_client
+from trinity.common.models.settings import ModelSettings
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
@@ -61,15 +62,19 @@ class ExternalModel(Auxiliary):
     client: Any  # openai.OpenAI
 
     @classmethod
-    def at(cls, base_url: str, *, api_key: str, name: str) -> ExternalModel:
+    def at(
+        cls, base_url: str, *, api_key: str, name: str, settings: ModelSettings | None = None
+    ) -> ExternalModel:
         """Return the model of an API.
 
         Args:
             base_url: of the API.
             api_key: that it asks for.
             name: of the model there.
+            settings: how it is to be asked, for who reads them; None: nothing is said of it.
         """
-        wrapper = _Api(model_path=name, base_url=base_url, api_key=api_key)
+        settings = settings or ModelSettings(model_path=name)
+        wrapper = _Api(model_path=name, base_url=base_url, api_key=api_key, config=settings)
         client = wrapper.get_openai_client()
         setattr(client, _WRAPPER, wrapper)
         return cls(name=name, client=client)
@@ -90,6 +95,17 @@ class _Api:
     model_path: str
     base_url: str
     api_key: str = field(repr=False)
+    config: ModelSettings  # of its section
+
+    @property
+    def model_config(self) -> ModelSettings:
+        """Return the same under the other published name."""
+        return self.config
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:  # Any: each as OpenAI's clients take it
+        """Return what a client is given to ask as the section says."""
+        return self.config.generate_kwargs
 
     def get_openai_client(self, record: bool = False) -> OpenAI:  # noqa: FBT001, FBT002 -- as wrappers
         """Return a client; nothing is recorded."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
     from trinity.common.models.model import ModelWrapper
+    from trinity.common.models.settings import ModelSettings
     from trinity.common.ports import Endpoint, EndpointOpener, RunSession
 
 __all__ = [
@@ -95,6 +96,24 @@ class ClientsOfRun:
     """What a model wrapper offers to agents that speak HTTP."""
 
     _endpoints: RunEndpoints
+    _settings: ModelSettings
+
+    @property
+    def settings(self) -> ModelSettings:
+        """Return how the model is asked where a call does not say it."""
+        return self._settings
+
+    @property
+    def config(self) -> ModelSettings:
+        """Return the settings, with the ``name`` of an auxiliary model; published."""
+        return self._settings
+
+    model_config = config  # published, too
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:  # Any: each as OpenAI's clients take it
+        """Return what an OpenAI client of this model is given to ask as the settings say."""
+        return self._settings.generate_kwargs
 
     def endpoint(
         self, agent: str = "", *, record: bool = True, force_sampling: bool = True

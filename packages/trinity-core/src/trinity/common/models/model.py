@@ -103,11 +103,6 @@ class ModelWrapper(ClientsOfRun, Scored):
         return self._settings.enable_history
 
     @property
-    def settings(self) -> ModelSettings:
-        """Return how the model is asked where a call does not say it."""
-        return self._settings
-
-    @property
     def chat_format(self) -> ChatFormat:
         """Return the tokenizer with its chat template."""
         return self._chat_format

@@ -69,6 +69,21 @@ class ModelSettings:
         return replace(self, **{name: value for name, value in own.items() if value is not None})
 
     @property
+    def generate_kwargs(self) -> dict[str, Any]:  # Any: each as OpenAI's clients take it
+        """Return what an OpenAI client is given to ask as these settings say.
+
+        >>> ModelSettings(temperature=0.7, max_response_tokens=64).generate_kwargs
+        {'temperature': 0.7, 'top_p': 1.0, 'max_tokens': 64}
+        """
+        given: dict[str, Any] = {"temperature": self.temperature, "top_p": self.top_p}
+        if self.max_response_tokens is not None:
+            given["max_tokens"] = self.max_response_tokens
+        if self.enable_thinking is not None:
+            switch = {"enable_thinking": self.enable_thinking}
+            given["extra_body"] = {"chat_template_kwargs": switch}
+        return given
+
+    @property
     def prompt_limit(self) -> int:
         """Return the most tokens of a prompt: at least one more must fit into the context."""
         most = self.max_model_len - 1
