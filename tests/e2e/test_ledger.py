@@ -7,7 +7,9 @@ from contextlib import closing
 
 import pytest
 import trinity
+from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config import load_config
+from trinity.errors import DataError
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.history import read_history
 
@@ -51,3 +53,40 @@ def test_it_trains_the_same_over_ray(config_dict, write_yaml, run_dir) -> None:
     trinity.run(load_config(write_yaml(config)))
 
     assert read_history(run_dir) == read_history(run_dir.with_name("local")) == steps_in(run_dir)
+
+
+def fill_disk(monkeypatch, *, room=2):
+    """Let a ledger grow by so many pages of 4 KiB, and no more."""
+    connected = SqliteDatabase._connected
+
+    def limited(database):
+        connection = connected(database)
+        ((used,),) = connection.execute("PRAGMA page_count").fetchall()
+        connection.execute(f"PRAGMA max_page_count = {used + room}")
+        return connection
+
+    monkeypatch.setattr(SqliteDatabase, "_connected", limited)
+
+
+@pytest.mark.parametrize("style", ["fixed", "fully_async"])
+def test_a_disk_that_is_full_ends_the_run_and_nothing_is_half_written(
+    style, config_dict, write_yaml, run_dir, monkeypatch
+) -> None:
+    config_dict["buffer"] |= {"batch_size": 2}
+    config_dict["synchronizer"] = {"sync_style": style}
+    config_dict["trainer"] = {"save_interval": 1}
+    config = write_yaml(in_a_ledger(config_dict))
+    with monkeypatch.context() as full:
+        fill_disk(full)
+        with pytest.raises(DataError, match=r"full.*Make room on its disk, then run the same"):
+            trinity.run(load_config(config), local=True)
+    with closing(sqlite3.connect(run_dir / "buffer/ledger.db")) as ledger:
+        sizes = ledger.execute("SELECT COUNT(*) FROM experience GROUP BY packet").fetchall()
+        (packets,) = ledger.execute("SELECT COUNT(*) FROM packet").fetchone()
+
+    assert len(sizes) == packets
+    assert set(sizes) <= {(4,)}  # whole groups
+    trinity.run(load_config(config), local=True)
+    trained = [uid for step in read_history(run_dir) for uid in step]
+    assert len(trained) == len(set(trained)) == 32
+    assert steps_in(run_dir) == read_history(run_dir)

@@ -83,7 +83,7 @@ class AtOnce:
         seconds = time.perf_counter() - began
         while not wait([ended], timeout=LOOK_S).done:
             pass
-        return ended.result(), seconds
+        return ended.result(0), seconds
 
 
 def _settle(ended: Future[ExploreResult], explore: Callable[[], ExploreResult]) -> None:

@@ -101,7 +101,7 @@ def run_stage(
     story = _Story(config, rundir=rundir, display=display, build=load, before=before, stage=stage)
     with closing(story):
         story.tell()
-    return story.result()
+    return story.outcome()
 
 
 def _local_build() -> Callable[..., Parts]:
@@ -325,7 +325,7 @@ class _Story:
     def _seconds(self) -> float:
         return time.perf_counter() - self._began
 
-    def result(self) -> StageResult:
+    def outcome(self) -> StageResult:
         """Return the end of the stage, after :meth:`tell`."""
         assert self._status is not None
         latest = CheckpointStore(self._rundir.path).latest()

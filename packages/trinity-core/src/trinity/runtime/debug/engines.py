@@ -58,7 +58,7 @@ class Watched:
 
         def told(done: Future[list[Completion]]) -> None:
             if not done.cancelled():
-                self._observer.answered(number, done.exception() or done.result())
+                self._observer.answered(number, done.exception(0) or done.result(0))
 
         future.add_done_callback(told)
         return future

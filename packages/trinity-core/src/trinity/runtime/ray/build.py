@@ -28,7 +28,7 @@ from trinity.runtime.pace import is_in_flight
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.digests import check_plugin_sets
-from trinity.runtime.ray.handle import start_room
+from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.ranks import RemoteRanks
 from trinity.runtime.ray.remote_parts import (
@@ -92,7 +92,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     """
     began = time.perf_counter()
     passport = Passport.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
-    rooms = Rooms(passport)
+    rooms = Rooms(passport, patience_s=config.synchronizer.sync_timeout)
     parts = Parts(
         config=config,
         rundir=rundir,
@@ -117,16 +117,19 @@ class Rooms:
 
     Args:
         passport: of the run.
+        patience_s: with an answer, until it is said that there is none.
     """
 
-    def __init__(self, passport: Passport) -> None:
+    def __init__(self, passport: Passport, *, patience_s: float = FIRST_PATIENCE_S) -> None:
         self.passport = passport
+        self._patience_s = min(patience_s, FIRST_PATIENCE_S)
         self._handles: list[RoomHandle] = []
         self._are_built = False
 
     def start(self, name: str, part: str, **options: Any) -> RoomHandle:
         """Start one and return its handle; it is built while this returns."""
         handle = start_room(self.passport, name, f"{_ROOMS}.{part}", **options)
+        handle.patience_s = self._patience_s
         self._handles.append(handle)
         return handle
 

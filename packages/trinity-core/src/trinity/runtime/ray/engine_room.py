@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 # Answers that are ready soon after the first travel with it: after half of what it took, but
 _LEAST_LINGER_S = 0.002
 _LONGEST_LINGER_S = 0.02
+_NEWS_S = 60.0  # so long news wait for those before them
+_SCORED_S = 3600.0  # so long a text may stand in line and be scored
 
 RunId = tuple[str, int, int]  # batch, task and run of a RunKey, which is slower to pickle
 Runs = tuple[bool, list[RunId]]  # True: these began; False: they ended
@@ -151,7 +153,14 @@ class EngineRoom:
         Raises:
             ModelError: the engine cannot, or the text cannot be scored.
         """
-        scores: list[float] = self._engine.score(token_ids, temperature).result()
+        scores: list[float]
+        try:
+            scores = self._engine.score(token_ids, temperature).result(_SCORED_S)
+        except TimeoutError:
+            raise ModelError(
+                f"engine-{self._number} has not scored a text of {len(token_ids)} tokens for "
+                f"{_SCORED_S:.0f} s; its log says what it does."
+            ) from None
         return scores
 
     def version(self) -> WeightVersion:
@@ -175,7 +184,11 @@ class EngineRoom:
     def _apply(self, own: _Session, number: int, news: Sequence[News]) -> None:
         """Tell the engine the news once those before were told."""
         with self._changed:
-            self._changed.wait_for(lambda: own.is_over or own.num_applied == number - 1)
+            is_next = self._changed.wait_for(
+                lambda: own.is_over or own.num_applied == number - 1, _NEWS_S
+            )
+        if not is_next:  # those before were lost on the way: all is told again
+            raise _session_over(self._number)
         with self._applying:
             self._check(own)
             for piece in news:
@@ -220,8 +233,8 @@ class EngineRoom:
     def _note(self, own: _Session, number: int, future: Future[list[Completion]]) -> None:
         if future.cancelled() or number not in own.futures:
             return
-        error = future.exception()
-        outcome = future.result() if error is None else _as_model_error(error)
+        error = future.exception(0)
+        outcome = future.result(0) if error is None else _as_model_error(error)
         with self._changed:
             own.futures.pop(number, None)
             own.outcomes.append((number, outcome))
@@ -245,12 +258,13 @@ class EngineRoom:
         import ray
 
         from trinity.runtime.ray.handle import find_room
+        from trinity.runtime.ray.remote_weights import FETCHED_S
 
         with suppress(RoomLostError):  # then the run is ended or built anew anyway
             latest: Any = find_room(namespace, "synchronizer").call("latest")
             if latest is not None:
                 _, (reference,) = latest
-                self.load_weights(ray.get(reference))
+                self.load_weights(ray.get(reference, timeout=FETCHED_S))
 
 
 def run_id(key: RunKey) -> RunId:

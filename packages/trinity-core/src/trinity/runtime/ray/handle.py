@@ -23,7 +23,7 @@ from trinity.runtime.ray.watch import LOOK_S, check_ray
 if TYPE_CHECKING:
     from trinity.runtime.ray.passport import Passport
 
-__all__ = ["Pending", "RoomHandle", "find_room", "start_room"]
+__all__ = ["FIRST_PATIENCE_S", "Pending", "RoomHandle", "find_room", "start_room"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,16 @@ FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none;
 class Pending:
     """A call on its way."""
 
-    def __init__(self, room: str, reply: ray.ObjectRef[Reply], *, method: str = "") -> None:
+    def __init__(
+        self,
+        room: str,
+        reply: ray.ObjectRef[Reply],
+        *,
+        method: str = "",
+        patience_s: float = FIRST_PATIENCE_S,
+    ) -> None:
         self._room = room
+        self._patience_s = patience_s
         self._reply = reply
         self._method = method
 
@@ -83,7 +91,7 @@ class Pending:
         if timeout_s is not None:
             in_time: Reply = ray.get(self._reply, timeout=timeout_s)
             return in_time
-        began, patience_s = time.monotonic(), FIRST_PATIENCE_S
+        began, patience_s = time.monotonic(), self._patience_s
         while True:
             try:
                 reply: Reply = ray.get(self._reply, timeout=LOOK_S)
@@ -91,11 +99,10 @@ class Pending:
                 check_ray()
                 if time.monotonic() - began < patience_s:
                     continue
-                minutes = (time.monotonic() - began) / 60
                 logger.warning(
-                    "%s has not answered %s for %.0f minutes. What it does stands in its log, "
-                    "logs/%s.log in the run directory.",
-                    self._room, self._method, minutes, self._room,
+                    "%s has not answered %s for %.0f s: it is busy, or stopped. What it does "
+                    "stands in its log, logs/%s.log in the run directory.",
+                    self._room, self._method, time.monotonic() - began, self._room,
                 )  # fmt: skip
                 patience_s *= 3
             else:
@@ -103,11 +110,16 @@ class Pending:
 
 
 class RoomHandle:
-    """Calls one room; travels between processes."""
+    """Calls one room; travels between processes.
+
+    Attributes:
+        patience_s: with an answer, until it is said that there is none.
+    """
 
     def __init__(self, actor: Any, name: str) -> None:
         self.actor = actor
         self.name = name
+        self.patience_s = FIRST_PATIENCE_S
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Return what the part's method returns; errors are those of :meth:`Pending.result`."""
@@ -115,7 +127,12 @@ class RoomHandle:
 
     def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
         """Call the method without waiting; object references among the arguments are resolved."""
-        return Pending(self.name, self.actor.call.remote(method, *args, **kwargs), method=method)
+        return Pending(
+            self.name,
+            self.actor.call.remote(method, *args, **kwargs),
+            method=method,
+            patience_s=self.patience_s,
+        )
 
     def call_with_payload(
         self, method: str, /, *args: Any, **kwargs: Any
@@ -130,7 +147,7 @@ class RoomHandle:
         """Begin such a call without waiting."""
         options = self.actor.call_with_payload.options(num_returns=2)
         reply, payload = options.remote(method, *args, **kwargs)
-        return Pending(self.name, reply, method=method), payload
+        return Pending(self.name, reply, method=method, patience_s=self.patience_s), payload
 
     def beat(self) -> ray.ObjectRef[bool]:
         """Ask a room that was started with ``beats`` whether it is there, whatever it does."""

@@ -101,7 +101,7 @@ class RemoteRanks:
             for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S / 2)[0]:
                 rank = waiting.pop(ref)
                 try:
-                    values[rank] = calls[rank].result()
+                    values[rank] = calls[rank].result(timeout_s=self._limit_s)
                 except Exception as error:  # noqa: BLE001 -- whatever a rank raised
                     failures[rank] = error
             check_ray()

@@ -225,7 +225,8 @@ class _Runner:
 
     def _has_work(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._groups or self._is_stopped or self.is_given_up)
+            while not (self._groups or self._is_stopped or self.is_given_up):
+                self._changed.wait(POLL_S)
             return not self._is_stopped
 
     def _open(self) -> None:

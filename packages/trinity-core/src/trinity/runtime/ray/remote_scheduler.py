@@ -15,6 +15,7 @@ from trinity.errors import RoomLostError
 from trinity.explorer.packing import PackedOrders
 from trinity.runtime.ray.remote_groups import RemoteGroupRuns
 from trinity.runtime.ray.returning import Callee, Patience, Returning
+from trinity.runtime.ray.watch import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -116,14 +117,16 @@ class RemoteScheduler:
     def _results(self, shares: Sequence[tuple[_Runner, Sequence[RunOrder]]]) -> list[RunReport]:
         """Return the results of all shares, one after the other; the first error stops them."""
         calls = [self._pool.submit(runner.run, own) for runner, own in shares]
-        done, others = wait(calls, return_when=FIRST_EXCEPTION)
-        failures = [call.exception() for call in calls if call in done and call.exception()]
+        done, others = wait(calls, timeout=LOOK_S, return_when=FIRST_EXCEPTION)
+        while others and not any(call.exception(0) for call in done):
+            done, others = wait(calls, timeout=LOOK_S, return_when=FIRST_EXCEPTION)
+        failures = [call.exception(0) for call in calls if call in done and call.exception(0)]
         if failures and failures[0] is not None:
             for call, (runner, _) in zip(calls, shares, strict=True):
                 if call in others:
                     runner.stop()
             raise failures[0]
-        return [result for call in calls for result in call.result()]
+        return [result for call in calls for result in call.result(0)]
 
 
 class _Runner:

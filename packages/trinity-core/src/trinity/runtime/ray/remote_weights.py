@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from trinity.synchronizer.weights import PackedWeights
 
-__all__ = ["RemoteTensors", "snapshot_of"]
+__all__ = ["FETCHED_S", "RemoteTensors", "snapshot_of"]
+
+FETCHED_S = 600.0  # so long weights may take from the object store of another machine
 
 
 class RemoteTensors(Mapping[str, "Tensor"]):
@@ -35,7 +37,7 @@ class RemoteTensors(Mapping[str, "Tensor"]):
 
     @cached_property
     def _fetched(self) -> Mapping[str, Tensor]:
-        packed: PackedWeights = ray.get(self.ref)
+        packed: PackedWeights = ray.get(self.ref, timeout=FETCHED_S)
         return packed.snapshot().tensors
 
 

@@ -69,7 +69,7 @@ class SyncRoom:
         self._latest = (version, refs)  # first: an engine that starts meanwhile asks for it
         loaded: WeightVersion = self._method.sync(lambda: snapshot_of(version, refs[0]))
         for engine in self._engines:
-            engine.wait()
+            engine.finish()
         return loaded
 
     def latest(self) -> tuple[WeightVersion, list[ray.ObjectRef[PackedWeights]]] | None:
@@ -97,7 +97,7 @@ class _Engine:
         self._loading: tuple[Pending, Any, WeightVersion] | None = None
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Begin to load; :meth:`wait` tells how it ended."""
+        """Begin to load; :meth:`finish` tells how it ended."""
         import ray
 
         tensors = snapshot.tensors
@@ -111,7 +111,7 @@ class _Engine:
             self._handle = find_room(self._namespace, self._name)
         self._loading = self._handle.start("load_weights", ref), ref, snapshot.version
 
-    def wait(self) -> None:
+    def finish(self) -> None:
         """Return when the weights are loaded, by an engine that was started again too."""
         if self._loading is None:
             return
