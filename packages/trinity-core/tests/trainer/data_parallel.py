@@ -12,6 +12,7 @@ from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.errors import TrinityError
+from trinity.trainer.spreading import whole
 from trinity.trainer.torch_trainer import TorchTrainer
 
 
@@ -34,6 +35,63 @@ def a_trainer(model_path, *, group=None):
         model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=None),
     )
     return TorchTrainer(config, model_path=str(model_path), total_steps=10, seed=0, group=group)
+
+
+WAYS = {"apart": "off", "mask": "on", "stem": "on"}  # how rows that begin alike are computed
+
+
+def a_spread_trainer(model_path, way, *, group=None):
+    """Return a GRPO trainer with a reference, whose ranks share the weights if it has several."""
+    config = SimpleNamespace(
+        algorithm=AlgorithmConfig(
+            algorithm_type="grpo",
+            advantage_fn="grpo",
+            policy_loss_fn="ppo",
+            kl_loss_fn="k2",
+            kl_loss_fn_args={"kl_coef": 0.3},
+            entropy_loss_fn="default",
+            entropy_loss_fn_args={"entropy_coef": 0.2},
+            optimizer={"lr": 1e-3},
+        ),
+        trainer=TrainerConfig(
+            max_token_len_per_gpu=400 if way == "stem" else 40,
+            prefix_sharing=WAYS[way],
+            trainer_strategy="fsdp2",
+        ),
+        model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=None),
+    )
+    return TorchTrainer(config, model_path=str(model_path), total_steps=10, seed=0, group=group)
+
+
+def rows_of(way):
+    """Return rows; with a stem, five that begin with 150 equal tokens, and two others."""
+    if way != "stem":
+        return rows()
+    draw = torch.Generator().manual_seed(0)
+    stem = torch.randint(3, 384, (150,), generator=draw)
+    found = []
+    for number in range(7):
+        prompt = stem if number < 5 else torch.randint(3, 384, (6,), generator=draw)
+        answer = torch.randint(3, 384, (30 + 5 * number,), generator=draw)
+        found.append(
+            Experience(
+                tokens=torch.cat((prompt, answer)),
+                prompt_length=len(prompt),
+                reward=float(number % 3),
+                logprobs=-5.0 + torch.randn(len(answer), generator=draw),
+                eid=EID(0, number // 5, number),
+            )
+        )
+    return found
+
+
+def gradient_of(trainer, way):
+    """Return the whole gradient of the rows, and how many of each micro-batch are a stem's."""
+    batch, _ = trainer._preparation.batch_of(rows_of(way), _no_watch, version=0)
+    plan = trainer._scorer.plan(batch)
+    trainer._accumulate(batch, plan, step=1)
+    parameters = trainer.model.parameters()
+    return torch.cat([whole(p.grad).flatten() for p in parameters]), [p[0].stem for p in plan]
 
 
 def rows(*, broken=None):
@@ -74,7 +132,8 @@ def main() -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size
     )
-    trainer = a_trainer(model_path, group=distributed.group.WORLD)
+    group = distributed.group.WORLD
+    trainer = a_trainer(model_path, group=group)
     first = rows()
     batch, _ = trainer._preparation.batch_of(first, _no_watch, version=0)
     own = trainer._ranks.own(trainer._scorer.plan(batch))
@@ -86,8 +145,23 @@ def main() -> None:
     except TrinityError as error:
         found["error"] = str(error)
     trainer.save(folder / "saved")
+    for way in WAYS:
+        found[way] = gradient_of(a_spread_trainer(model_path, way, group=group), way)
+    found["spread"] = trained_with_spread_weights(model_path, folder, group=group)
     torch.save(found, folder / f"rank-{rank}.pt")
     distributed.destroy_process_group()
+
+
+def trained_with_spread_weights(model_path, folder, *, group):
+    """Go on from what one process left at ``alone``, make a step, leave it at ``spread``."""
+    trainer = a_spread_trainer(model_path, "apart", group=group)
+    trainer.load(folder / "alone")
+    metrics = trainer.train_step(rows(), step=2)
+    trainer.save(folder / "spread")
+    try:
+        trainer.train_step(rows(broken=3), step=3)
+    except TrinityError as error:
+        return {"metrics": metrics, "error": str(error)}
 
 
 def _no_watch(name):

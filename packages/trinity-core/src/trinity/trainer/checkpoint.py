@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trinity.errors import CheckpointError
+from trinity.trainer.spreading import placed_like
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +134,7 @@ def load_module(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: P
             "Set model.model_path to the model that the run began with."
         )
     for name, parameter in ours.items():
-        parameter.copy_(theirs[name])
+        parameter.copy_(placed_like(theirs[name], parameter))
 
 
 def random_state() -> dict[str, Any]:

@@ -162,6 +162,11 @@ class ModelInputs:
     temperature_N: Tensor | None  # None: 1 for all
     shape: tuple[int, int]  # rows, and R of the whole batch
 
+    @property
+    def num_passes(self) -> int:
+        """Return how often the decoder is called: for a stem, and for what follows."""
+        return 1 if self.branches_GK is None else 2
+
     def to(self, device: torch.device) -> ModelInputs:
         """Return the same on a device."""
         if self.tokens_PL.device == device:

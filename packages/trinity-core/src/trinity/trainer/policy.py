@@ -66,11 +66,17 @@ class Policy:
             return hidden_states(self.body, inputs)[inputs.slots_N]
 
     def score(
-        self, inputs: ModelInputs, *, entropy: EntropyUse = None, mean_change: bool = False
+        self,
+        inputs: ModelInputs,
+        *,
+        entropy: EntropyUse = None,
+        mean_change: bool = False,
+        num_passes: int = 0,
     ) -> PaddedScores:
         """Return the log-probability of each scored token at its temperature, and the entropy.
 
-        With ``mean_change`` also the mean of S, see :func:`score_tokens`.
+        With ``mean_change`` also the mean of S, see :func:`score_tokens`. ``num_passes`` says how
+        often all ranks call the decoder; it matters where they share the weights.
         """
         inputs = inputs.to(self.device)
         is_mixed = self.precision == "bfloat16"
@@ -90,6 +96,10 @@ class Policy:
             entropy_BR=None if entropy_N is None else pad_to_width(entropy_N, inputs),
             mean_change_BR=None if change_N is None else pad_to_width(change_N, inputs),
         )
+
+    def idle(self, *, num_passes: int) -> Tensor:
+        """Return a 0 that follows from all weights, of as many passes as other ranks make."""
+        raise AssertionError(f"a policy that is whole makes no {num_passes} passes for others")
 
     @torch.no_grad()
     def check_head(self) -> None:

@@ -7,6 +7,7 @@ all-reduce      the shares summed: the gradient of the batch, in every process
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,14 +16,22 @@ from torch import Tensor, distributed
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch import nn
 
     from trinity.common.metrics import Metrics
     from trinity.trainer.layout import Pack
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "Round"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """What one process does while the others do as much."""
+
+    packs: Sequence[Pack] | None  # None: nothing of its own
+    num_passes: int = 0  # through the decoder, of each process; 0: as its own packs need
 
 
 class Ranks:
@@ -30,10 +39,14 @@ class Ranks:
 
     Args:
         group: the processes; None: this one alone.
+        shares_weights: each holds a part of them, so that all make the same passes.
     """
 
-    def __init__(self, group: distributed.ProcessGroup | None = None) -> None:
+    def __init__(
+        self, group: distributed.ProcessGroup | None = None, *, shares_weights: bool = False
+    ) -> None:
         self._group = group
+        self.shares_weights = shares_weights and group is not None
         self.rank = 0 if group is None else distributed.get_rank(group)
         self.size = 1 if group is None else distributed.get_world_size(group)
 
@@ -41,27 +54,41 @@ class Ranks:
         """Return the micro-batches of this process."""
         return plan[self.rank :: self.size]
 
+    def rounds(self, plan: Sequence[Sequence[Pack]]) -> Iterator[Round]:
+        """Yield the micro-batches of this process; where weights are shared, as many as all do."""
+        if not self.shares_weights:
+            yield from (Round(packs=packs) for packs in self.own(plan))
+            return
+        for first in range(0, len(plan), self.size):
+            parts = plan[first : first + self.size]
+            own = parts[self.rank] if self.rank < len(parts) else None
+            has_stem = any(packs[0].stem for packs in parts)
+            yield Round(packs=own, num_passes=2 if has_stem else 1)
+
     def max_tokens(self, budget: int, *, num_tokens: int) -> int:
         """Return a budget of tokens that leaves no process without a micro-batch."""
         return budget if self.size == 1 else min(budget, max(1, -(-num_tokens // self.size)))
 
-    def summed(self, compute: Callable[[], Metrics]) -> Metrics:
+    def summed(
+        self, compute: Callable[[], Metrics | TrinityError], *, makes_passes: bool = True
+    ) -> Metrics:
         """Return the sum of what each process computes; the error of one is everybody's.
+
+        Where weights are shared, one that breaks off leaves the others in the midst of a pass: only
+        an error that is returned, once all passes are made, can be told to them.
+
+        Args:
+            compute: returns this process's part, or what is wrong.
+            makes_passes: whether it goes through the model.
 
         Raises:
             TrinityError: of the first process that had one.
             Exception: this process's own, where all had another.
         """
         if self._group is None:
-            return compute()
-        foreign: Exception | None = None
-        outcome: Metrics | TrinityError
-        try:
-            outcome = compute()
-        except TrinityError as error:
-            outcome = error
-        except Exception as error:  # noqa: BLE001 -- told by all ranks
-            foreign, outcome = error, self._of_this_rank(error)
+            return _metrics_or_raise(compute())
+        can_tell = not (makes_passes and self.shares_weights)
+        outcome, foreign = self._outcome_of(compute, can_tell=can_tell)
         outcomes: list[Any] = [None] * self.size
         distributed.all_gather_object(outcomes, outcome, group=self._group)
         errors = [found for found in outcomes if isinstance(found, TrinityError)]
@@ -74,6 +101,19 @@ class Ranks:
             for name, value in found.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
+
+    def _outcome_of(
+        self, compute: Callable[[], Metrics | TrinityError], *, can_tell: bool
+    ) -> tuple[Metrics | TrinityError, Exception | None]:
+        """Return what there is to tell the others, and, if it is not ours, the error itself."""
+        try:
+            return compute(), None
+        except Exception as error:
+            if not can_tell:
+                raise
+            if isinstance(error, TrinityError):
+                return error, None
+            return self._of_this_rank(error), error
 
     def first(self, do: Callable[[], None]) -> None:
         """Let the first process do it, while the others wait; its error is everybody's.
@@ -90,11 +130,11 @@ class Ranks:
                 do()
             return {}
 
-        self.summed(if_first)
+        self.summed(if_first, makes_passes=False)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum each gradient over the processes; one that a process lacks is 0 there."""
-        if self._group is None:
+        if self._group is None or self.shares_weights:  # these were summed where they came up
             return
         for parameter in parameters:
             if parameter.requires_grad:
@@ -113,3 +153,9 @@ class Ranks:
             f"rank {self.rank} of the trainer failed: {type(error).__name__}: {error}. "
             f"logs/trainer-{self.rank}.log in the run directory has its traceback."
         )
+
+
+def _metrics_or_raise(outcome: Metrics | TrinityError) -> Metrics:
+    if isinstance(outcome, TrinityError):
+        raise outcome
+    return outcome

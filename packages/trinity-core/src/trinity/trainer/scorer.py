@@ -99,8 +99,10 @@ class Scorer:
         """
         names = ["entropys", "necs"] if mean_change else ["entropys"]
         fields = {name: torch.zeros(batch["action_mask"].shape) for name in names}
-        for rows, inputs in self._inputs(self._policy, batch):
-            scores = self._policy.score(inputs, entropy=False, mean_change=mean_change)
+        for rows, inputs, num_passes in self._inputs(self._policy, batch):
+            scores = self._policy.score(
+                inputs, entropy=False, mean_change=mean_change, num_passes=num_passes
+            )
             for name, part_BR in zip(
                 names, (scores.entropy_BR, scores.mean_change_BR), strict=False
             ):
@@ -111,14 +113,21 @@ class Scorer:
     @torch.no_grad()
     def _logprobs(self, policy: Policy, batch: ExperienceBatch) -> Tensor:
         logprob_BR = torch.zeros(batch["action_mask"].shape)
-        for rows, inputs in self._inputs(policy, batch):
-            logprob_BR[rows] = policy.score(inputs).logprob_BR.float().cpu()
+        for rows, inputs, num_passes in self._inputs(policy, batch):
+            scores = policy.score(inputs, num_passes=num_passes)
+            logprob_BR[rows] = scores.logprob_BR.float().cpu()
         return self._ranks.sum(logprob_BR)
 
     def _inputs(
         self, policy: Policy, batch: ExperienceBatch
-    ) -> Iterator[tuple[list[int], ModelInputs]]:
+    ) -> Iterator[tuple[list[int], ModelInputs, int]]:
+        """Yield rows, what the model sees of them, and the passes that all ranks make."""
         mask_BR = batch["action_mask"]
-        for packs in self._ranks.own(self.plan(batch, policy=policy)):
-            rows = rows_of(packs)
-            yield rows, model_inputs([batch.experiences[row] for row in rows], mask_BR[rows], packs)
+        for turn in self._ranks.rounds(self.plan(batch, policy=policy)):
+            if turn.packs is None:
+                policy.idle(num_passes=turn.num_passes)
+                continue
+            rows = rows_of(turn.packs)
+            experiences = [batch.experiences[row] for row in rows]
+            inputs = model_inputs(experiences, mask_BR[rows], turn.packs)
+            yield rows, inputs, turn.num_passes

@@ -10,8 +10,7 @@ B rows of a batch or micro-batch   R response
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +34,17 @@ from trinity.trainer.ranks import Ranks
 from trinity.trainer.recomputing import enable_checkpointing, recomputing
 from trinity.trainer.scorer import Scorer
 from trinity.trainer.sharing import find_sharing
+from trinity.trainer.spreading import (
+    load_optimizer,
+    optimizer_state,
+    spread,
+    whole,
+    whole_tensors,
+)
 from trinity.trainer.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from torch.distributed import ProcessGroup
@@ -47,7 +53,9 @@ if TYPE_CHECKING:
     from trinity.common.batch import ExperienceBatch
     from trinity.common.config import Config
     from trinity.common.experience import Experience
+    from trinity.errors import TrinityError
     from trinity.trainer.layout import Pack
+    from trinity.trainer.ranks import Round
 
 __all__ = ["TorchTrainer"]
 
@@ -77,7 +85,7 @@ class TorchTrainer:
         group: ProcessGroup | None = None,
     ) -> None:
         torch.manual_seed(seed)
-        self._ranks = Ranks(group)
+        self._ranks = Ranks(group, shares_weights=config.trainer.trainer_strategy != "ddp")
         self._config = config
         self._model_path = model_path
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -87,11 +95,12 @@ class TorchTrainer:
         self._adapters = Adapters(self._policy.module, adapters[0]) if adapters else None
         if config.trainer.prefix_sharing != "off":
             find_sharing(self._policy, is_required=config.trainer.prefix_sharing == "on")
+        self._policy = self._spread(self._policy)
         self._scorer = Scorer(
             config,
             parts=self._parts,
             policy=self._policy,
-            load_reference=partial(self._load, model_path, is_trained=False),
+            load_reference=self._load_reference,
             ranks=self._ranks,
         )
         self._critic = self._make_critic(total_steps) if self._parts.has_critic else None
@@ -163,6 +172,8 @@ class TorchTrainer:
         """
         if self._adapters is not None:
             return WeightSnapshot(version=self.version, tensors=self._adapters.merged())
+        if self._ranks.shares_weights:
+            return WeightSnapshot(version=self.version, tensors=self._whole_weights())
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
         if copy:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
@@ -170,7 +181,11 @@ class TorchTrainer:
 
     def save(self, directory: Path) -> None:
         """Write what :meth:`load` needs; the first of several processes does, the others wait."""
-        self._ranks.first(lambda: self._save(directory))
+        optimizer, tensors = self._optimizer.state_dict(), None
+        if self._ranks.shares_weights:  # all ranks give their parts, the first one keeps them
+            optimizer = optimizer_state(optimizer, is_kept=self._ranks.rank == 0)
+            tensors = self._whole_weights()
+        self._ranks.first(lambda: self._save(directory, optimizer=optimizer, tensors=tensors))
 
     def load(self, directory: Path) -> None:
         """Go on from what :meth:`save` wrote.
@@ -187,7 +202,7 @@ class TorchTrainer:
                 directory / checkpoint.MODEL_FOLDER,
                 trust_remote_code=self._config.model.trust_remote_code,
             )
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self._optimizer, state["optimizer"])
         checkpoint.restore_random_state(state["random"])
         if self._parts.kl_penalty_fn is not None and state["kl_penalty_coef"] is not None:
             self._parts.kl_penalty_fn.kl_coef = state["kl_penalty_coef"]
@@ -195,12 +210,19 @@ class TorchTrainer:
         if self._critic is not None:
             self._critic.load(directory)
 
-    def save_hf(self, directory: Path) -> None:
-        """Write the model and its tokenizer in the Hugging Face format."""
+    def save_hf(self, directory: Path, *, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Write the model and its tokenizer in the Hugging Face format.
+
+        Args:
+            directory: where to.
+            tensors: its weights by name; None: those of the module, or with adapters in them.
+        """
+        if tensors is None and self._adapters is not None:
+            tensors = self._adapters.merged()
         checkpoint.save_hf(
             self.model,
             directory,
-            tensors=None if self._adapters is None else self._adapters.merged(),
+            tensors=tensors,
             tokenizer_path=self._model_path,
             trust_remote_code=self._config.model.trust_remote_code,
         )
@@ -210,12 +232,14 @@ class TorchTrainer:
         self._optimizer.zero_grad(set_to_none=True)
         self._scorer.reference = None
 
-    def _save(self, directory: Path) -> None:
-        self.save_hf(directory / checkpoint.MODEL_FOLDER)
+    def _save(
+        self, directory: Path, *, optimizer: dict[str, Any], tensors: Mapping[str, Tensor] | None
+    ) -> None:
+        self.save_hf(directory / checkpoint.MODEL_FOLDER, tensors=tensors)
         penalty = self._parts.kl_penalty_fn
         state = {
             "version": self._version,
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": optimizer,
             "random": checkpoint.random_state(),
             "kl_penalty_coef": None if penalty is None else penalty.kl_coef,
         }
@@ -230,32 +254,37 @@ class TorchTrainer:
     ) -> Metrics:
         """Add each micro-batch's share of the gradient; return the batch's metrics."""
         self._optimizer.zero_grad(set_to_none=True)  # a step that failed has left some
-        own = self._ranks.own(plan)
-        metrics = self._ranks.summed(lambda: self._backward(batch, own, step=step))
+        metrics = self._ranks.summed(lambda: self._backward(batch, plan, step=step))
         self._ranks.sum_gradients(self.model.parameters())
         return metrics
 
     def _backward(
         self, batch: ExperienceBatch, plan: Sequence[Sequence[Pack]], *, step: int
-    ) -> Metrics:
+    ) -> Metrics | TrinityError:
+        """Return this process's part of the metrics, or what is wrong, once all passes are made."""
         is_reused = self._preparation.may_reuse(batch, version=self._version)
         totals: Metrics = {}
-        for packs in plan:
-            part = batch.select(rows_of(packs))
-            fields = self._scored_fields(part, packs, is_reused=is_reused)
+        failure: TrinityError | None = None
+        for turn in self._ranks.rounds(plan):
+            if turn.packs is None:
+                self._policy.idle(num_passes=turn.num_passes).backward()
+                continue
+            part = batch.select(rows_of(turn.packs))
+            fields = self._scored_fields(part, turn, is_reused=is_reused)
             share = weighted_loss(self._parts, fields, whole=batch.batch)
-            if not math.isfinite(share.metrics["loss"]):
-                raise not_finite("loss", share.metrics["loss"], part, step=step)
+            if failure is None and not math.isfinite(share.metrics["loss"]):
+                failure = not_finite("loss", share.metrics["loss"], part, step=step)
             share.loss.backward()
             for name, value in share.metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
-        return totals
+        return failure or totals
 
-    def _scored_fields(
-        self, part: ExperienceBatch, packs: Sequence[Pack], *, is_reused: bool
-    ) -> Fields:
-        inputs = model_inputs(part.experiences, part["action_mask"], packs)
-        scores = self._policy.score(inputs, entropy=self._parts.entropy_use)
+    def _scored_fields(self, part: ExperienceBatch, turn: Round, *, is_reused: bool) -> Fields:
+        assert turn.packs is not None
+        inputs = model_inputs(part.experiences, part["action_mask"], turn.packs)
+        scores = self._policy.score(
+            inputs, entropy=self._parts.entropy_use, num_passes=turn.num_passes
+        )
         values = {
             name: value.to(self._device) if isinstance(value, Tensor) else value
             for name, value in part.batch.items()
@@ -270,7 +299,7 @@ class TorchTrainer:
 
     def _update(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         limit = self._config.trainer.grad_clip or math.inf
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit).item()
+        norm = float(whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit)))
         if not math.isfinite(norm):
             raise not_finite("gradient norm", norm, batch, step=step)
         lr = self._lr(self._version)
@@ -290,6 +319,17 @@ class TorchTrainer:
             total_steps=total_steps,
             ranks=self._ranks,
         )
+
+    def _whole_weights(self) -> dict[str, Tensor]:
+        """Return all weights, at the first rank; the others give their parts."""
+        return whole_tensors(self.model.named_parameters(), is_kept=self._ranks.rank == 0)
+
+    def _load_reference(self) -> Policy:
+        return self._spread(self._load(self._model_path, is_trained=False))
+
+    def _spread(self, policy: Policy) -> Policy:
+        """Return the policy as the ranks share it."""
+        return spread(policy, device=self._device) if self._ranks.shares_weights else policy
 
     def _load(self, model_path: str, *, is_trained: bool = True) -> Policy:
         policy = load_policy(

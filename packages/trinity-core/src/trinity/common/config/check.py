@@ -11,6 +11,7 @@ from trinity.common.config.check_ledger import ledger_problems
 from trinity.common.config.check_names import name_problems
 from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
+from trinity.common.config.check_ranks import rank_problems
 from trinity.common.config.check_replay import replay_problems
 from trinity.common.config.check_rows import row_problems
 from trinity.common.config.check_serve import serve_problems
@@ -54,6 +55,7 @@ def check(
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
         problems += [*serve_problems(config), *ledger_problems(config)]
         problems += flight_problems(config, parts)
+        problems += rank_problems(config, machine, parts)
     if "algorithm" not in guessed:
         problems += algorithm_problems(config, parts)
     if "numbers" not in guessed:

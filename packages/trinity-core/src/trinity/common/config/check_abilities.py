@@ -36,7 +36,7 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
     for part in named_parts(config):
         if part.kind == "storage" and part.path == f"{_BUFFER}.storage_type":
             problems += _of_storage(config, part, abilities=_abilities(part, parts))
-        elif part.kind == "trainer":
+        elif part.kind == "trainer" and config.mode == "both":
             problems += _of_trainer(config, part, abilities=_abilities(part, parts))
         elif part.kind == "rollout_engine":
             can = _abilities(part, parts)
@@ -72,18 +72,7 @@ def _of_storage(
 def _of_trainer(
     config: Config, part: NamedPart, *, abilities: frozenset[str] | None
 ) -> Iterator[Problem]:
-    trainer = config.trainer
-    if abilities is not None and trainer.num_ranks > 1 and "ranks" not in abilities:
-        yield problem_at(
-            config,
-            "trainer.num_ranks",
-            f"is {trainer.num_ranks}, but trainer {part.name} is one process (it does not provide "
-            f"'ranks'). Leave it out, or use trainer_type torch.",
-        )
-    if trainer.num_ranks > 1 and trainer.trainer_strategy in {"fsdp", "fsdp2"}:
-        message = f"{trainer.trainer_strategy} is not there for several ranks. Use ddp."
-        yield problem_at(config, "trainer.trainer_strategy", message)
-    if config.mode == "both" and abilities is not None and "shares_module" not in abilities:
+    if abilities is not None and "shares_module" not in abilities:
         message = (
             f"trainer {part.name} does not share its module, so an engine in its process holds "
             f"weights of its own: the model is in memory twice."

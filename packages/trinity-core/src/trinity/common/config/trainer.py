@@ -61,7 +61,9 @@ class TrainerConfig(StrictModel):
         ge=0,
     )
     trainer_strategy: Annotated[Literal["ddp", "fsdp", "fsdp2", "megatron"], Lowercase] = not_yet(
-        "ddp", "what each rank holds of the model; ddp: all of it", values=("megatron",)
+        "ddp",
+        "what each rank holds: ddp: the whole model; fsdp2, or fsdp: a part of each weight",
+        values=("megatron",),
     )
     save_interval: int = core(0, "train steps between checkpoints; 0: only at the end", ge=0)
     enable_preview: bool = other(

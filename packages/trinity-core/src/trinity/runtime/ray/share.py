@@ -45,7 +45,7 @@ def gpu_shares(config: Config, manager: PluginManager) -> GpuShares:
 
 
 def _may_have_ranks(config: Config, manager: PluginManager) -> bool:
-    if not config.has_trainer or config.trainer.trainer_strategy != "ddp":
+    if not config.has_trainer:
         return False
     component = manager.find("trainer", config.trainer.trainer_type)
     return "ranks" in KINDS["trainer"].abilities_of(component)

@@ -1,0 +1,62 @@
+"""Can several processes train what the run trains?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.config.check_names import problem_at
+from trinity.errors import TrinityError
+from trinity.extend import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trinity.common.config.config import Config
+    from trinity.common.config.machine import Machine
+    from trinity.common.config.parts import NamedParts
+    from trinity.common.config.problem import Problem
+
+__all__ = ["rank_problems"]
+
+_OFFLOADS = ("param_offload", "optimizer_offload", "grad_offload", "offload_policy")
+
+
+def rank_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
+    """Return why the trainer cannot have the ranks that it is asked for, or would get."""
+    asked = config.trainer.num_ranks
+    if not config.has_trainer or not (asked > 1 or (asked == 0 and machine.num_gpus > 1)):
+        return []
+    problems = list(_of_offloads(config)) if asked > 1 else []
+    if config.trainer.trainer_strategy in {"fsdp", "fsdp2"}:
+        problems += _of_sharding(config, parts)
+    component = parts.find("trainer", config.trainer.trainer_type)
+    try:
+        can = component is None or "ranks" in KINDS["trainer"].abilities_of(component)
+    except TrinityError:  # it cannot be loaded: said elsewhere
+        return problems
+    if asked > 1 and not can:
+        message = (
+            f"is {asked}, but trainer {config.trainer.trainer_type} is one process (it does not "
+            f"provide 'ranks'). Leave it out, or use trainer_type torch."
+        )
+        problems.append(problem_at(config, "trainer.num_ranks", message))
+    return problems
+
+
+def _of_offloads(config: Config) -> Iterator[Problem]:
+    for name in _OFFLOADS:
+        if getattr(config.trainer, name):
+            message = "is not there for several ranks: weights stay on their devices. Leave it out."
+            yield problem_at(config, f"trainer.{name}", message)
+
+
+def _of_sharding(config: Config, parts: NamedParts) -> Iterator[Problem]:
+    """Yield what is trained beside the model, and is not spread with it."""
+    algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
+    has_critic = hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
+    beside = ["LoRA adapters"] if config.model.lora_configs else []
+    beside += ["a critic"] if has_critic else []
+    if beside:
+        strategy = config.trainer.trainer_strategy
+        message = f"is {strategy}, which does not spread {' and '.join(beside)}. Use ddp."
+        yield problem_at(config, "trainer.trainer_strategy", message)

@@ -1,0 +1,114 @@
+"""Spread a model over the ranks: each holds a part of every weight, and asks for the rest (FSDP2).
+
+    whole    load -> check_head -> find_sharing        each rank, alone
+    sharded  each decoder layer a unit, and one root around all of ``Policy.score``
+    pass     a unit's weights come together, are used, and go apart again: all ranks at once
+
+So no weight is touched outside of the root, and all ranks make the same passes through the decoder:
+a stem that is cached takes two, and a rank that has fewer than another makes the rest over two
+tokens, with weight 0. Gradients are summed, never averaged: shares of a batch add up to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from trinity.trainer.microbatch import ModelInputs
+from trinity.trainer.policy import PaddedScores, Policy
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from trinity.trainer.logprobs import EntropyUse
+
+__all__ = ["ShardedPolicy"]
+
+Scores = tuple[Tensor, Tensor | None, Tensor | None]
+
+
+class ShardedPolicy(Policy):
+    """A policy whose weights are spread over the ranks; all of them call it as often.
+
+    Args:
+        policy: with all weights, the same on every rank.
+        mesh: the ranks, in one dimension.
+    """
+
+    def __init__(self, policy: Policy, *, mesh: DeviceMesh) -> None:
+        super().__init__(policy.module, precision=policy.precision)
+        self.sharing = policy.sharing  # tried with all weights; here it would be a pass of its own
+        self._root = _Root(policy)
+        for unit in (*_layers(policy.module), self._root):
+            fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+        for module in self._root.modules():  # of each unit: the root does not speak for the others
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+
+    def score(
+        self,
+        inputs: ModelInputs,
+        *,
+        entropy: EntropyUse = None,
+        mean_change: bool = False,
+        num_passes: int = 0,
+    ) -> PaddedScores:
+        """Return what :meth:`Policy.score` does, in as many passes as the other ranks make."""
+        idle = num_passes - inputs.num_passes
+        logprob_BR, entropy_BR, change_BR = self._root(
+            inputs, idle=idle, entropy=entropy, mean_change=mean_change
+        )
+        return PaddedScores(logprob_BR=logprob_BR, entropy_BR=entropy_BR, mean_change_BR=change_BR)
+
+    def idle(self, *, num_passes: int) -> Tensor:
+        """Make as many passes as the other ranks, with nothing to score; return a 0 of them."""
+        zero: Tensor = self.score(_two_tokens(), num_passes=num_passes).logprob_BR.sum() * 0.0
+        return zero
+
+
+class _Root(nn.Module):
+    """All that a policy scores with, as one module."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.module = policy.module
+        self._policy = [policy]  # in a list: it is no module
+
+    def forward(
+        self, inputs: ModelInputs, *, idle: int, entropy: EntropyUse, mean_change: bool
+    ) -> Scores:
+        """Return the scores as a tuple, in which FSDP finds the tensors."""
+        policy, zero = self._policy[0], None
+        for _ in range(idle):  # before the pass that counts, as a stem is before its branches
+            states_ND = policy.states(_two_tokens())
+            zero = states_ND.float().sum() * 0.0
+        scores = policy.score(inputs, entropy=entropy, mean_change=mean_change)
+        logprob_BR = scores.logprob_BR if zero is None else scores.logprob_BR + zero
+        return logprob_BR, scores.entropy_BR, scores.mean_change_BR
+
+
+def _two_tokens() -> ModelInputs:
+    """Return one row of two tokens, of which the second is scored."""
+    zero_N = torch.zeros(1, dtype=torch.long)
+    return ModelInputs(
+        tokens_PL=torch.zeros((1, 2), dtype=torch.long),
+        branches_GK=None,
+        positions_PL=None,
+        ends_PL=None,
+        rows_N=zero_N,
+        columns_N=zero_N,
+        slots_N=zero_N,
+        targets_N=zero_N,
+        temperature_N=None,
+        shape=(1, 1),
+    )
+
+
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """Return the decoder layers: what transformers never splits over devices."""
+    names = set(getattr(module, "_no_split_modules", None) or ())
+    return [part for part in module.modules() if type(part).__name__ in names]

@@ -1,0 +1,88 @@
+"""Turn what is spread over the ranks into whole tensors, and whole ones into a rank's parts.
+
+A checkpoint holds whole tensors, as one process would write them: any number of ranks reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import torch
+
+    from trinity.trainer.policy import Policy
+
+__all__ = ["load_optimizer", "optimizer_state", "placed_like", "spread", "whole", "whole_tensors"]
+
+
+def spread(policy: Policy, *, device: torch.device) -> Policy:
+    """Return the policy with its weights spread over all ranks, which call this at once."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from trinity.trainer.sharded import ShardedPolicy
+
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
+    return ShardedPolicy(policy, mesh=mesh)
+
+
+def whole(value: Any) -> Any:
+    """Return a tensor with all its parts, if it is spread; all ranks ask (Any: or a number)."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def whole_tensors(named: Iterable[tuple[str, Tensor]], *, is_kept: bool) -> dict[str, Tensor]:
+    """Return all parts of each tensor, on the CPU, one after the other; all ranks ask for them.
+
+    Args:
+        named: names and tensors, the same on all ranks.
+        is_kept: False: this rank only helps, and gets nothing.
+    """
+    found = {}
+    for name, tensor in named:
+        full = whole(tensor.detach())
+        if is_kept:
+            found[name] = full.cpu()
+    return found
+
+
+def placed_like(value: Tensor, spread: Tensor) -> Tensor:
+    """Return this rank's part of a tensor that all ranks have, where the other one is spread."""
+    if not isinstance(spread, DTensor):
+        return value
+    on_device = value.to(device=spread.device, dtype=spread.dtype)
+    return distribute_tensor(  # without a source each rank cuts its own
+        on_device, spread.device_mesh, spread.placements, src_data_rank=None
+    )
+
+
+def optimizer_state(state: Mapping[str, Any], *, is_kept: bool) -> dict[str, Any]:
+    """Return an optimizer's state with whole tensors, as one process would have it."""
+    entries: dict[int, dict[str, Any]] = {}
+    for number, values in state["state"].items():
+        full = {name: whole(value) for name, value in values.items()}
+        if is_kept:
+            entries[number] = {
+                name: value.cpu() if isinstance(value, Tensor) else value
+                for name, value in full.items()
+            }
+    return {**state, "state": entries}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Go on from what :func:`optimizer_state` returned, each rank with its parts."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    entries = {
+        number: {
+            name: placed_like(value, parameters[number])
+            if isinstance(value, Tensor) and value.shape == parameters[number].shape
+            else value
+            for name, value in values.items()
+        }
+        for number, values in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": entries})

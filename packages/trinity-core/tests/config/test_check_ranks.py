@@ -1,0 +1,48 @@
+"""What several trainer processes cannot do is said before any of them starts."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.common.config import check, load_config, resolve
+from trinity.common.config.problem import listed
+
+
+@pytest.fixture
+def said(a_run, cpu, builtin_only):
+    """Return what the check of a run with these settings says."""
+
+    def checked(*settings, machine=cpu):
+        config = resolve(load_config(a_run(), overrides=list(settings)), machine)
+        return "\n".join(listed(check(config, machine)))
+
+    return checked
+
+
+def test_several_ranks_of_our_own_trainer_are_fine(said) -> None:
+    assert "trainer." not in said("trainer.num_ranks=2")
+    assert "trainer." not in said("trainer.num_ranks=2", "trainer.trainer_strategy=fsdp")
+
+
+def test_megatron_is_refused(said) -> None:
+    assert (
+        "trainer.trainer_strategy: 'megatron' is not supported yet. Leave it out, or at 'ddp'."
+        in (said("trainer.trainer_strategy=megatron"))
+    )
+
+
+@pytest.mark.parametrize("name", ["param_offload", "optimizer_offload"])
+def test_offloading_is_refused_where_several_ranks_train(said, name) -> None:
+    message = f"trainer.{name}: is not there for several ranks: weights stay on their devices."
+
+    assert message in said("trainer.num_ranks=2", f"trainer.{name}=true")
+    assert message not in said(f"trainer.{name}=true")
+
+
+def test_what_is_not_spread_is_refused_with_fsdp2_and_taken_with_ddp(said, gpus) -> None:
+    critic = ("algorithm.algorithm_type=ppo", "trainer.trainer_strategy=fsdp2")
+    message = "trainer.trainer_strategy: is fsdp2, which does not spread a critic. Use ddp."
+
+    assert message in said(*critic, "trainer.num_ranks=2")
+    assert message in said(*critic, machine=gpus)  # where there is a rank on each GPU left
+    assert message not in said(*critic)
+    assert message not in said("algorithm.algorithm_type=ppo", "trainer.num_ranks=2")
