@@ -30,7 +30,7 @@ class Call:
         self.outcome = outcome
         self.ref = self
 
-    def result(self):
+    def result(self, *, timeout_s=None):
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome

@@ -307,7 +307,7 @@ def test_an_engine_that_is_started_again_takes_the_newest_weights_and_says_so(
 ) -> None:
     weights = PackedWeights.of(WeightSnapshot(version=WeightVersion(5), tensors={}))
     monkeypatch.setattr(engine_room, "_is_restarted", lambda: True)
-    monkeypatch.setattr("ray.get", lambda reference: {"ref": weights}[reference])
+    monkeypatch.setattr("ray.get", lambda reference, timeout: {"ref": weights}[reference])
     sync = SimpleNamespace(call=lambda method: (5, ["ref"]))
     monkeypatch.setattr("trinity.runtime.ray.handle.find_room", lambda _, name: sync)
 
