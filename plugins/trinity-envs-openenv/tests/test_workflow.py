@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 
 import pytest
 from trinity.errors import ConfigError, EnvError
+from trinity_envs_openenv import workflow
 from trinity_envs_openenv.session import Session
 from trinity_testing.checks.sampled_tokens import trained_spans, unsampled
 
@@ -221,3 +223,57 @@ def test_what_a_call_was_refused_for_is_shown_to_the_model():
     assert answer_of(refused) == "error: a: Input should be a valid integer"
     numbers = Observation(fields={"result": [1, 2]}, reward=None, is_done=False)
     assert answer_of(numbers) == "[1, 2]"
+
+
+@pytest.fixture
+def dying():
+    """The URL of a server that takes connections and is gone before it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def die() -> None:
+            while True:
+                try:
+                    listening.accept()[0].close()
+                except OSError:
+                    return
+
+        threading.Thread(target=die, daemon=True).start()
+        yield "http://127.0.0.1:{}".format(*listening.getsockname()[1:2])
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_who_came_to_a_dying_server_begins_in_the_one_that_follows_it(
+    run_in, echo, dying, monkeypatch, tmp_path
+):
+    urls = [dying, echo.url]
+    monkeypatch.setattr(workflow, "served", lambda folder, *, app: urls.pop(0))
+
+    experience, _ = run_in("hello", folder=str(tmp_path), max_env_steps=1, **ECHO)
+
+    assert experience.reward == 0.5
+    assert urls == []
+
+
+@pytest.mark.parametrize("given", [{"folder": "."}, {"url": "http://127.0.0.1:9"}])
+def test_a_server_that_nothing_follows_is_told_once(run_in, dying, monkeypatch, given):
+    asked = []
+    monkeypatch.setattr(workflow, "served", lambda folder, *, app: asked.append(folder) or dying)
+
+    with pytest.raises(EnvError, match="no OpenEnv server answers at "):
+        run_in("hello", max_env_steps=1, **given, **ECHO)
+    assert len(asked) == (2 if "folder" in given else 0)
+
+
+def test_a_run_whose_time_is_up_begins_nowhere_else(run_in, dying, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(workflow, "served", lambda folder, *, app: asked.append(folder) or dying)
+    reset = Session.reset
+
+    def late(session, arguments, *, wait_s):
+        session.close()
+        return reset(session, arguments, wait_s=wait_s)
+
+    monkeypatch.setattr(Session, "reset", late)
+    with pytest.raises(EnvError, match="its time was up"):
+        run_in("hello", folder=str(tmp_path), max_env_steps=1, **ECHO)
+    assert len(asked) == 1

@@ -56,6 +56,11 @@ class Session:
         self._held = ExitStack()  # the connection
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Return whether it was given back."""
+        return self._is_closed
+
     def reset(self, arguments: Mapping[str, Any], *, wait_s: float) -> Observation:
         """Begin an episode in a new environment.
 

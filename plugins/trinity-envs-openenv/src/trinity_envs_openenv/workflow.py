@@ -88,16 +88,10 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
             EnvError: the server or the environment failed, or gave no reward.
         """
         settings = OpenEnvSettings.of(self.task.workflow_args)
-        url = settings.url or served(settings.folder, app=settings.app)
-        if settings.action is not None:
-            check_actions(settings.action, url=url)
-        self._session = session = Session(url, timeout_s=settings.timeout_s)
+        session, first = self._begun(settings)
         try:
-            first = session.reset(
-                settings.arguments_of_reset(self.task.raw_task), wait_s=settings.session_wait_s
-            )
             if first.is_done:
-                raise EnvError(f"the environment at {url} was done at its reset.")
+                raise EnvError(f"the environment at {session.url} was done at its reset.")
             messages = self._opening(settings, first)
             if settings.action is None:
                 return [self._with_tools(settings, session, messages)]
@@ -109,6 +103,32 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
         """Give the environment back; a step that hangs ends."""
         if self._session is not None:
             self._session.close()
+
+    def _begun(self, settings: OpenEnvSettings) -> tuple[Session, Observation]:
+        """Return an environment that was reset, and what it shows.
+
+        A killed server takes connections until the system has done away with it. Who came by then
+        has done nothing yet, and begins in the server that follows it, once.
+        """
+        url = settings.url or served(settings.folder, app=settings.app)
+        try:
+            return self._reset_at(url, settings)
+        except EnvError:
+            was_closed = self._session is None or self._session.is_closed
+            self.close()
+            if was_closed or not settings.folder:
+                raise
+            following = served(settings.folder, app=settings.app)
+            if following == url:
+                raise
+        return self._reset_at(following, settings)
+
+    def _reset_at(self, url: str, settings: OpenEnvSettings) -> tuple[Session, Observation]:
+        if settings.action is not None:
+            check_actions(settings.action, url=url)
+        session = self._session = Session(url, timeout_s=settings.timeout_s)
+        row = settings.arguments_of_reset(self.task.raw_task)
+        return session, session.reset(row, wait_s=settings.session_wait_s)
 
     def _opening(self, settings: OpenEnvSettings, first: Observation) -> list[dict[str, Any]]:
         system = self.task.format_args.system_prompt
