@@ -81,6 +81,7 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
 
 HEAVY = (  # what CI does not run, the quick ones first
     *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "postgres"),
+    "studio",
     *("sdks", "openenv", "verifiers", "agentscope", "vllm", "wheels", "minimums", "acceptance"),
 )
 
@@ -226,6 +227,15 @@ def vllm(session: nox.Session) -> None:
     kit = ("-e", "packages/trinity-testing", "pytest")
     session.run("uv", "pip", "install", "--python", str(python), *kit)
     session.run(python, "-m", "pytest", own, *session.posargs, env=env, external=True)
+
+
+@nox.session(reuse_venv=True)
+def studio(session: nox.Session) -> None:
+    """Make a configuration by clicking in Chromium, and train with it; kill the studio."""
+    own = "packages/trinity-studio"
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", own, "pytest", "playwright")
+    chosen = ["-m", "acceptance", f"{own}/tests/test_in_a_browser.py", *session.posargs]
+    session.run("python", "-m", "pytest", *chosen, env=RUN_ENV)
 
 
 @nox.session(reuse_venv=True)

@@ -113,6 +113,8 @@ def test_P087_every_page_is_drawn_without_an_exception() -> None:
     page = drawn(the_page())
     for part in (*PARTS, "All Others"):
         in_part(page, part)
+    for name in ("Parts", "Runs"):
+        assert drawn(page.radio(key="_page").set_value(name).run()).header[0].value == name
 
 
 @pytest.mark.parametrize("module", MODULES)

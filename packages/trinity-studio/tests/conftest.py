@@ -1,10 +1,10 @@
-"""A run directory as a run leaves it, and a browser without a screen."""
+"""A run directory as a run leaves it, and browsers without a screen."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trinity_studio.studio
 import yaml
 from starlette.testclient import TestClient
+from streamlit.testing.v1 import AppTest
 from tokenizers import Tokenizer, models
 from trinity.common.experience import EID, Experience
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.samples import SampleLog
+from trinity_studio.studio.document import Document
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 
+PAGE = Path(trinity_studio.studio.__file__).with_name("page.py")
 TOKEN = "a-token"
 CONFIG = {
     "project": "p",
@@ -129,3 +133,28 @@ def browse() -> Callable[..., Browser]:
         return Browser(TestClient(app, base_url="http://127.0.0.1:8502"))
 
     return open_runs
+
+
+@pytest.fixture
+def draw_studio() -> Callable[..., AppTest]:
+    """Return a function that opens the studio, with a document if one is given."""
+
+    def draw(document: Document | None = None, *, is_open: bool = False) -> AppTest:
+        page = AppTest.from_file(str(PAGE), default_timeout=60)
+        if document is not None:
+            page.session_state["_document"] = document
+            for path in _holders(document.values) if is_open else ():
+                page.session_state[f"open:{path}"] = True
+        return page.run()
+
+    return draw
+
+
+def _holders(value: Any, path: str = "") -> Iterator[str]:
+    """Give the path of each section and list of a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        below = f"{path}.{key}" if path else str(key)
+        if isinstance(item, (dict, list)):
+            yield below
+            yield from _holders(item, below)

@@ -11,7 +11,7 @@ from trinity_studio.config_registry.config_registry import CONFIG_GENERATORS
 from trinity_studio.studio.document import NOTHING, merged, yaml_text
 from trinity_studio.studio.entries import Entries
 from trinity_studio.studio.extensions import load_generators
-from trinity_studio.studio.fields import field_at, fields_of, model_of
+from trinity_studio.studio.fields import field_at, fields_of, in_order, model_of
 from trinity_studio.studio.findings import Findings, findings
 from trinity_studio.studio.output import draw_output
 from trinity_studio.studio.sheet import DOCUMENT, Sheet
@@ -57,13 +57,11 @@ class ConfigManager:
         draw_opening(self.sheet)
         for failure in self.failures:
             st.warning(failure)
-        before = yaml_text(self.generate_config())
-        found = _cached_findings(before)
-        self.sheet = Sheet(found.problems)
+        self.sheet, before, found = self.judged()
+        st.session_state.setdefault("_mode", MODES[0])
         mode = st.segmented_control(
             "Mode",
             MODES,
-            default=MODES[0],
             key="_mode",
             required=True,
             label_visibility="collapsed",
@@ -76,6 +74,12 @@ class ConfigManager:
         if after != before and self._may_draw_again():
             st.rerun()
         draw_output(self.sheet, after, found, unfinished=self.unfinished_fields)
+
+    def judged(self) -> tuple[Sheet, str, Findings]:
+        """Return what to draw on, the file as it would be written, and what the check says."""
+        text = yaml_text(self.generate_config())
+        found = _cached_findings(text)
+        return Sheet(found.problems), text, found
 
     def beginner_mode(self) -> None:
         """Draw what most runs set."""
@@ -91,10 +95,10 @@ class ConfigManager:
             "Trainer": self._expert_trainer_part,
             _OTHERS: self._expert_others_part,
         }
+        st.session_state.setdefault("_part", "Model")
         chosen = st.segmented_control(
             "Part",
             list(parts),
-            default="Model",
             key="_part",
             required=True,
             label_visibility="collapsed",
@@ -127,9 +131,9 @@ class ConfigManager:
             draw_field(self.sheet, field)
             return
         entry = self.entries.generators.get(name)
-        if self.entries.is_kept(entry, self.sheet.document):
-            self.entries.generators.get_check(name, self.unfinished_fields)
-            draw_field(self.sheet, field_at(entry.path or ""))  # type: ignore[arg-type]
+        field = field_at(entry.path) if entry.path else None
+        if field is not None and self.entries.is_kept(entry, self.sheet.document):
+            draw_field(self.sheet, field)
             return
         self.entries.generators.get_config(name)
         self.entries.generators.get_check(name, self.unfinished_fields)
@@ -197,7 +201,7 @@ class ConfigManager:
     def _rest(self, *sections: str) -> None:
         """Draw the keys of sections that nothing has drawn yet."""
         for section in sections:
-            if len(sections) > 1:
+            if len(sections) > 1 and section != sections[0].lower():
                 st.subheader(section.replace("_", " ").capitalize())
             model = model_of(section)
             assert model is not None, section
@@ -224,7 +228,8 @@ class ConfigManager:
             "trainer": self._gen_trainer_config(),
         }
         given = {name: part for name, part in parts.items() if part}
-        return merged(self.sheet.document.values, given)
+        values = merged(self.sheet.document.values, given)
+        return in_order(values) if self.sheet.document.is_fresh else values
 
     def _gen_model_config(self) -> dict[str, Any]:
         return {}

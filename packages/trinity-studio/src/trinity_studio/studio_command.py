@@ -23,6 +23,7 @@ PORT = 8501
 
 
 def studio(
+    context: typer.Context,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="A YAML file to open with.")
     ] = None,
@@ -42,11 +43,21 @@ def studio(
     listening = listening_at(port)
     number = listening.getsockname()[1]
     served.view_root, served.manager = f"/{view_token}/", manager
+    served.options = _options_of(context)
     served.file = str(config) if config is not None else ""
     app = studio_app(token=token, view_token=view_token, find=_runs, port=number)
     typer.echo(f"http://{HOST}:{number}/{token}/")
     typer.echo("Open that address; whoever has it can run programs as you. Ctrl-C ends it.")
     _serve(app, listening)
+
+
+def _options_of(context: typer.Context) -> list[str]:
+    """Return the options of ``trinity`` itself, as they were given."""
+    given = context.parent.params if context.parent is not None else {}
+    folders = [
+        part for folder in given.get("plugin_dir") or () for part in ("--plugin-dir", folder)
+    ]
+    return [*folders, *(part for switch in given.get("p") or () for part in ("-P", switch))]
 
 
 def _runs() -> list[Run]:

@@ -1,4 +1,4 @@
-"""Settings of the section ``model``, and of the run itself, that have a function of their own."""
+"""Settings of the section ``model`` that have a function of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import streamlit as st
 
 from trinity_studio.config_registry.config_registry import CONFIG_GENERATORS
 
-__all__ = ["check_model_path", "set_model_path"]
+__all__ = ["set_model_path"]
 
 
 @CONFIG_GENERATORS.register_config(default_value="", path="model.model_path")
@@ -20,11 +20,3 @@ def set_model_path(**kwargs: Any) -> None:
         help="`model.model_path`: folder or Hugging Face id of the model",
         **kwargs,
     )
-
-
-@CONFIG_GENERATORS.register_check()
-def check_model_path(unfinished_fields: set[str], key: str) -> None:
-    """Ask for a model where none is named."""
-    if not str(st.session_state[key] or "").strip():
-        unfinished_fields.add(key)
-        st.warning("Name the model that is to be trained.")

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import TrinityError
 from trinity.extend import KINDS, get_manager
 
-from trinity_studio.studio.fields import Field, field_of_type, fields_of
+from trinity_studio.studio.fields import Field, field_at, field_of_type, fields_of
 
 if TYPE_CHECKING:
     from trinity.extend import Component
 
-__all__ = ["Part", "part_named"]
+    from trinity_studio.studio.document import Document
+
+__all__ = ["Part", "part_in_use", "part_named"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,28 @@ def part_named(kind: str, name: str) -> Part:
         ),
         takes_any=kind == "workflow" or any(p.kind in stars for p in parameters),
     )
+
+
+def part_in_use(document: Document, field: Field) -> str:
+    """Return the component whose arguments a key holds: given, or the algorithm's; "": unknown."""
+    above = field.path.rpartition(".")[0]
+    named = field_at(f"{above}.{field.part}")
+    value = document.get(f"{above}.{field.part}")
+    if isinstance(value, str) and value:
+        return value
+    if named is not None and named.default != "none":
+        return named.default
+    algorithm = document.get(f"{above}.algorithm_type")
+    return _of_algorithm(algorithm, field.part) if isinstance(algorithm, str) else ""
+
+
+def _of_algorithm(name: str, part: str) -> str:
+    """Return the part that an algorithm takes by itself; "": unknown."""
+    try:
+        value = get_manager().load("algorithm", name).setting(part)  # type: ignore[attr-defined]
+    except (TrinityError, AttributeError):  # no algorithm, or none that says so
+        return ""
+    return value if isinstance(value, str) else ""
 
 
 def _of_model(component: Component) -> tuple[Field, ...]:

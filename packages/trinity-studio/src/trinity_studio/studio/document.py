@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["NOTHING", "Document", "merged", "parsed", "yaml_text"]
 
 _NUMBER = re.compile(r"[-+]?[\d._]+([eE][-+]?\d+)?")  # more of them than PyYAML quotes
-NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()  # no value stands there
+
+
+class _Nothing:
+    """What stands where no value does; it is false."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+NOTHING: Any = _Nothing()
 
 
 class Document:

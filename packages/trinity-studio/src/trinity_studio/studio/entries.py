@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from trinity_studio.studio.document import NOTHING
+from trinity_studio.studio.sheet import keep
 
 if TYPE_CHECKING:
     from trinity_studio.config_registry.config_registry import ConfigEntry, ConfigGenerators
@@ -33,9 +34,8 @@ class Entries:
         Streamlit forgets the values of widgets that are not drawn, so they are given anew.
         """
         state = st.session_state
+        keep(key for entry in self.generators for key in (entry.name, *entry.other_configs))
         self.generators.set_defaults(state)
-        for entry in self.generators:
-            state[entry.name] = state[entry.name]
         self._compute(document)
         seen = state.setdefault(_SEEN, {})
         for entry in self.generators:
@@ -50,11 +50,11 @@ class Entries:
                 self._follow_gpus(entry, value if fits else entry.default_value)
 
     def is_kept(self, entry: ConfigEntry, document: Document) -> bool:
-        """Return whether a file says what the setting's widget cannot show without changing it."""
-        value = document.get(entry.path) if entry.path else NOTHING
-        if value is NOTHING or document.is_fresh or value in ("", None):
+        """Return whether the widget of a setting cannot show what a file says, or leaves open."""
+        if entry.path is None or document.is_fresh:
             return False
-        if not _is_like(value, entry.default_value):
+        value = document.get(entry.path)
+        if value is NOTHING or not _is_like(value, entry.default_value):
             return True
         gpus = st.session_state["trainer_gpu_num"]
         return entry.name == "train_batch_size" and bool(value % gpus)

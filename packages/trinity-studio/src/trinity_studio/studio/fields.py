@@ -15,11 +15,26 @@ from trinity.common.config.paths import models_in
 from trinity.common.config.schema import ACCEPTED, NAMES
 from trinity.runtime.record.changes import is_secret
 
+from trinity_studio.studio.document import NOTHING
+
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from trinity.common.config.base import StrictModel
 
-__all__ = ["ARGUMENTS", "Field", "field_at", "field_of_type", "fields_of", "label_of", "model_of"]
+    from trinity_studio.studio.document import Document
+
+__all__ = [
+    "ARGUMENTS",
+    "LABELS",
+    "Field",
+    "field_at",
+    "field_of_type",
+    "fields_of",
+    "fields_of_kind",
+    "in_order",
+    "label_of",
+    "model_of",
+]
 
 Shape = Literal[
     "flag", "integer", "number", "word", "text", "part", "arguments", "yaml", "section", "list"
@@ -39,7 +54,40 @@ ARGUMENTS = {
     ("AlgorithmConfig", "kl_loss_fn_args"): ("kl_loss_fn", "kl_fn"),
     ("AlgorithmConfig", "entropy_loss_fn_args"): ("entropy_loss_fn", "entropy_loss_fn"),
 }
+_SECTIONS_WITH_PARTS = (
+    "buffer.explorer_input.taskset.data_selector",
+    "buffer.trainer_input.experience_buffer",
+    "buffer.trainer_input.experience_buffer.replay_buffer",
+    "algorithm",
+    "explorer.rollout_model",
+    "trainer",
+    "synchronizer",
+    "monitor",
+)
 _MANY: tuple[object, ...] = (list, dict)
+#: end of a path -> what a person reads for it, where the key alone would not do
+LABELS = {
+    "taskset.path": "Tasks: file or data set",
+    "tasksets.0.path": "Tasks: file or data set",
+    "experience_buffer.path": "Rows: file or data set",
+    "default_workflow_type": "Workflow",
+    "default_reward_fn_type": "Reward",
+    "default_eval_workflow_type": "Workflow of evaluations",
+    "format.prompt_key": "Column of the question",
+    "format.response_key": "Column of the answer",
+    "algorithm.algorithm_type": "Algorithm",
+    "optimizer.lr": "Learning rate",
+    "buffer.batch_size": "Tasks of a step",
+    "model.max_model_len": "Tokens of prompt and response",
+    "model.max_response_tokens": "Tokens of a response",
+    "cluster.node_num": "Machines",
+    "cluster.gpu_per_node": "GPUs of each machine",
+    "explorer.eval_interval": "Steps between evaluations",
+    "checkpoint_root_dir": "Folder of all runs",
+    "monitor.monitor_type": "Monitor",
+}
+_WORDS = {"fn": "function", "args": "arguments", "num": "number", "dir": "folder", "gpu": "GPU"}
+_WORDS |= {"kl": "KL", "lr": "learning rate", "len": "length", "url": "URL", "api": "API"}
 _OPERATOR = ("OperatorConfig", "name")  # names a part, which the schema for editors leaves open
 
 
@@ -59,6 +107,7 @@ class Field:
         is_optional: whether the section may be missing.
         is_secret: whether its value is not to be shown.
         part: of arguments: the key beside it that names the component.
+        arguments: of a key that names a component: the path of its arguments; "": it has none.
         least: the smallest number that it takes.
     """
 
@@ -73,6 +122,7 @@ class Field:
     is_optional: bool = False
     is_secret: bool = False
     part: str = ""
+    arguments: str = ""
     least: float | None = None
 
     @property
@@ -86,13 +136,17 @@ class Field:
         return replace(self, path=whole, is_secret=is_secret(whole))
 
 
-def label_of(name: str) -> str:
-    """Return what a person reads for a key.
+def label_of(path: str) -> str:
+    """Return what a person reads for a key: a name of its own, or the key in words.
 
-    >>> label_of("train_batch_size"), label_of("lr")
-    ('Train batch size', 'Lr')
+    >>> label_of("buffer.train_batch_size"), label_of("algorithm.optimizer.lr")
+    ('Train batch size', 'Learning rate')
     """
-    text = name.replace("_", " ")
+    for end, label in LABELS.items():
+        if path == end or path.endswith(f".{end}"):
+            return label
+    name = path.rpartition(".")[2]
+    text = " ".join(_WORDS.get(word, word) for word in name.split("_"))
     return text[:1].upper() + text[1:]
 
 
@@ -124,7 +178,7 @@ def field_of_type(name: str, annotation: Any, *, default: Any, text: str) -> Fie
         shape=_shape(plain),
         default="to be given" if default is inspect.Parameter.empty else _shown(default),
         help=text,
-        choices=_words(plain),
+        choices=_choices(plain),
     )
 
 
@@ -134,6 +188,41 @@ def field_at(path: str) -> Field | None:
     model = model_of(above)
     found = [] if model is None else [one for one in fields_of(model, above) if one.name == name]
     return found[0] if found else None
+
+
+def fields_of_kind(kind: str, document: Document) -> list[Field]:
+    """Return the keys that can name a component of a kind, the arguments' path with each.
+
+    Args:
+        kind: of the component.
+        document: that is edited: its first training tasks are meant.
+    """
+    tasks = "buffer.explorer_input.taskset"
+    if document.get(tasks) is NOTHING and document.get("buffer.explorer_input.tasksets.0"):
+        tasks = "buffer.explorer_input.tasksets.0"
+    found = []
+    for above in (tasks, *_SECTIONS_WITH_PARTS):
+        model = model_of(above)
+        keys = {} if model is None else {one.name: one for one in fields_of(model, above)}
+        for one in keys.values():
+            if one.shape == "part" and one.kind == kind:
+                own = [other.path for other in keys.values() if other.part == one.name]
+                found.append(replace(one, arguments=own[0] if own else ""))
+    return found
+
+
+def in_order(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Return settings in the order of the reference; keys that it lacks come last."""
+    model = model_of(path)
+    names = list(model.model_fields) if model is not None else []
+    keys = [name for name in names if name in values]
+    keys += [key for key in values if key not in names]
+    return {
+        key: in_order(values[key], f"{path}.{key}" if path else key)
+        if isinstance(values[key], dict)
+        else values[key]
+        for key in keys
+    }
 
 
 @cache
@@ -156,7 +245,7 @@ def _field(model: type[StrictModel], name: str, info: FieldInfo) -> Field:
         shape=shape,
         default=_default(info),
         help=text,
-        choices=tuple(ACCEPTED.get(kind, ())) if kind else _words(plain),
+        choices=tuple(ACCEPTED.get(kind, ())) if kind else _choices(plain),
         kind=kind or kind_of_part,
         part=part,
         least=next((limit.ge for limit in info.metadata if hasattr(limit, "ge")), None),
@@ -186,13 +275,13 @@ def _plain(annotation: Any) -> Any:
 
 
 def _shape(plain: Any) -> Shape:
-    if _words(plain):
+    if _choices(plain):
         return "word"
     shapes: dict[Any, Shape] = {bool: "flag", int: "integer", float: "number", str: "text"}
     return shapes.get(plain, "yaml")
 
 
-def _words(plain: Any) -> tuple[str, ...]:
+def _choices(plain: Any) -> tuple[str, ...]:
     values = typing.get_args(plain) if typing.get_origin(plain) is Literal else ()
     return values if all(isinstance(value, str) for value in values) else ()
 

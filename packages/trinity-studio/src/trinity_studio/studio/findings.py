@@ -13,6 +13,7 @@ from trinity.common.config.explanation import further_problems
 from trinity.common.config.load import read_config
 from trinity.common.config.preparation import run_manager
 from trinity.errors import TrinityError
+from trinity.runtime.record.rundir import RunDir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,11 +31,13 @@ class Findings:
         problems: what stops a run: lines by the path of the key in the file.
         notes: what stops nothing: lines.
         directory: where its run would keep its files; None: it cannot be read.
+        root: the folder of all run directories.
     """
 
     problems: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     directory: Path | None = None
+    root: Path | None = None
 
     @property
     def count(self) -> int:
@@ -56,6 +59,8 @@ def findings(text: str) -> Findings:
         file.write_text(text, encoding="utf-8")
         try:
             reading = read_config(file)
+            if reading.config is not None:
+                _note_places(reading.config, found)
             if reading.config is None or reading.problems:
                 _add(found, [*reading.problems, *further_problems(reading)])
             else:
@@ -65,10 +70,12 @@ def findings(text: str) -> Findings:
     return found
 
 
-def _look_at(config: Config, found: Findings) -> None:
-    from trinity.runtime.record.rundir import RunDir
-
+def _note_places(config: Config, found: Findings) -> None:
     found.directory = RunDir.of(config).path
+    found.root = Path(config.checkpoint_root_dir or "checkpoints")
+
+
+def _look_at(config: Config, found: Findings) -> None:
     manager = run_manager(config)
     machine = probe(model_path=config.model.model_path)
     for stage in resolve_stages(config, machine, manager=manager):

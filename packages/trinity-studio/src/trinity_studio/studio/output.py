@@ -24,7 +24,8 @@ def draw_output(sheet: Sheet, text: str, found: Findings, *, unfinished: set[str
     _draw_verdict(sheet, found, unfinished)
     st.code(without_secrets(text), language="yaml", height=360)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        path = st.text_input("Save as", key="_save_as", value=st.session_state.get("_file", ""))
+        st.session_state.setdefault("_save_as", "")
+        path = st.text_input("Save as", key="_save_as", placeholder="path on this machine")
         st.button("Save", key="_save", on_click=_save, args=(path, text), disabled=not path.strip())
         st.download_button("Download", text, file_name="config.yaml", mime="application/yaml")
     if said := st.session_state.pop("_saved", None):

@@ -28,17 +28,19 @@ class Served:
     Attributes:
         view_root: where the viewer of runs is, such as "/TOKEN/"; "": there is none.
         directories: of the runs that the viewer shows.
+        options: of the command line, that runs are started with too.
         file: a YAML file that the page opens with; "": none.
         manager: "module:Class" of the ConfigManager that draws the page; "": ours.
     """
 
     view_root: str = ""
     directories: list[Path]
+    options: list[str]
     file: str = ""
     manager: str = ""
 
 
-served = Served(directories=[])
+served = Served(directories=[], options=[])
 
 
 def studio_app(

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from trinity_studio.studio.fields import Field
 
-__all__ = ["DOCUMENT", "Sheet", "changed"]
+__all__ = ["DOCUMENT", "Sheet", "changed", "keep", "seed"]
 
-DOCUMENT, UNREAD = "_document", "_unread"
+DOCUMENT, UNREAD, KEPT = "_document", "_unread", "_kept"
 
 
 class Sheet:
@@ -61,7 +61,7 @@ class Sheet:
     def tell(self, path: str, *, below: bool = False) -> None:
         """Show what is wrong with a key, under it."""
         for line in self.problems_at(path, below=below):
-            st.error(line)
+            st.error(f"`{path.rpartition('.')[2]}` {line}")
         self.told.add(path)
         if below:
             self.told |= {place for place in self.problems if place.startswith(f"{path}.")}
@@ -75,6 +75,28 @@ class Sheet:
     def given(self, path: str) -> int:
         """Return how many keys the document gives at or below a path."""
         return _leaves(self.document.get(path))
+
+
+def seed(key: str, value: Any) -> None:
+    """Let a widget that is about to be drawn show a value, if it does not already.
+
+    What is set is sent to the browser, and would wipe out what a person types there just now.
+    """
+    if key not in st.session_state:
+        if value not in (None, ""):
+            st.session_state[key] = value
+    elif st.session_state[key] != value:
+        st.session_state[key] = value
+
+
+def keep(keys: Iterable[str]) -> None:
+    """Let values outlive their widgets: Streamlit forgets those of widgets that are not drawn."""
+    kept = st.session_state.setdefault(KEPT, {})
+    for key in keys:
+        if key in st.session_state:
+            kept[key] = st.session_state[key]
+        elif key in kept:
+            st.session_state[key] = kept[key]
 
 
 def _leaves(value: Any) -> int:

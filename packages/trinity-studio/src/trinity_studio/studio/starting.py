@@ -48,7 +48,7 @@ def draw_opening(sheet: Sheet) -> None:
             "YAML file",
             key="_file",
             placeholder="path of a file on this machine",
-            help="It is read when you press Open, and written when you press Save.",
+            help="It is read when you press Open; what is on the page then is gone.",
         )
         left, right = st.columns(2)
         left.button("Open", on_click=_open, args=(sheet, path), disabled=not path.strip())
@@ -61,13 +61,13 @@ def _open(sheet: Sheet, path: str) -> None:
     try:
         text = Path(path.strip()).expanduser().read_text(encoding="utf-8")
         sheet.put(Document.read(text, name=path))
+    except TrinityError as error:
+        st.session_state["_opening"] = str(error)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
         st.session_state["_opening"] = f"{path} cannot be read: {reason}."
-    except TrinityError as error:
-        st.session_state["_opening"] = str(error)
     else:
-        st.session_state["_opening"] = ""
+        st.session_state["_opening"], st.session_state["_save_as"] = "", path
 
 
 def _begin(sheet: Sheet) -> None:

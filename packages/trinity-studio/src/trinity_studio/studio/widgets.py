@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 from trinity.extend import get_manager
 
-from trinity_studio.studio.arguments import part_named
+from trinity_studio.studio.arguments import Part, part_in_use, part_named
 from trinity_studio.studio.document import NOTHING, yaml_text
 from trinity_studio.studio.fields import Field, fields_of, label_of
-from trinity_studio.studio.sheet import Sheet, changed
+from trinity_studio.studio.sheet import Sheet, changed, seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,31 +53,38 @@ def _draw_leaf(sheet: Sheet, field: Field) -> None:
     key = f"w:{field.path}"
     value = sheet.document.get(field.path)
     common: dict[str, Any] = {
-        "label": label_of(field.name),
+        "label": label_of(field.path),
         "key": key,
         "help": f"`{field.path}`: {field.help}" if field.help else f"`{field.path}`",
         "on_change": changed,
         "args": (field, key),
-        "placeholder": f"default: {field.default}",
+        "placeholder": _placeholder(field),
     }
     options = _options(field, value)
     if options:
-        st.session_state[key] = None if value is NOTHING else _word(value)
+        seed(key, None if value is NOTHING else _word(value))
         is_open = field.shape == "part"
         st.selectbox(options=options, index=None, accept_new_options=is_open, **common)
     elif field.shape == "integer" and (value is NOTHING or _is_integer(value)):
-        st.session_state[key] = None if value is NOTHING else value
+        seed(key, None if value is NOTHING else value)
         least = None if field.least is None else int(field.least)
-        if isinstance(st.session_state[key], int) and least is not None:
-            least = min(least, st.session_state[key])  # what is too small is told, not refused
+        if value is not NOTHING and least is not None:
+            least = min(least, value)  # what is too small is told, not refused
         st.number_input(value=None, min_value=least, step=1, **common)
     else:
         _draw_text(sheet, field, value, common)
 
 
+def _placeholder(field: Field) -> str:
+    """Return what an empty widget shows: what holds then."""
+    if field.default == "to be given":
+        return field.default
+    return "not given" if field.default == "none" else f"default: {field.default}"
+
+
 def _draw_text(sheet: Sheet, field: Field, value: Any, common: dict[str, Any]) -> None:
     text = sheet.unread[field.path][0] if field.path in sheet.unread else _as_text(field, value)
-    st.session_state[common["key"]] = text
+    seed(common["key"], text)
     if field.shape == "yaml" or "\n" in text:
         st.text_area(height=100, **common)
     else:
@@ -118,7 +125,7 @@ def _as_text(field: Field, value: Any) -> str:
 
 
 def _draw_section(sheet: Sheet, field: Field) -> None:
-    with _expander(sheet, field.path, label_of(field.name), field.help) as drawer:
+    with _expander(sheet, field.path, label_of(field.path), field.help) as drawer:
         if not drawer.open or field.model is None:
             return
         draw_fields(sheet, fields_of(field.model, field.path))
@@ -142,7 +149,7 @@ def _expander(sheet: Sheet, path: str, label: str, text: str) -> Any:
 
 def _draw_list(sheet: Sheet, field: Field) -> None:
     """Draw sections that stand one after the other, or by name; each can be taken away."""
-    with _expander(sheet, field.path, label_of(field.name), field.help) as drawer:
+    with _expander(sheet, field.path, label_of(field.path), field.help) as drawer:
         if not drawer.open or field.model is None:
             return
         value = sheet.document.get(field.path)
@@ -150,7 +157,7 @@ def _draw_list(sheet: Sheet, field: Field) -> None:
         count = len(value) if isinstance(value, list) else 0
         for name in names or map(str, range(count)):
             path = f"{field.path}.{name}"
-            with _expander(sheet, path, f"{label_of(field.name)} {name}", "") as entry:
+            with _expander(sheet, path, f"{label_of(field.path)} {name}", "") as entry:
                 if not entry.open:
                     continue
                 draw_fields(sheet, fields_of(field.model, path))
@@ -180,27 +187,24 @@ def _add(path: str, name: str) -> None:
 
 def _draw_arguments(sheet: Sheet, field: Field) -> None:
     """Draw what the component beside it takes; what its signature does not say is YAML."""
-    above = field.path.rpartition(".")[0]
-    name = sheet.document.get(f"{above}.{field.part}" if above else field.part)
+    name = part_in_use(sheet.document, field)
     given = sheet.document.get(field.path)
-    if not isinstance(name, str) or not name:
-        _draw_leaf(sheet, _as_yaml(field))
-        sheet.tell(field.path, below=True)
-        return
-    with _expander(sheet, field.path, f"{label_of(field.name)} of {name}", "") as drawer:
+    label = f"{label_of(field.path)} of {name}" if name else label_of(field.path)
+    with _expander(sheet, field.path, label, "") as drawer:
         if not drawer.open:
             return
-        part = part_named(field.kind, name)
+        part = part_named(field.kind, name) if name else Part(title="", takes_any=True)
         if part.problem:
             st.warning(part.problem)
         if part.text:
             st.caption(part.text)
         fields = part.fields(field.path)
         draw_fields(sheet, fields)
-        known = {one.name for one in fields}
-        others = set(given) - known if isinstance(given, dict) else set()
-        if part.takes_any or others or not isinstance(given, dict | type(NOTHING)):
+        others = set(given) - {one.name for one in fields} if isinstance(given, dict) else given
+        if part.takes_any or others:
             _draw_leaf(sheet, _as_yaml(field))
+        elif not fields:
+            st.caption("It takes none.")
         sheet.tell(field.path)
 
 

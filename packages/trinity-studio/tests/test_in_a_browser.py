@@ -1,0 +1,149 @@
+"""A configuration made by clicking in a real browser, which then trains: ``nox -s studio``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from trinity_studio.studio.runs import StudioRun
+
+playwright = pytest.importorskip("playwright.sync_api", reason="run: nox -s studio")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="needs chromium; on Debian: apt-get install chromium"
+    ),
+]
+WAIT_MS = 60_000
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    """Return a folder with a tiny model and eight rows."""
+    from trinity_testing.tiny import make_tiny_model
+
+    make_tiny_model(tmp_path / "model")
+    rows = [json.dumps({"question": f"{n} + 1 =", "answer": str(n + 1)}) for n in range(8)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def studio(tmp_path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Return the program, started as a user does, and its address."""
+    command = [sys.executable, "-m", "trinity", "studio", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        yield server, server.stdout.readline().strip()
+        server.terminate()
+
+
+@pytest.fixture
+def page(studio) -> Iterator[Any]:
+    """Return the studio in Chromium; what it asks of other machines fails the test."""
+    foreign: list[str] = []
+
+    def note(request: Any) -> None:
+        if not request.url.startswith(("http://127.0.0.1:", "data:", "blob:")):
+            foreign.append(request.url)
+
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1280, "height": 1000})
+        opened.on("request", note)
+        opened.goto(studio[1])
+        opened.get_by_text("Configuration File").wait_for(timeout=WAIT_MS)
+        yield opened
+        browser.close()
+    assert foreign == []
+
+
+def type_into(page: Any, label: str, text: str) -> None:
+    field = page.get_by_label(label, exact=True).first
+    field.fill(text)
+    field.press("Enter")
+
+
+def choose(page: Any, label: str, word: str) -> None:
+    field = page.get_by_label(label, exact=True).first
+    field.click()
+    field.fill(word)
+    field.press("Enter")
+
+
+def fill_in(page: Any, files: Path, *, num_steps: int) -> None:
+    """Make a tiny configuration by clicking."""
+    type_into(page, "Folder of all runs", str(files / "runs"))
+    type_into(page, "Model", str(files / "model"))
+    type_into(page, "Tasks: file or data set", str(files / "rows.jsonl"))
+    choose(page, "Workflow", "simple_workflow")
+    choose(page, "Reward", "format_reward")
+    type_into(page, "Column of the question", "question")
+    type_into(page, "Column of the answer", "answer")
+    type_into(page, "Total steps", str(num_steps))
+    type_into(page, "Tasks of a step", "4")
+    type_into(page, "Tokens of prompt and response", "96")
+    type_into(page, "Tokens of a response", "8")
+    page.get_by_text("finds nothing wrong with it").wait_for(timeout=WAIT_MS)
+
+
+def wait_until(holds: Callable[[], object], *, seconds: float = 120) -> None:
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.2)
+
+
+def status_of(directory: Path) -> dict[str, Any]:
+    file = directory / "run.json"
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def test_a_configuration_made_by_clicking_is_saved_and_trains_two_steps(page, files) -> None:
+    fill_in(page, files, num_steps=2)
+    type_into(page, "Save as", str(files / "made.yaml"))
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_text("Saved as").wait_for(timeout=WAIT_MS)
+    made = yaml.safe_load((files / "made.yaml").read_text())
+    assert made["buffer"]["total_steps"] == 2
+
+    page.get_by_text("Runs", exact=True).click()
+    page.get_by_role("button", name="Start", exact=True).click()
+
+    run = files / "runs" / "Trinity" / "my_run"
+    wait_until(lambda: status_of(run).get("status") == "finished")
+    assert status_of(run)["train_steps"] == 2
+    page.get_by_text("Not running").wait_for(timeout=WAIT_MS)
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name="Open the viewer").click()
+    opened.value.get_by_text("my_run").first.wait_for(timeout=WAIT_MS)
+
+
+def test_a_run_lives_on_when_the_studio_is_killed_and_stops_with_a_checkpoint(
+    page, files, studio
+) -> None:
+    fill_in(page, files, num_steps=5000)
+    page.get_by_text("Runs", exact=True).click()
+    page.get_by_role("button", name="Start", exact=True).click()
+    run = StudioRun(directory=files / "runs" / "Trinity" / "my_run")
+    metrics = run.directory / "monitor" / "metrics.jsonl"
+    wait_until(metrics.exists)
+
+    studio[0].kill()
+    studio[0].wait()
+    lines = len(metrics.read_text().splitlines())
+    wait_until(lambda: len(metrics.read_text().splitlines()) > lines + 3)
+    assert run.stop() == 1
+
+    wait_until(lambda: not run.processes())
+    assert status_of(run.directory)["status"] == "interrupted"
+    assert list(run.directory.glob("global_step_*/actor/huggingface"))

@@ -1,0 +1,120 @@
+"""What a person finds on the pages: parts with their arguments, problems where they belong."""
+
+from __future__ import annotations
+
+import yaml
+from trinity_studio.studio.arguments import part_named
+from trinity_studio.studio.document import Document
+from trinity_studio.studio.fields import label_of
+from trinity_studio.studio.findings import findings
+
+TASKSET = "buffer.explorer_input.taskset"
+
+
+def file_of(page) -> dict:
+    return yaml.safe_load(page.code[0].value)
+
+
+def on_page(page, name: str):
+    page.radio(key="_page").set_value(name).run()
+    assert [one.message for one in page.exception] == []
+    return page
+
+
+def test_a_part_is_put_into_the_file_and_its_arguments_are_drawn_from_its_signature(
+    draw_studio,
+) -> None:
+    page = on_page(draw_studio(), "Parts")
+    page.selectbox(key="_kind").set_value("advantage_fn").run()
+    page.selectbox(key="_part_of:advantage_fn").set_value("opmd").run()
+    page.button(key="_use:algorithm.advantage_fn").click().run()
+    page.text_input(key="w:algorithm.advantage_fn_args.tau").set_value("0.5").run()
+
+    algorithm = file_of(on_page(page, "Configuration"))["algorithm"]
+
+    assert algorithm["advantage_fn"] == "opmd"
+    assert algorithm["advantage_fn_args"] == {"tau": 0.5}
+
+
+def test_another_part_in_its_place_takes_the_arguments_of_the_first_away(draw_studio) -> None:
+    algorithm = {"advantage_fn": "opmd", "advantage_fn_args": {"tau": 0.5}}
+    page = on_page(draw_studio(Document({"algorithm": algorithm}, is_fresh=False)), "Parts")
+    page.selectbox(key="_kind").set_value("advantage_fn").run()
+    page.selectbox(key="_part_of:advantage_fn").set_value("grpo").run()
+    page.button(key="_use:algorithm.advantage_fn").click().run()
+
+    assert page.session_state["_document"].values == {"algorithm": {"advantage_fn": "grpo"}}
+
+
+def test_a_part_that_cannot_be_loaded_says_why() -> None:
+    part = part_named("workflow", "my_missing_module.Mine")
+
+    assert "my_missing_module" in part.problem
+
+
+def test_what_the_check_says_stands_at_the_key_that_it_is_about(draw_studio) -> None:
+    page = draw_studio()
+    page.text_input(key="model_path").set_value("/no/such/model").run()
+    page.number_input(key="w:buffer.batch_size").set_value(3).run()
+
+    said = [one.value for one in page.error]
+
+    assert [line for line in said if line.startswith("`model_path` ") and "/no/such/model" in line]
+
+
+def test_an_unknown_key_of_a_file_is_listed_above_it_and_kept() -> None:
+    found = findings("bufer:\n  batch_size: 1\n")
+
+    assert found.problems["bufer"] == ["unknown key. Did you mean 'buffer'?"]
+
+
+def test_a_text_that_is_no_yaml_is_told_at_its_key_and_changes_nothing(draw_studio) -> None:
+    page = draw_studio()
+    page.session_state["_mode"], page.session_state["_part"] = "Expert Mode", "Trainer"
+    page.session_state["open:algorithm.optimizer"] = True
+    page.run()
+    page.text_area(key="w:algorithm.optimizer.betas").set_value("[0.9,").run()
+
+    assert [one.value for one in page.error if "This is no YAML" in one.value]
+    assert "optimizer" not in file_of(page)["algorithm"]
+    assert page.text_area(key="w:algorithm.optimizer.betas").value == "[0.9,"
+
+
+def test_a_file_that_cannot_be_opened_is_told_and_leaves_the_page_as_it_was(
+    draw_studio, tmp_path
+) -> None:
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    page = draw_studio()
+    before = page.code[0].value
+    for path, part in {"broken.yaml": "is no YAML", "none.yaml": "cannot be read"}.items():
+        page.text_input(key="_file").set_value(str(tmp_path / path)).run()
+        next(one for one in page.button if one.label == "Open").click().run()
+        assert any(part in one.value for one in page.error), path
+
+    assert page.code[0].value == before
+
+
+def test_a_file_is_opened_changed_and_saved(draw_studio, tmp_path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("project: ${oc.env:USER,me}  # mine\nbuffer: {batch_size: 2}\n")
+    page = draw_studio()
+    page.text_input(key="_file").set_value(str(file)).run()
+    next(one for one in page.button if one.label == "Open").click().run()
+    page.number_input(key="w:buffer.batch_size").set_value(5).run()
+    page.button(key="_save").click().run()
+
+    written = yaml.safe_load(file.read_text())
+    assert written == {"project": "${oc.env:USER,me}", "buffer": {"batch_size": 5}}
+
+
+def test_a_place_that_cannot_be_written_is_told(draw_studio) -> None:
+    page = draw_studio()
+    page.text_input(key="_save_as").set_value("/no/such/folder/x.yaml").run()
+    page.button(key="_save").click().run()
+
+    assert any("cannot be written" in one.value for one in page.error)
+
+
+def test_a_label_is_read_by_a_person() -> None:
+    assert label_of("algorithm.optimizer.lr") == "Learning rate"
+    assert label_of("algorithm.kl_loss_fn_args") == "KL loss function arguments"
