@@ -1,19 +1,23 @@
-"""Learn one small task with TRL's GRPOTrainer and with ``trinity run``: the CPU seconds it takes.
+"""Learn a small task with TRL's GRPOTrainer and with ``trinity run``: the CPU seconds it takes.
 
-    python benchmarks/against_trl.py [--trl-python PATH] [--sides trl,local,ray] [--seeds 3]
+    python benchmarks/against_trl.py [--trl-python PATH] [--task sums] [--sides trl,local,ray]
 
-The task: told "say 3", say 3, for ten digits, drawn by the seed. The reward is the share of an
-answer's first 8 characters that are the digit. All sides start from one model folder (a Qwen3 of a
-million random weights, whose tokens are characters) and read the same rows: 64 samples a step in
-groups of 8, at most 8 new tokens, learning rate 3e-4 without a schedule, temperature 1, AdamW
-without weight decay, gradients clipped at 1, no KL term, one thread; all else as each comes. They
-take turns, seed by seed. Counted are the CPU seconds of all processes of a side, from its first
-rewards until the mean reward of ten steps is 0.8. Parts are of TRL's better way, with or without
-recomputing activations.
+    digits   told "say 3", say 3, for ten digits; the reward is the share of an answer's first 8
+             characters that are the digit; 64 samples a step, at most 8 new tokens, learning rate
+             3e-4, from random weights
+    sums     told "34+58", write the sum backwards, "29"; the reward is 1 or 0; 128 samples a step,
+             at most 4 new tokens, learning rate 1e-4, from weights that were shown sums before
+
+All sides start from one model folder (a Qwen3 of a million weights, whose tokens are characters)
+and read the same rows, drawn by the seed, in groups of 8, without a schedule, at temperature 1,
+with AdamW without weight decay, gradients clipped at 1, no KL term, one thread; all else as each
+comes. They take turns, seed by seed. Counted are the CPU seconds of all processes of a side, from
+its first rewards until the mean reward of ten steps is 0.8. Parts are of TRL's better way, with or
+without recomputing activations.
 
     trl         GRPOTrainer's defaults, but in float32 as the others
     trl-plain   the same without gradient checkpointing, which is its default
-    hand        a plain torch loop (say_digit/by_hand.py)
+    hand        a plain torch loop (grpo_tasks/by_hand.py)
     local, ray  trinity run with and without --local
     *-bf16      computing in bfloat16 (for TRL the default)
 """
@@ -29,10 +33,11 @@ import venv
 from pathlib import Path
 from statistics import median
 
-from say_digit.cpu_clock import Curve, watch
-from say_digit.task import ANSWER_TOKENS, GROUP, LR, PROMPTS, make_model, make_rows
+from grpo_tasks.cpu_clock import Curve, watch
+from grpo_tasks.models import make_model
+from grpo_tasks.task import TASKS, make_rows
 
-HERE = Path(__file__).resolve().parent / "say_digit"
+HERE = Path(__file__).resolve().parent / "grpo_tasks"
 SIDES = ("trl", "trl-plain", "hand", "local", "ray", "trl-bf16", "hand-bf16", "local-bf16")
 GOAL, WINDOW = 0.8, 10
 
@@ -48,13 +53,11 @@ def main() -> None:
         python = str(options.trl_python or make_trl_python(folder.parent / "trl-venv"))
     curves: dict[str, list[Curve]] = {side: [] for side in sides}
     for seed in range(options.seeds):
-        model = make_model(folder / f"model-{seed}", seed=seed)
-        rows = make_rows(folder / f"rows-{seed}.jsonl", digits=options.digits, seed=seed)
+        model = make_model(folder, task=options.task, seed=seed)
+        rows = make_rows(folder / f"rows-{seed}.jsonl", task=TASKS[options.task], seed=seed)
         for side in sides:
             place = folder / f"{side}-{seed}"
-            curve = run_side(
-                side, model, rows, place=place, seed=seed, steps=options.steps, trl_python=python
-            )
+            curve = run_side(side, model, rows, place=place, seed=seed, options=options, trl=python)
             curves[side].append(curve)
             print(f"seed {seed}  {side:11} {described(curve)}", flush=True)
     print(table(curves))
@@ -70,7 +73,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sides", default="trl,trl-plain,hand,local,ray")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400, help="the most that a side may take")
-    parser.add_argument("--digits", default="0123456789", help="that are asked for")
+    parser.add_argument("--task", choices=TASKS, default="digits")
     parser.add_argument("--out", type=Path, default=Path("against_trl"))
     options = parser.parse_args()
     if unknown := set(options.sides.split(",")) - set(SIDES):
@@ -88,30 +91,38 @@ def make_trl_python(folder: Path) -> Path:
 
 
 def run_side(  # noqa: PLR0913 -- what a run consists of
-    side: str, model: Path, rows: Path, *, place: Path, seed: int, steps: int, trl_python: str
+    side: str,
+    model: Path,
+    rows: Path,
+    *,
+    place: Path,
+    seed: int,
+    options: argparse.Namespace,
+    trl: str,
 ) -> Curve:
     """Return the curve of one side and seed."""
     place.mkdir(parents=True)
     name, is_half = side.removesuffix("-bf16"), side.endswith("-bf16")
     progress = place / "progress.jsonl"
     common = [f"--model={model}", f"--rows={rows}", f"--progress={progress}"]
-    common += [f"--seed={seed}", f"--steps={steps}", *(["--bf16"] if is_half else [])]
+    common += [f"--task={options.task}"]
+    common += [f"--seed={seed}", f"--steps={options.steps}", *(["--bf16"] if is_half else [])]
     inherited = dict(os.environ)  # noqa: TID251 -- what the sides inherit
     environment = inherited | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     if name in {"trl", "trl-plain"}:
-        command = [trl_python, str(HERE / "trl_side.py"), *common]
+        command = [trl, str(HERE / "trl_side.py"), *common]
         command += ["--keep-activations"] if name == "trl-plain" else []
     elif name == "hand":
         command = [sys.executable, str(HERE / "by_hand.py"), *common]
     else:
         config = place / "run.json"
         dtype = "bfloat16" if is_half else "float32"
-        settings = trinity_config(model, rows, place=place, seed=seed, steps=steps, dtype=dtype)
+        settings = trinity_config(model, rows, place=place, seed=seed, options=options, dtype=dtype)
         config.write_text(json.dumps(settings))
         program = "from trinity.cli.main import main; main()"
         command = [sys.executable, "-c", program, "run", f"--config={config}"]
         command += [f"--plugin-dir={HERE / 'parts'}", *(["--local"] if name == "local" else [])]
-        progress = place / "say_digit/run/monitor/metrics.jsonl"
+        progress = place / "grpo_tasks/run/monitor/metrics.jsonl"
     return watch(
         command,
         rewards_of=lambda: read_rewards(progress),
@@ -123,36 +134,37 @@ def run_side(  # noqa: PLR0913 -- what a run consists of
 
 
 def trinity_config(
-    model: Path, rows: Path, *, place: Path, seed: int, steps: int, dtype: str
+    model: Path, rows: Path, *, place: Path, seed: int, options: argparse.Namespace, dtype: str
 ) -> dict:
     """Return the configuration of ``trinity run``."""
+    task = TASKS[options.task]
     return {
-        "project": "say_digit",
+        "project": "grpo_tasks",
         "name": "run",
         "checkpoint_root_dir": str(place),
         "seed": seed,
         "algorithm": {
             "algorithm_type": "grpo",
-            "repeat_times": GROUP,
+            "repeat_times": task.group,
             "kl_loss_fn": "none",
             "entropy_loss_fn": "none",
-            "optimizer": {"lr": LR, "weight_decay": 0.0},
+            "optimizer": {"lr": task.lr, "weight_decay": 0.0},
         },
         "model": {
             "model_path": str(model),
             "max_model_len": 64,
-            "max_response_tokens": ANSWER_TOKENS,
+            "max_response_tokens": task.answer_tokens,
         },
         "buffer": {
-            "batch_size": PROMPTS,
-            "total_steps": steps,
+            "batch_size": task.prompts,
+            "total_steps": options.steps,
             "explorer_input": {
                 "taskset": {
                     "name": "rows",
                     "path": str(rows),
                     "format": {"prompt_key": "question", "response_key": "answer"},
                     "default_workflow_type": "simple_workflow",
-                    "default_reward_fn_type": "digit_share",
+                    "default_reward_fn_type": f"reward_of_{options.task}",
                 },
             },
         },
@@ -178,7 +190,11 @@ def described(curve: Curve) -> str:
     seconds = curve.seconds_until(GOAL, window=WINDOW)
     if seconds is None:
         last = curve.means(WINDOW)[-1:] or [0.0]
-        return f"not learned in {len(curve.rewards)} steps; reward {last[0]:.2f}"
+        seconds = (curve.cpu_s or [0.0])[-1] - curve.startup_s
+        return (
+            f"not learned in {len(curve.rewards)} steps; reward {last[0]:.2f}; "
+            f"{seconds / max(1, len(curve.rewards) - 1) * 1000:.1f} ms a step"
+        )
     steps = curve.steps_until(GOAL, window=WINDOW) or 1
     return (
         f"{seconds:6.1f} CPU s  {steps:4d} steps  {seconds / (steps - 1) * 1000:6.1f} ms a step  "

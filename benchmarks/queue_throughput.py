@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from say_digit.cpu_clock import processes_below, used_seconds
+from grpo_tasks.cpu_clock import processes_below, used_seconds
 
 WARM_UP = 5  # batches
 

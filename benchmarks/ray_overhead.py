@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 
 import yaml
-from say_digit.cpu_clock import processes_below, used_seconds
+from grpo_tasks.cpu_clock import processes_below, used_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = 20  # steps that are start-up

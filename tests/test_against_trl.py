@@ -14,7 +14,7 @@ def benchmark(monkeypatch):
     import against_trl
 
     yield against_trl
-    for name in [name for name in sys.modules if name.split(".")[0] == "say_digit"]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "grpo_tasks"]:
         del sys.modules[name]
     del sys.modules["against_trl"]
 

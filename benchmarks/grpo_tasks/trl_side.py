@@ -1,4 +1,4 @@
-"""Learn the task with TRL's GRPOTrainer; one line of JSON a step. Run by TRL's interpreter."""
+"""Learn a task with TRL's GRPOTrainer; one line of JSON a step. Run by TRL's interpreter."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from task import ANSWER_TOKENS, GROUP, LR, PROMPTS, digit_share
+from task import TASKS
 from trl import GRPOConfig, GRPOTrainer
 
 
 def main() -> None:
     """Train, with the defaults of TRL for all that is not named here."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--task", choices=TASKS, required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--progress", type=Path, required=True)
@@ -24,18 +25,19 @@ def main() -> None:
     parser.add_argument("--keep-activations", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    task = TASKS[options.task]
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
     progress = options.progress.open("w")
 
     def reward(completions: list, answer: list[str], **kwargs: object) -> list[float]:
-        """Return the share of the digit in each answer."""
-        shares = [
-            digit_share(completion[0]["content"], digit)
-            for completion, digit in zip(completions, answer, strict=True)
+        """Return what each answer is worth."""
+        rewards = [
+            task.reward(completion[0]["content"], truth)
+            for completion, truth in zip(completions, answer, strict=True)
         ]
-        progress.write(json.dumps({"reward": sum(shares) / len(shares)}) + "\n")
+        progress.write(json.dumps({"reward": sum(rewards) / len(rewards)}) + "\n")
         progress.flush()
-        return shares
+        return rewards
 
     trainer = GRPOTrainer(
         model=options.model,
@@ -52,14 +54,15 @@ def main() -> None:
 
 
 def _settings(options: argparse.Namespace) -> GRPOConfig:
+    task = TASKS[options.task]
     own = {"gradient_checkpointing": False} if options.keep_activations else {}
     return GRPOConfig(
         output_dir=str(options.progress.parent / "trl"),
-        per_device_train_batch_size=PROMPTS * GROUP,
+        per_device_train_batch_size=task.prompts * task.group,
         gradient_accumulation_steps=1,
-        num_generations=GROUP,
-        max_completion_length=ANSWER_TOKENS,
-        learning_rate=LR,
+        num_generations=task.group,
+        max_completion_length=task.answer_tokens,
+        learning_rate=task.lr,
         lr_scheduler_type="constant",
         weight_decay=0.0,
         temperature=1.0,
