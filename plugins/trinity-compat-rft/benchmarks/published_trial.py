@@ -19,20 +19,21 @@ from trinity.algorithm import AdvantageFn, EntropyLossFn, KLFn, PolicyLossFn, Sa
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import EID, Experience
 from trinity.common.models.auxiliary import AuxiliaryModel
+from trinity.common.models.model import ModelWrapper
 from trinity.common.operators import ExperienceOperator, ExperienceOperatorV1
 from trinity.common.ports import RunKey
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.common.workflows import Workflow
+from trinity.endpoint.room import EndpointRoom
 from trinity.extend import PluginManager, set_manager
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
-from trinity_testing.scripted_model import model_over
+from trinity_testing.scripted_model import model_over, script_chat_format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from concurrent.futures import Future
 
-    from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import Completion, GenerationRequest
 
 B, R = 4, 3
@@ -201,7 +202,8 @@ def use_workflow(cls: Any) -> None:
     if "lfworld" in cls.__name__:
         row["question"] = a_game()
     engine = Obliging(VERDICT, repeat=True)
-    judge = model_over(engine)
+    settings = replace(model_over(engine).settings, name="judge")  # as a configuration names it
+    judge = ModelWrapper(engine, script_chat_format(), settings, endpoints=EndpointRoom())
     as_api(judge)
     os.environ["DEFAULT_EMAIL_DB_PATH"] = no_mails()
     task = a_task(
