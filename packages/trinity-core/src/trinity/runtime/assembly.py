@@ -240,8 +240,13 @@ def make_engine(
 
 
 def make_sync(config: Config, manager: PluginManager, *, engines: Any) -> SyncMethod:
-    """Return what brings weights to these engines."""
-    method_class = manager.load("sync_method", config.synchronizer.sync_method)
+    """Return what brings weights to these engines.
+
+    From one side to the other, where each is a run of its own, they travel by a folder; the run
+    that read them there has them in memory.
+    """
+    name = "memory" if config.is_apart else config.synchronizer.sync_method
+    method_class = manager.load("sync_method", name)
     method: SyncMethod = KINDS["sync_method"].made(method_class, {}, engines=engines)
     return method
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.common.config import Config
+from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray import sync_room
@@ -88,3 +88,20 @@ def test_an_engine_that_starts_again_is_told_the_latest_weights(room) -> None:
     room.sync(4, ["a reference"])
 
     assert (before, room.latest()) == (None, (4, ["a reference"]))
+
+
+def test_an_explorer_apart_hands_on_what_it_read_in_the_folder_of_the_trainer(
+    engines, log, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(sync_room, "find_room", lambda namespace, name: engines[name])
+    config = Config(mode="explore")
+    config.synchronizer.sync_method = "checkpoint"  # between the sides
+    ledger = ExperienceBufferConfig(storage_type="sql")
+    config.buffer.trainer_input.experience_buffer = ledger
+    context = RoomContext(
+        name="synchronizer", config=config, rundir=RunDir(tmp_path), manager=get_manager()
+    )
+
+    SyncRoom(context, namespace="run", num_engines=1).sync(7, ["reference"])
+
+    assert log == [("engine-0", "load_weights", "reference"), ("engine-0", "waited for")]
