@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
 
 from trinity.errors import TrinityError
 
@@ -83,7 +84,7 @@ class Ranks:
 
         Raises:
             TrinityError: of the first process that had one.
-            Exception: this process's own, where all had another.
+            Exception: this process's own, if it had another.
         """
         if self._group is None:
             return _metrics_or_raise(compute())
@@ -92,10 +93,10 @@ class Ranks:
         outcomes: list[Any] = [None] * self.size
         distributed.all_gather_object(outcomes, outcome, group=self._group)
         errors = [found for found in outcomes if isinstance(found, TrinityError)]
-        if foreign is not None and len(errors) == self.size:
-            raise foreign
+        if foreign is not None:
+            raise foreign  # itself: whoever hears it may know what to do, as with a full disk
         if errors:
-            raise errors[0] from foreign
+            raise errors[0]
         totals: Metrics = {}
         for found in outcomes:
             for name, value in found.items():
@@ -134,10 +135,10 @@ class Ranks:
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum each gradient over the processes; one that a process lacks is 0 there."""
-        if self._group is None or self.shares_weights:  # these were summed where they came up
+        if self._group is None:
             return
         for parameter in parameters:
-            if parameter.requires_grad:
+            if parameter.requires_grad and not isinstance(parameter, DTensor):  # that is summed
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 distributed.all_reduce(parameter.grad, group=self._group)

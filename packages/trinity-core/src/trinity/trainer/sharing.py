@@ -110,6 +110,8 @@ def _is_right(policy: Policy, way: Way) -> bool:
     packs = pack_rows(rows, sharing=sharing, max_tokens=99)
     try:
         expected, found = (_gradient(policy, rows, layout) for layout in (rows_apart(rows), packs))
+    except torch.OutOfMemoryError:  # a RuntimeError that says nothing about the model
+        raise
     except (AttributeError, RuntimeError, TypeError, ValueError, IndexError, KeyError):
         return False  # the model takes no such mask or cache
     difference = sum(float((a - b).square().sum()) for a, b in zip(expected, found, strict=True))

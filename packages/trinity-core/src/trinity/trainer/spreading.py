@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from trinity.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -17,7 +19,28 @@ if TYPE_CHECKING:
 
     from trinity.trainer.policy import Policy
 
-__all__ = ["load_optimizer", "optimizer_state", "placed_like", "spread", "whole", "whole_tensors"]
+__all__ = [
+    "load_optimizer",
+    "optimizer_state",
+    "placed_like",
+    "refuse_beside",
+    "spread",
+    "whole",
+    "whole_tensors",
+]
+
+
+def refuse_beside(*, adapters: bool, critic: bool) -> None:
+    """Refuse what is not spread with the model; where it is known before, the check says so.
+
+    Raises:
+        ConfigError: there is something.
+    """
+    if adapters or critic:
+        raise ConfigError(
+            "trainer.trainer_strategy fsdp2 spreads neither LoRA adapters nor a critic over the "
+            "trainer's ranks. Use ddp."
+        )
 
 
 def spread(policy: Policy, *, device: torch.device) -> Policy:

@@ -37,6 +37,7 @@ from trinity.trainer.sharing import find_sharing
 from trinity.trainer.spreading import (
     load_optimizer,
     optimizer_state,
+    refuse_beside,
     spread,
     whole,
     whole_tensors,
@@ -92,6 +93,8 @@ class TorchTrainer:
         self._parts = build_algorithm_parts(config.algorithm)
         self._policy = self._load(model_path)
         adapters = config.model.lora_configs
+        if self._ranks.shares_weights:
+            refuse_beside(adapters=bool(adapters), critic=self._parts.has_critic)
         self._adapters = Adapters(self._policy.module, adapters[0]) if adapters else None
         if config.trainer.prefix_sharing != "off":
             find_sharing(self._policy, is_required=config.trainer.prefix_sharing == "on")

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 from trinity.errors import ConfigError, DataError, RoomLostError
 from trinity.runtime.preflight import refuse_local
-from trinity.runtime.ray import ranks
+from trinity.runtime.ray import build, ranks
 from trinity.runtime.ray.ranks import RemoteRanks
+from trinity.runtime.ray.trainer_room import TrainerRank
 
 NEVER = object()
 
@@ -125,6 +126,54 @@ def test_ranks_that_did_not_reach_each_other_are_no_error_of_the_step() -> None:
 
     with pytest.raises(RoomLostError, match=r"trainer-0 was lost: RuntimeError: .*Timed out"):
         RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+
+
+def test_a_machine_that_is_gone_is_named_before_ray_knows_it(clock) -> None:
+    """Its rank does not answer, while the other one's connection broke at once."""
+    broken = RuntimeError("[gloo/transport/tcp/pair.cc] Connection reset by peer")
+    rooms = [Rank("trainer-0", train_step=broken), Rank("trainer-1", train_step=NEVER)]
+
+    with pytest.raises(RoomLostError, match="trainer-1 was lost: it does not answer, and the"):
+        RemoteRanks(rooms, timeout_s=600).train_step(SimpleNamespace(ref="packet"), step=1)
+
+
+def test_a_full_disk_is_told_as_the_rank_that_writes_met_it() -> None:
+    full, heard = OSError(28, "No space left on device"), DataError("rank 0 failed")
+    rooms = [Rank("trainer-0", save=full), Rank("trainer-1", save=heard)]
+
+    with pytest.raises(OSError, match="No space left"):
+        RemoteRanks(rooms, timeout_s=60).save(SimpleNamespace(absolute=lambda: "there"))
+
+    assert not any(room.is_killed for room in rooms)
+
+
+def test_a_first_rank_that_is_stopped_before_they_meet_is_named(clock) -> None:
+    rooms = [Rank("trainer-0", beats=False, host=NEVER), Rank("trainer-1")]
+
+    with pytest.raises(RoomLostError, match="trainer-0 was lost: it is there and has not answered"):
+        RemoteRanks(rooms, timeout_s=60).join()
+
+    assert clock.now <= 60
+
+
+def test_a_rank_that_never_met_the_others_has_nothing_to_close() -> None:
+    class Unmet(TrainerRank):
+        def __init__(self):
+            self._is_made = False
+
+    Unmet().close()
+
+
+@pytest.mark.parametrize(("asked", "is_said"), [(1.0, True), (0.5, False), (0.0, False)])
+def test_gpus_that_a_room_waits_for_are_told_and_no_other_reason(
+    asked, is_said, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(build, "gpus_of_cluster", lambda: (8.0, 0.5))
+
+    build._say_lack(SimpleNamespace(name="trainer-3", num_gpus=asked))
+
+    said = "trainer-3 asks for 1 GPUs of one machine, and 0.5 of the cluster's 8 are free"
+    assert (said in caplog.text) is is_said
 
 
 def test_an_error_that_all_have_is_the_runs_and_ends_no_rank() -> None:

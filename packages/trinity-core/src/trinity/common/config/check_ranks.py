@@ -54,6 +54,8 @@ def _of_sharding(config: Config, parts: NamedParts) -> Iterator[Problem]:
     """Yield what is trained beside the model, and is not spread with it."""
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     has_critic = hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
+    advantage_fn = parts.find("advantage_fn", config.algorithm.advantage_fn)
+    has_critic |= advantage_fn is not None and "values" in advantage_fn.spec.needs
     beside = ["LoRA adapters"] if config.model.lora_configs else []
     beside += ["a critic"] if has_critic else []
     if beside:

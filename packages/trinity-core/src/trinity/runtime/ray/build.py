@@ -40,7 +40,7 @@ from trinity.runtime.ray.remote_parts import (
     RemoteSync,
     RemoteTrainer,
 )
-from trinity.runtime.ray.share import gpu_shares
+from trinity.runtime.ray.share import gpu_shares, gpus_of_cluster
 from trinity.runtime.ray.watch import is_ray_lost
 from trinity.runtime.sides import AtOnce, is_in_order, may_overlap
 
@@ -62,6 +62,11 @@ logger = logging.getLogger(__name__)
 
 MAX_RESTARTS = 100  # of an engine or a runner; who calls it gives up long before
 PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
+LACK_S = 30.0  # with one that asks for GPUs, until it is said that they are not there
+NOT_STARTED = (
+    "%s has not started for %.0f s. A cluster that lacks memory lets it wait: ray status says what "
+    "it has and what is asked for; logs/%s.log in the run directory, what it does."
+)
 CLOSE_S = 5.0  # how long a room may take to close before it is ended
 _ROOMS = "trinity.runtime.ray"
 
@@ -130,6 +135,7 @@ class Rooms:
         """Start one and return its handle; it is built while this returns."""
         handle = start_room(self.passport, name, f"{_ROOMS}.{part}", **options)
         handle.patience_s = self._patience_s
+        handle.num_gpus = options.get("num_gpus", 0.0)
         self._handles.append(handle)
         return handle
 
@@ -156,23 +162,32 @@ class Rooms:
 
 
 def _facts(handle: RoomHandle) -> RoomFacts:
-    """Return the room's facts; say it once where that takes very long."""
-    timer = threading.Timer(
-        PATIENCE_S,
-        logger.warning,
-        args=(
-            "%s has not started for %.0f s. A cluster that lacks a GPU or memory lets it wait: "
-            "ray status says what it has and what is asked for.",
-            handle.name,
-            PATIENCE_S,
+    """Return the room's facts; say what it waits for where that takes long."""
+    timers = [
+        threading.Timer(LACK_S, _say_lack, args=(handle,)),
+        threading.Timer(
+            PATIENCE_S, logger.warning, args=(NOT_STARTED, handle.name, PATIENCE_S, handle.name)
         ),
-    )
-    timer.daemon = True
-    timer.start()
+    ]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
     try:
         return handle.facts()
     finally:
-        timer.cancel()
+        for timer in timers:
+            timer.cancel()
+
+
+def _say_lack(handle: RoomHandle) -> None:
+    """Say which GPUs a room waits for, if it is GPUs."""
+    total, free = gpus_of_cluster()
+    if handle.num_gpus > free:
+        logger.warning(
+            "%s asks for %g GPUs of one machine, and %g of the cluster's %g are free: it waits "
+            "until others end. ray status says who has them.",
+            handle.name, handle.num_gpus, free, total,
+        )  # fmt: skip
 
 
 def _close(handles: Sequence[RoomHandle]) -> None:

@@ -114,12 +114,14 @@ class RoomHandle:
 
     Attributes:
         patience_s: with an answer, until it is said that there is none.
+        num_gpus: that it asks for.
     """
 
     def __init__(self, actor: Any, name: str) -> None:
         self.actor = actor
         self.name = name
         self.patience_s = FIRST_PATIENCE_S
+        self.num_gpus = 0.0
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Return what the part's method returns; errors are those of :meth:`Pending.result`."""

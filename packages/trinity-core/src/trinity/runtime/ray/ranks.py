@@ -57,7 +57,8 @@ class RemoteRanks:
         Raises:
             TrinityError: they cannot.
         """
-        self._all("join", self._rooms[0].call("host"))
+        (place,) = self._gathered([self._rooms[0].start("host")])
+        self._all("join", place)
 
     def train_step(self, batch: RemoteBatch, *, step: int) -> Metrics:
         """Return the metrics of one optimizer step, which all ranks make together."""
@@ -111,19 +112,26 @@ class RemoteRanks:
             if failures and deadline is None:
                 deadline = time.monotonic() + GRACE_S
         if failures:
-            raise self._failure(failures, is_shared=len(failures) == len(calls))
+            raise self._failure(failures, waiting=sorted(waiting.values()), num_calls=len(calls))
         return [values[rank] for rank in range(len(calls))]
 
-    def _failure(self, failures: dict[int, Exception], *, is_shared: bool) -> Exception:
+    def _failure(
+        self, failures: dict[int, Exception], *, waiting: Sequence[int], num_calls: int
+    ) -> Exception:
         """Return the error to tell; unless it is of all ranks, they are out of step, and end."""
         lost = next((one for one in failures.values() if isinstance(one, RoomLostError)), None)
         if lost is not None:
             return self._ended(lost)
-        rank = min(failures)
-        first, name = failures[rank], type(failures[rank]).__name__
-        if is_shared and not _is_of_group(first):
+        own = {rank: error for rank, error in failures.items() if not _is_of_group(error)}
+        if waiting and not own:  # a machine that is gone is known to be so a minute later
+            cause = "it does not answer, and the other ranks do not reach it"
+            return self._ended(RoomLostError(self._rooms[waiting[0]].name, cause=cause))
+        rank = min(own or failures)
+        first = failures[rank]
+        if own and len(failures) == num_calls:
             return first
-        return self._ended(RoomLostError(self._rooms[rank].name, cause=f"{name}: {first}"))
+        cause = f"{type(first).__name__}: {first}"
+        return self._ended(RoomLostError(self._rooms[rank].name, cause=cause))
 
     def _ended(self, lost: RoomLostError) -> RoomLostError:
         """End all ranks, which could only wait for the one that is lost."""

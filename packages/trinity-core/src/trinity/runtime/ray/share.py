@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.extend import PluginManager
 
-__all__ = ["GpuShares", "gpu_shares", "shares_of"]
+__all__ = ["GpuShares", "gpu_shares", "gpus_of_cluster", "shares_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,25 @@ def gpu_shares(config: Config, manager: PluginManager) -> GpuShares:
     Raises:
         ConfigError: what is asked for needs more GPUs than there are.
     """
-    import ray
-
     rollout = config.explorer.rollout_model
     trains = config.mode in {"both", "train"}
-    resources: Any = ray.cluster_resources  # untyped
+    total, _ = gpus_of_cluster()
     return shares_of(
-        int(resources().get("GPU", 0)),
+        int(total),
         trains=trains,
         num_engines=0 if config.mode == "train" else max(1, rollout.engine_num),
         gpus_of_engine=rollout.tensor_parallel_size,
         num_ranks=config.trainer.num_ranks or (0 if _may_have_ranks(config, manager) else 1),
     )
+
+
+def gpus_of_cluster() -> tuple[float, float]:
+    """Return how many GPUs the cluster has, and how many of them nobody holds."""
+    import ray
+
+    resources: tuple[Any, ...] = (ray.cluster_resources, ray.available_resources)  # untyped
+    total, free = (float(told().get("GPU", 0)) for told in resources)
+    return total, free
 
 
 def _may_have_ranks(config: Config, manager: PluginManager) -> bool:

@@ -100,6 +100,7 @@ class TrainerRank(TrainerRoom):
         self._rank = rank
         self._num_ranks = num_ranks
         self._hosted: Any = None  # of rank 0, as long as it lives
+        self._is_made = False
         context.manager.load("trainer", context.config.trainer.trainer_type)  # its imports are long
 
     def host(self) -> str:
@@ -114,6 +115,7 @@ class TrainerRank(TrainerRoom):
         Raises:
             TrinityError: somebody is missing, or the trainer cannot be made.
         """
+        self._take_its_cores()
         interface = self._meeting.interface_of(_address())
         if interface:  # else gloo takes the one that the host's name stands for
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -125,6 +127,19 @@ class TrainerRank(TrainerRoom):
         )
         is_first = self._rank == 0
         self._take(self._context, total_steps=self._total_steps, group=group, is_first=is_first)
+        self._is_made = True
+
+    def close(self) -> None:
+        """Free what the trainer holds, if it was made."""
+        if self._is_made:
+            super().close()
+
+    def _take_its_cores(self) -> None:
+        """Leave the other ranks theirs, unless somebody has said how many threads there are."""
+        if "OMP_NUM_THREADS" not in os.environ:
+            import torch
+
+            torch.set_num_threads(max(1, torch.get_num_threads() // self._num_ranks))
 
     def snapshot_beside(self) -> None:
         """Do what rank 0 needs of this rank for :meth:`snapshot`."""
