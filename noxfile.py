@@ -247,7 +247,9 @@ def postgres(session: nox.Session) -> None:
     core = f"packages/trinity-core{EXTRAS['packages/trinity-core'][:-1]},postgres]"
     session.install("-c", str(CONSTRAINTS), *GROUPS["run"][2:], "-e", core, "pytest")
     tests = Path("packages/trinity-core/tests/buffer")
-    files = [str(tests / f"test_{name}.py") for name in ("sql_storage", "whose_ledger")]
+    files = [
+        str(tests / f"test_{name}.py") for name in ("sql_storage", "ledger_groups", "whose_ledger")
+    ]
     chosen = session.posargs or files
     script = ("scripts/with_postgres.py", *map(str, programs[-1:]))
     session.run("python", *script, "--", "python", "-m", "pytest", *chosen, env=RUN_ENV)
