@@ -57,8 +57,9 @@ class PipelineAhead(Pipeline):
         with side:
             self._ask_for_evaluation(side)
             while self._goes_on(side):
-                self._let_begin(side)
-                if self._can_train():
+                can_train = self._can_train()
+                self._let_begin(side, can_train=can_train)
+                if can_train:
                     self._train_a_batch()
                     self._take_ended(side, timeout_s=0.0)
                 else:
@@ -77,10 +78,9 @@ class PipelineAhead(Pipeline):
         is_busy = side.begun > self.progress.explored or side.is_evaluating
         return is_busy or (self._may_explore() and not self._parts.interrupt.is_requested)
 
-    def _let_begin(self, side: ExplorerSide) -> None:
+    def _let_begin(self, side: ExplorerSide, *, can_train: bool) -> None:
         """Give the engines weights, if it is time, and say how far the explorer may go."""
-        can_train, progress = self._can_train(), self.progress
-        standing = partial(Standing.of, progress, can_train=can_train)
+        standing = partial(Standing.of, self.progress, can_train=can_train)
         if (
             self._may_explore()
             and not side.is_evaluating
