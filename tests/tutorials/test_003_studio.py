@@ -50,6 +50,7 @@ CHECK = """
 
 @CONFIG_GENERATORS.register_check()
 def check_my_key(unfinished_fields: set, key: str):
+    st.session_state["_handed"] = (unfinished_fields, key)
     if st.session_state[key] > 100:
         unfinished_fields.add(key)
         st.warning(f"{key} is more than 100")
@@ -162,6 +163,7 @@ def test_P090_a_check_gets_both_keywords_and_what_it_adds_is_unfinished(with_set
     page.number_input(key="my_key").set_value(120).run()
 
     assert "my_key is more than 100" in [one.value for one in page.warning]
+    assert page.session_state["_handed"] == ({"my_key"}, "my_key")
 
 
 def test_P091_the_train_batch_size_begins_with_96_and_is_a_multiple_of_the_gpus() -> None:
@@ -237,6 +239,16 @@ def test_P150_typing_into_the_field_changes_the_share_of_each_gpu(with_settings)
     assert page.session_state["_mine_per_gpu"] == 25
     assert page.number_input(key="my_key").min == 6
     assert page.number_input(key="my_key").help == "as many for each"
+
+
+def test_P150_the_function_under_its_published_name_takes_the_place_of_ours(with_settings) -> None:
+    with_settings(SETTINGS.replace("my_key", "train_batch_size").replace("_mine_per", "_own_per"))
+    page = with_trainer_gpus(the_page(), 6)
+
+    drawn(page.number_input(key="train_batch_size").set_value(150).run())
+
+    assert page.session_state["_own_per_gpu"] == 25
+    assert yaml.safe_load(page.code[0].value)["buffer"]["train_batch_size"] == 150
 
 
 def test_P151_what_is_written_passes_the_check_and_both_batches_mean_what_they_say(

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from trinity.extend import get_manager, set_manager
 from trinity_studio.guard import Guard
+from trinity_studio.studio.document import Document
 from trinity_studio.studio.secrets import without_secrets
 from typer.testing import CliRunner
 
@@ -83,13 +84,33 @@ def test_any_other_websocket_is_closed(path, headers, client) -> None:
 
 
 def test_keys_and_passwords_are_not_shown() -> None:
-    text = "explorer:\n  env_vars:\n    MY_API_KEY: hush-hush-1\nmonitor:\n  monitor_args:\n"
-    text += "    uri: https://me:hush-hush-2@host\nproject: open\n"
+    values = {
+        "project": "open",
+        "explorer": {"env_vars": {"MY_API_KEY": "hush-hush-1\n  of two lines hush"}},
+        "monitor": {"monitor_args": {"uri": "https://me:hush-hush-2@host", "token": 77}},
+        "name": "${oc.env:UNFINISHED",
+    }
 
-    shown = without_secrets(text)
+    shown = without_secrets(values)
 
-    assert "hush" not in shown
-    assert "project: open" in shown
+    assert "hush" not in str(shown)
+    assert shown["monitor"]["monitor_args"]["token"] == "****"
+    assert (shown["project"], shown["name"]) == ("open", "${oc.env:UNFINISHED")
+
+
+def test_a_field_that_holds_keys_is_opened_on_demand(draw_studio) -> None:
+    variables = {"env_vars": {"MY_API_KEY": "hush-hush-1"}}
+    page = draw_studio(Document({"explorer": variables}, is_fresh=False))
+    page.session_state["_mode"], page.session_state["_part"] = (
+        "Expert Mode",
+        "Explorer and Synchronizer",
+    )
+    page.run()
+    key = "explorer.env_vars"
+
+    assert f"w:{key}" not in [one.key for one in page.text_area]
+    page.toggle(key=f"show:{key}").set_value(True).run()
+    assert "hush-hush-1" in page.text_area(key=f"w:{key}").value
 
 
 def test_a_key_is_typed_into_a_field_that_hides_it(draw_studio) -> None:

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_opened_is_told_and_leaves_the_page_as_it_was(
     before = page.code[0].value
     for path, part in {"broken.yaml": "is no YAML", "none.yaml": "cannot be read"}.items():
         page.text_input(key="_file").set_value(str(tmp_path / path)).run()
-        next(one for one in page.button if one.label == "Open").click().run()
+        pressed(page, "Open")
         assert any(part in one.value for one in page.error), path
 
     assert page.code[0].value == before
@@ -97,14 +97,73 @@ def test_a_file_that_cannot_be_opened_is_told_and_leaves_the_page_as_it_was(
 def test_a_file_is_opened_changed_and_saved(draw_studio, tmp_path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("project: ${oc.env:USER,me}  # mine\nbuffer: {batch_size: 2}\n")
-    page = draw_studio()
-    page.text_input(key="_file").set_value(str(file)).run()
-    next(one for one in page.button if one.label == "Open").click().run()
-    page.number_input(key="w:buffer.batch_size").set_value(5).run()
-    page.button(key="_save").click().run()
+    page = opened(draw_studio(), file)
+    page.number_input(key="w:buffer.batch_size").set_value(5)
+    pressed(page, "Save")  # with what was typed just now
 
     written = yaml.safe_load(file.read_text())
     assert written == {"project": "${oc.env:USER,me}", "buffer": {"batch_size": 5}}
+
+
+def test_a_second_file_is_not_saved_in_place_of_the_first(draw_studio, tmp_path) -> None:
+    files = [tmp_path / name for name in ("one.yaml", "two.yaml")]
+    for file in files:
+        file.write_text(f"name: {file.stem}\n")
+    page = opened(opened(draw_studio(), files[0]), files[1])
+    pressed(page, "Save")
+
+    assert [yaml.safe_load(file.read_text())["name"] for file in files] == ["one", "two"]
+    assert pressed(page, "Begin anew").text_input(key="_save_as").value == ""
+
+
+def test_a_file_that_another_wrote_is_replaced_only_when_asked_for(draw_studio, tmp_path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("name: mine\n")
+    page = opened(draw_studio(), file)
+    file.write_text("name: of somebody else\n")
+    pressed(page, "Save")
+
+    assert file.read_text() == "name: of somebody else\n"
+    pressed(page, "Replace it")
+    assert file.read_text() == "name: mine\n"
+
+
+def test_beginning_anew_leaves_nothing_of_the_file_before(draw_studio, tmp_path) -> None:
+    page = draw_studio()
+    fresh = page.code[0].value
+    file = tmp_path / "run.yaml"
+    file.write_text("model: {model_path: x}\nsynchronizer: {sync_interval: 7}\n")
+
+    assert pressed(opened(page, file), "Begin anew").code[0].value == fresh
+
+
+GPUS = "cluster: {gpu_per_node: 7}\nbuffer: {train_batch_size: 96}\n"
+
+
+def test_the_batch_of_a_file_stays_when_the_number_of_gpus_changes(draw_studio) -> None:
+    page = draw_studio(Document.read(GPUS, name=""))
+    assert page.number_input(key="train_batch_size").value == 96  # 16 of each of 6
+    page.number_input(key="w:cluster.gpu_per_node").set_value(5).run()
+
+    assert file_of(page)["buffer"]["train_batch_size"] == 96
+
+
+def test_the_batch_of_a_file_can_be_typed_over(draw_studio) -> None:
+    page = draw_studio(Document.read(GPUS, name=""))
+    page.number_input(key="train_batch_size").set_value(120).run()
+
+    assert file_of(page)["buffer"]["train_batch_size"] == 120
+
+
+def opened(page, file):
+    page.text_input(key="_file").set_value(str(file))
+    return pressed(page, "Open")
+
+
+def pressed(page, label: str):
+    next(one for one in page.button if one.label == label).click().run()
+    assert [one.message for one in page.exception] == []
+    return page
 
 
 def test_a_place_that_cannot_be_written_is_told(draw_studio) -> None:

@@ -27,6 +27,7 @@ MODES = ("Beginner Mode", "Expert Mode")
 _TASKSET = "buffer.explorer_input.taskset"
 _ROWS = "buffer.trainer_input.experience_buffer"
 _OTHERS = "All Others"
+_MOST_DRAWN = 3  # times for one change
 _SECTIONS = {  # that parts of their own draw
     *("model", "buffer", "data_processor", "explorer", "synchronizer"),
     *("algorithm", "trainer"),
@@ -70,10 +71,14 @@ class ConfigManager:
             self.expert_mode()
         else:
             self.beginner_mode()
-        after = yaml_text(self.generate_config())
+        values = self.generate_config()
+        after = yaml_text(values)
         if after != before and self._may_draw_again():
             st.rerun()
-        draw_output(self.sheet, after, found, unfinished=self.unfinished_fields)
+        st.session_state["_again"] = 0
+        if after != before:
+            found = _cached_findings(after)
+        draw_output(self.sheet, values, found, unfinished=self.unfinished_fields)
 
     def judged(self) -> tuple[Sheet, str, Findings]:
         """Return what to draw on, the file as it would be written, and what the check says."""
@@ -259,12 +264,9 @@ class ConfigManager:
         return {}
 
     def _may_draw_again(self) -> bool:
-        """Return whether the page may be drawn once more at once: thrice, then it stands."""
+        """Return whether the page may be drawn once more at once; then it stands."""
         st.session_state["_again"] = st.session_state.get("_again", 0) + 1
-        if st.session_state["_again"] > 3:
-            st.session_state["_again"] = 0
-            return False
-        return True
+        return bool(st.session_state["_again"] <= _MOST_DRAWN)
 
 
 def _cached_findings(text: str) -> Findings:

@@ -7,6 +7,7 @@ from pathlib import Path  # noqa: TC003 -- typer reads it
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from trinity.extend.component import imported_target, look_in_working_directory
 
 from trinity_studio.listening import HOST, listening_at
 
@@ -39,6 +40,7 @@ def studio(
     """
     from trinity_studio.studio.server import served, studio_app
 
+    _refuse_early(config, manager)
     token, view_token = secrets.token_urlsafe(18), secrets.token_urlsafe(18)
     listening = listening_at(port)
     number = listening.getsockname()[1]
@@ -58,6 +60,31 @@ def _options_of(context: typer.Context) -> list[str]:
         part for folder in given.get("plugin_dir") or () for part in ("--plugin-dir", folder)
     ]
     return [*folders, *(part for switch in given.get("p") or () for part in ("-P", switch))]
+
+
+def _refuse_early(config: Path | None, manager: str) -> None:
+    """Read the file and import the class, before anybody opens a page for nothing.
+
+    Raises:
+        typer.BadParameter: one of them is not there.
+        ConfigError: the file is no YAML.
+    """
+    from trinity_studio.studio.document import Document
+
+    if config is not None:
+        try:
+            text = config.read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            raise typer.BadParameter(f"--config {config}: {reason}") from error
+        Document.read(text, name=str(config))
+    if manager:
+        try:
+            look_in_working_directory(manager)
+            imported_target(manager)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise typer.BadParameter(f"--manager {manager}: {reason}") from error
 
 
 def _runs() -> list[Run]:

@@ -66,13 +66,14 @@ class ConfigGenerators:
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             name = _name_after("set_", function)
+            before = self._entries.get(name)  # a function of a name that is there takes its place
             self._entries[name] = ConfigEntry(
                 name=name,
                 draw=function,
                 default_value=default_value,
                 visible=visible,
                 other_configs=dict(other_configs or {}),
-                path=path,
+                path=path or (before.path if before is not None else None),
                 check=self._checks.get(name),
             )
             return function

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from trinity_studio.studio.document import NOTHING
-from trinity_studio.studio.sheet import keep
+from trinity_studio.studio.sheet import SEEN, keep
 
 if TYPE_CHECKING:
     from trinity_studio.config_registry.config_registry import ConfigEntry, ConfigGenerators
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entries"]
 
-_SEEN = "_seen"  # name -> what the document said when the setting last followed it
+_SHARE = "_train_batch_size_per_gpu"
 
 
 class Entries:
@@ -37,17 +37,17 @@ class Entries:
         keep(key for entry in self.generators for key in (entry.name, *entry.other_configs))
         self.generators.set_defaults(state)
         self._compute(document)
-        seen = state.setdefault(_SEEN, {})
+        seen = state.setdefault(SEEN, {})
         for entry in self.generators:
             if entry.path is None:
                 continue
             self._fill_in(entry, document)
             value = document.get(entry.path)
-            if seen.get(entry.name, NOTHING) != value:
+            if entry.name not in seen or seen[entry.name] != value:
                 seen[entry.name] = value
                 fits = value is not NOTHING and _is_like(value, entry.default_value)
                 state[entry.name] = value if fits else entry.default_value
-                self._follow_gpus(entry, value if fits else entry.default_value)
+                self._follow_gpus(entry, document)
 
     def is_kept(self, entry: ConfigEntry, document: Document) -> bool:
         """Return whether the widget of a setting cannot show what a file says, or leaves open."""
@@ -56,8 +56,10 @@ class Entries:
         value = document.get(entry.path)
         if value is NOTHING or not _is_like(value, entry.default_value):
             return True
-        gpus = st.session_state["trainer_gpu_num"]
-        return entry.name == "train_batch_size" and bool(value % gpus)
+        is_typed = st.session_state[entry.name] != value
+        if _SHARE not in entry.other_configs or is_typed:
+            return False
+        return bool(value != st.session_state[_SHARE] * st.session_state["trainer_gpu_num"])
 
     def take_over(self, entry: ConfigEntry, document: Document) -> None:
         """Write what was drawn into the document, where it is not what that says already."""
@@ -71,7 +73,7 @@ class Entries:
             document.remove(entry.path)
         else:
             document.set(entry.path, shown)
-        st.session_state[_SEEN][entry.name] = document.get(entry.path)
+        st.session_state[SEEN][entry.name] = document.get(entry.path)
 
     def _compute(self, document: Document) -> None:
         """Give what settings ask of the machine and of the mode."""
@@ -95,14 +97,18 @@ class Entries:
         value, visible = document.get(entry.path), entry.is_visible()
         is_its_own = not entry.other_configs  # its function works its value out from others
         if value is NOTHING and visible and is_its_own and entry.default_value not in ("", None):
-            document.set(entry.path, st.session_state[entry.name])
+            document.set(entry.path, entry.default_value)
         elif not visible and value == entry.default_value:
             document.remove(entry.path)
 
-    def _follow_gpus(self, entry: ConfigEntry, value: Any) -> None:
-        gpus = st.session_state["trainer_gpu_num"]
-        if entry.name == "train_batch_size" and gpus and value % gpus == 0:
-            st.session_state["_train_batch_size_per_gpu"] = max(value // gpus, 1)
+    def _follow_gpus(self, entry: ConfigEntry, document: Document) -> None:
+        """Let the share of each GPU be that of the file, or what it begins with."""
+        if _SHARE not in entry.other_configs:
+            return
+        gpus, value = st.session_state["trainer_gpu_num"], document.get(entry.path or "")
+        fits = _is_like(value, entry.default_value) and gpus > 0 and value % gpus == 0
+        share = max(value // gpus, 1) if fits else entry.other_configs[_SHARE]
+        st.session_state[_SHARE] = share
 
 
 def _integer(document: Document, path: str) -> int:

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from trinity_studio.studio.document import yaml_text
 from trinity_studio.studio.secrets import without_secrets
+from trinity_studio.studio.writing import place_of, stamp_of, write_file
 
 if TYPE_CHECKING:
     from trinity_studio.studio.findings import Findings
     from trinity_studio.studio.sheet import Sheet
 
-__all__ = ["draw_output", "write_file"]
+__all__ = ["draw_output"]
 
 
-def draw_output(sheet: Sheet, text: str, found: Findings, *, unfinished: set[str]) -> None:
+def draw_output(
+    sheet: Sheet, values: dict[str, Any], found: Findings, *, unfinished: set[str]
+) -> None:
     """Draw the file as it would be written, what is wrong with it, and where it can go."""
     st.header("Configuration File")
     _draw_verdict(sheet, found, unfinished)
-    st.code(without_secrets(text), language="yaml", height=360)
+    st.code(yaml_text(without_secrets(values)), language="yaml", height=360)
+    text = yaml_text(values)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.session_state.setdefault("_save_as", "")
         path = st.text_input("Save as", key="_save_as", placeholder="path on this machine")
-        st.button("Save", key="_save", on_click=_save, args=(path, text), disabled=not path.strip())
+        is_wanted = st.button("Save", key="_save")
         st.download_button("Download", text, file_name="config.yaml", mime="application/yaml")
-    if said := st.session_state.pop("_saved", None):
-        (st.success if said[0] else st.error)(said[1])
+        st.button("Check again", key="_check", on_click=_forget_findings)
+    if is_wanted:
+        _save(path, text)
+    elif st.session_state.get("_asked") == path and path:
+        st.warning(f"{path} holds something else than was opened here. Save would replace it.")
+        if st.button("Replace it", key="_replace"):
+            _save(path, text, may_replace=True)
+
+
+def _forget_findings() -> None:
+    """Let the check look again: files that it asks for may be there now."""
+    st.session_state.pop("_findings", None)
 
 
 def _draw_verdict(sheet: Sheet, found: Findings, unfinished: set[str]) -> None:
@@ -48,28 +60,21 @@ def _draw_verdict(sheet: Sheet, found: Findings, unfinished: set[str]) -> None:
             st.markdown("\n".join(f"- {line}" for line in found.notes))
 
 
-def _save(path: str, text: str) -> None:
+def _save(path: str, text: str, *, may_replace: bool = False) -> None:
+    """Write the file, and say so; one that was not opened or saved here is asked about first."""
+    state = st.session_state
+    state["_asked"] = ""
+    if not path.strip():
+        st.error("Write the path of a file first.")
+        return
     try:
-        file = Path(path.strip()).expanduser()
+        file = place_of(path)
+        if file.exists() and not may_replace and state.get("_known") != stamp_of(file):
+            state["_asked"] = path
+            st.rerun()
         write_file(file, text)
     except OSError as error:
-        reason = error.strerror or str(error)
-        st.session_state["_saved"] = (False, f"{path} cannot be written: {reason}.")
+        st.error(f"{path} cannot be written: {error.strerror or error}.")
         return
-    st.session_state["_saved"] = (True, f"Saved as {file.absolute()}.")
-
-
-def write_file(path: Path, text: str) -> None:
-    """Replace a file by a text, whole or not at all; nobody else may read one that is made."""
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    state["_known"] = stamp_of(file)
+    st.success(f"Saved as {file}.")

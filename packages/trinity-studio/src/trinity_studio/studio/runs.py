@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from trinity.errors import ConfigError
 from trinity.runtime.record.lock import Owner, owners
 
-from trinity_studio.studio.output import write_file
+from trinity_studio.studio.writing import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

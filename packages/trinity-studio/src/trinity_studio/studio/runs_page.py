@@ -54,29 +54,27 @@ def _draw_start(text: str, found: Findings, directory: Path) -> None:
         key="_local",
         help="`trinity run --local`: quicker to begin, and enough for one machine without GPUs",
     )
-    st.button(
+    is_wanted = st.button(
         "Start",
         key="_start",
         type="primary",
-        on_click=_start,
-        args=(text, directory, is_local),
         disabled=found.count > 0,
         help=f"It keeps its files in {directory}",
     )
+    if is_wanted and not found.count:
+        _start(text, directory, is_local=is_local)
     if found.count:
         st.warning(f"The configuration has {found.count} problems; solve them on its page first.")
-    if said := st.session_state.pop("_starting", None):
-        st.error(said)
 
 
-def _start(text: str, directory: Path, is_local: bool) -> None:  # noqa: FBT001 -- a callback
+def _start(text: str, directory: Path, *, is_local: bool) -> None:
     is_anew = Document.read(text, name="the page").get("continue_from_checkpoint") is False
     try:
         run = start(
             text, directory=directory, is_local=is_local, options=served.options, is_anew=is_anew
         )
     except TrinityError as error:
-        st.session_state["_starting"] = str(error)
+        st.error(str(error))
     else:
         st.session_state["_run"] = str(run.directory)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
-from trinity.runtime.record.changes import flat
+from trinity.runtime.record.changes import flat, is_secret
 
 from trinity_studio.studio.document import Document
 from trinity_studio.view.shown import Masker
@@ -13,24 +13,40 @@ from trinity_studio.view.shown import Masker
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["masker_of", "without_secrets"]
+__all__ = ["holds_secrets", "masker_of", "without_secrets"]
 
 
-def without_secrets(text: str) -> str:
-    """Return the text of a YAML file that the page wrote, its secrets as stars."""
-    return _masker(text).text(text)
+def without_secrets(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the same settings with stars in place of secrets, wherever they stand."""
+    masker = Masker(dict(flat(values)))
+    masked = _masked(values, "", masker)
+    assert isinstance(masked, dict)
+    return masked
+
+
+def holds_secrets(value: Any, path: str) -> bool:
+    """Return whether something in a value is not to be shown."""
+    return bool(_masked(value, path, Masker(dict(flat(value, path)))) != value)
 
 
 def masker_of(path: Path) -> Masker:
-    """Return what hides the secrets of a file; of no file, passwords in addresses alone."""
+    """Return what hides the secrets of a file; of none that can be read, those of addresses."""
     try:
-        return _masker(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return Masker({})
-
-
-def _masker(text: str) -> Masker:
-    try:
+        text = path.read_text(encoding="utf-8")
         return Masker(dict(flat(Document.read(text, name="the file").values)))
-    except ConfigError:  # it says nothing
+    except (OSError, ValueError, ConfigError):
         return Masker({})
+
+
+def _masked(value: Any, path: str, masker: Masker) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _masked(part, f"{path}.{key}" if path else str(key), masker)
+            for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked(part, path, masker) for part in value]
+    if isinstance(value, str) and value and "${" not in value:
+        return masker.setting(path, value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "****" if is_number and is_secret(path, value) else value

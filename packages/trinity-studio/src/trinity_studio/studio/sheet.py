@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
     from trinity_studio.studio.fields import Field
 
-__all__ = ["DOCUMENT", "Sheet", "changed", "keep", "seed"]
+__all__ = ["DOCUMENT", "SEEN", "Sheet", "changed", "keep", "seed"]
 
 DOCUMENT, UNREAD, KEPT = "_document", "_unread", "_kept"
+SEEN = "_seen"  # setting -> what the document said when it last followed
 
 
 class Sheet:
@@ -46,7 +47,7 @@ class Sheet:
     def put(self, document: Document) -> None:
         """Edit another document from now on."""
         st.session_state[DOCUMENT] = document
-        st.session_state[UNREAD] = {}
+        st.session_state[UNREAD], st.session_state[SEEN] = {}, {}
 
     def problems_at(self, path: str, *, below: bool = False) -> list[str]:
         """Return what is wrong with a key; ``below``: with the keys of its section too."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import streamlit as st
 from trinity.errors import TrinityError
 
 from trinity_studio.studio.document import Document
 from trinity_studio.studio.sheet import DOCUMENT, Sheet
+from trinity_studio.studio.writing import place_of, stamp_of
 
 __all__ = ["a_new_document", "draw_opening", "open_first"]
 
@@ -38,29 +37,34 @@ def open_first(path: str) -> None:
     if DOCUMENT in st.session_state or not path:
         return
     st.session_state["_file"] = path
-    _open(Sheet(), path)
+    _open(Sheet())
 
 
 def draw_opening(sheet: Sheet) -> None:
     """Draw, beside the page, how to begin anew or from a file of this machine."""
     with st.sidebar:
-        path = st.text_input(
+        st.text_input(
             "YAML file",
             key="_file",
             placeholder="path of a file on this machine",
             help="It is read when you press Open; what is on the page then is gone.",
         )
         left, right = st.columns(2)
-        left.button("Open", on_click=_open, args=(sheet, path), disabled=not path.strip())
+        left.button("Open", on_click=_open, args=(sheet,))
         right.button("Begin anew", on_click=_begin, args=(sheet,))
         if st.session_state.get("_opening"):
             st.error(st.session_state["_opening"])
 
 
-def _open(sheet: Sheet, path: str) -> None:
+def _open(sheet: Sheet) -> None:
+    """Read the file whose path stands in the field as the button is pressed."""
+    path = st.session_state["_file"].strip()
+    if not path:
+        st.session_state["_opening"] = "Write the path of a YAML file first."
+        return
     try:
-        text = Path(path.strip()).expanduser().read_text(encoding="utf-8")
-        sheet.put(Document.read(text, name=path))
+        file = place_of(path)
+        sheet.put(Document.read(file.read_text(encoding="utf-8"), name=path))
     except TrinityError as error:
         st.session_state["_opening"] = str(error)
     except (OSError, ValueError) as error:
@@ -68,8 +72,10 @@ def _open(sheet: Sheet, path: str) -> None:
         st.session_state["_opening"] = f"{path} cannot be read: {reason}."
     else:
         st.session_state["_opening"], st.session_state["_save_as"] = "", path
+        st.session_state["_known"] = stamp_of(file)
 
 
 def _begin(sheet: Sheet) -> None:
     sheet.put(a_new_document())
-    st.session_state["_opening"] = ""
+    st.session_state["_opening"] = st.session_state["_save_as"] = ""
+    st.session_state["_known"] = None

@@ -10,6 +10,7 @@ from trinity.extend import get_manager
 from trinity_studio.studio.arguments import Part, part_in_use, part_named
 from trinity_studio.studio.document import NOTHING, yaml_text
 from trinity_studio.studio.fields import Field, fields_of, label_of
+from trinity_studio.studio.secrets import holds_secrets
 from trinity_studio.studio.sheet import Sheet, changed, seed
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ def _placeholder(field: Field) -> str:
 
 def _draw_text(sheet: Sheet, field: Field, value: Any, common: dict[str, Any]) -> None:
     text = sheet.unread[field.path][0] if field.path in sheet.unread else _as_text(field, value)
+    if field.shape == "yaml" and holds_secrets(value, field.path):
+        st.session_state.setdefault(f"show:{field.path}", False)
+        if not st.toggle(f"Show {common['label']}, which holds secrets", key=f"show:{field.path}"):
+            return
     seed(common["key"], text)
     if field.shape == "yaml" or "\n" in text:
         st.text_area(height=100, **common)
