@@ -75,7 +75,10 @@ def test_what_the_newest_checkpoint_was_trained_on_goes_when_it_is_old(store) ->
     assert num_of(store, "exchanges") == 1
     forget(store, trained=5, before=YOUNG)
 
-    assert (num_of(store, "exchanges"), num_of(store, "runs"), num_of(store, "rewards")) == (0,) * 3
+    assert num_of(store, "exchanges") == 0
+    assert (num_of(store, "runs"), num_of(store, "rewards")) == (1, 1)
+    forget(store, settled=5, trained=5, before=YOUNG)
+    assert (num_of(store, "runs"), num_of(store, "rewards")) == (0, 0)
     assert store.forgotten() == {"experiences": 1, "runs": 1}
     assert store.counts()["taken"] == 1  # as it was said before
     assert store.run("a").state == "open"  # the name can be given again
@@ -135,6 +138,17 @@ def test_a_start_from_an_older_checkpoint_counts_what_it_cannot_train_again(stor
     assert [run.name for run in store.due()] == ["c"]
 
 
+def test_a_start_from_an_older_checkpoint_counts_old_runs_too(store) -> None:
+    for step, name in enumerate(("a", "b", "c"), 1):
+        called(store, name, "")
+        taken(store, name, step=step)
+    forget(store, settled=1, trained=3, before=YOUNG)  # all are old; the oldest checkpoint: step 1
+
+    assert num_of(store, "exchanges") == 0
+    assert store.rewind(1) == 2
+    assert store.due() == []
+
+
 def test_dropped_runs_go_when_they_are_old_and_stay_counted(store) -> None:
     called(store, "a", "")
     store.drop(before=time.time() + YOUNG)
@@ -163,11 +177,39 @@ def test_runs_without_a_name_are_counted_on_where_earlier_ones_are_forgotten(sto
         run = store.unnamed("ann")
         store.keep(run.number, [said(0)], request=0, agent="")
         taken(store, run.name, step=1)
-    store._db.execute("UPDATE runs SET last_call = 0 WHERE name != 'auto-ann-2'")
+    store._db.execute("UPDATE runs SET last_call = 0 WHERE name != 'auto-ann-3'")
     forget(store, settled=1, trained=1)
 
     assert num_of(store, "runs") == 1
+    assert store.unnamed("ann").name == "auto-ann-4"
+
+
+def test_the_name_of_a_forgotten_run_is_never_given_to_another(store) -> None:
+    run = store.unnamed("ann")
+    store.keep(run.number, [said(0)], request=0, agent="")
+    taken(store, run.name, step=1)
+    forget(store, settled=1, trained=1, before=YOUNG)
+    assert num_of(store, "runs") == 0
+
+    later = store.unnamed("ann")
+    store.keep(later.number, [said(0)], request=0, agent="")
+
+    assert later.name != run.name
+    with pytest.raises(RewardRefusedError, match="unknown"):
+        store.reward(run.name, 1.0, metrics={})
+
+
+def test_a_name_that_an_earlier_version_counted_is_not_given_again(path) -> None:
+    store = SqliteRunStore(path)
+    called(store, "named")
+    given = store.unnamed("ann")
+    store._db.execute("UPDATE runs SET name = 'auto-ann-0', state = 'rewarded' WHERE number = 2")
+    store.close()
+
+    store = SqliteRunStore(path)
+    assert given.number == 2
     assert store.unnamed("ann").name == "auto-ann-3"
+    store.close()
 
 
 def test_a_file_of_before_there_was_forgetting_is_used_as_it_is(path) -> None:

@@ -165,7 +165,7 @@ def test_who_gives_no_name_has_one_open_run_after_the_other(store) -> None:
     assert store.unnamed("other").number != first.number
     assert store.latest("key") == first.name
     store.reward(first.name, 1.0, metrics={})
-    assert store.unnamed("key").name == "auto-key-1"
+    assert store.unnamed("key").name == "auto-key-3"
     assert store.latest("nobody") == ""
 
 
@@ -287,8 +287,8 @@ def test_the_last_run_of_somebody_may_have_a_name(store) -> None:
 
     assert store.latest("ann") == "ticket"
     store.touch(store.unnamed("ann").number, agent="")
-    assert store.latest("ann") == "auto-ann-0"
-    assert store.unnamed("ann").name == "auto-ann-0"
+    assert store.latest("ann") == "auto-ann-1"
+    assert store.unnamed("ann").name == "auto-ann-1"
 
 
 def test_the_runs_of_another_service_are_refused(path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from trinity.common.config import Config
 from trinity.common.config.inference_model import ExternalApiConfig, InferenceModelConfig
 from trinity.common.models.auxiliary import AuxiliaryModel, auxiliary_client, wrapper_of
+from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
@@ -16,6 +17,7 @@ from trinity.endpoint.room import EndpointRoom
 from trinity.errors import ConfigError, ModelError
 from trinity.explorer.order import orders_of
 from trinity.explorer.runner import Attempt, Runner
+from trinity.runtime import auxiliary
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity_testing.builders import a_task
@@ -95,6 +97,18 @@ def test_the_end_of_a_run_ends_its_judge_too(model_of, judge, asked, chat):
     after = [asked(one, chat(model="judge"))[0] for one in endpoints]
 
     assert (before, after) == ([200, 200], [409, 409])
+
+
+def test_a_configured_judge_is_known_not_to_be_the_trained_model(monkeypatch):
+    monkeypatch.setattr(auxiliary, "make_engine", lambda *given, **named: ScriptedEngine(""))
+    monkeypatch.setattr(ChatFormat, "load", lambda *given, **named: script_chat_format())
+    config = Config()
+    config.explorer.auxiliary_models = [InferenceModelConfig(model_path="judge")]
+
+    [model] = make_auxiliary_models(config, None, endpoints=None)
+
+    assert not model.model.for_run(RunKey()).settings.is_trained
+    model.close()
 
 
 def test_an_external_model_is_a_plain_client_of_its_address(model_of, monkeypatch):

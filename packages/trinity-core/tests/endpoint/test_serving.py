@@ -155,13 +155,13 @@ def test_what_cannot_be_stored_is_not_said(served, monkeypatch) -> None:
         ),
         (
             lambda s: s.reward("nobody"),
-            "404 run_not_found: there is no answered call of the run 'nobody'; name the run as its "
-            "calls did in the header X-Trinity-Run.",
+            "404 run_not_found: the run 'nobody' is unknown, or was forgotten after "
+            "explorer.keep_runs_s; name the run as its calls did in the header X-Trinity-Run.",
         ),
         (
             lambda s: s.reward(),
-            "404 run_not_found: there is no answered call of a run of this key and user; name the "
-            "run as its calls did in the header X-Trinity-Run.",
+            "404 run_not_found: a run of this key and user is unknown, or was forgotten after "
+            "explorer.keep_runs_s; name the run as its calls did in the header X-Trinity-Run.",
         ),
         (
             lambda s: (s.say("a"), s.reward("a"), s.reward("a"))[-1],

@@ -14,6 +14,7 @@ from trinity.common.ports import Endpoint, RunKey
 from trinity.endpoint.keys import KeyRing
 from trinity.endpoint.room import EndpointRoom
 from trinity.endpoint.visitors import Visitors
+from trinity.engines.roll_call import is_first
 from trinity.runtime.endpoints import make_endpoints
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
@@ -70,6 +71,27 @@ def test_the_key_lasts_longer_than_the_run_and_plain_clients_take_it(run, chat) 
     assert [one.id for one in client.models.list()] == ["scripted"]
     assert client.chat.completions.create(**chat()).choices[0].message.content == "one"
     client.close()
+
+
+def test_a_judge_that_a_workflow_asks_later_is_not_what_the_key_asks(run, asked, chat) -> None:
+    model, requests, endpoint = run
+    opener = model._endpoints.opener
+    settings = replace(SETTINGS, model_path="judge", is_trained=False)
+    judge = ModelWrapper(ScriptedEngine("judged"), script_chat_format(), settings, endpoints=opener)
+    of_run = judge.for_run(RunKey(batch="3", task=8))
+    of_run.endpoint()
+
+    status, body = asked(replace(endpoint, key=KEY), chat())
+
+    assert (status, body["choices"][0]["message"]["content"]) == (200, "one")
+    assert len(requests) == 1
+    of_run.close_endpoints()
+
+
+def test_a_call_is_no_first_request_so_no_request_of_a_run_waits_for_it(run, asked, chat) -> None:
+    _, requests, endpoint = run
+    asked(replace(endpoint, key=KEY), chat())
+    assert not is_first(requests[-1].key)
 
 
 @pytest.mark.parametrize("given", ["", "EMPTY", "look-at-i", "löök"])

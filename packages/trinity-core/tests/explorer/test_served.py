@@ -136,7 +136,8 @@ def test_a_commit_is_a_step_and_its_runs_are_one_group(served) -> None:
     assert [e.reward for e in pipeline.got] == [1.0, 1.0, 0.0]
     assert [e.info["run"] for e in pipeline.got] == ["run-4", "run-4", "run-7"]
     assert [e.metrics for e in pipeline.got] == [{}, {"turns": 2.0}, {"turns": 1.0}]
-    assert store.story == [("rewind", 0), "open", ("spared", [9]), "forget", ("taken", [40, 70], 1)]
+    looked = ("spared", [9])
+    assert store.story == [("rewind", 0), "open", looked, "forget", looked, ("taken", [40, 70], 1)]
     assert result.num_experiences == 3
     assert result.metrics["rollout/reward/mean"] == 0.5
     assert result.metrics["rollout/num_runs"] == 2
@@ -151,6 +152,18 @@ def test_what_is_over_is_forgotten_in_parts_and_then_once_a_minute(served) -> No
         explorer.explore_step(step)
 
     assert store.story.count("forget") == 3
+
+
+def test_a_backlog_of_commits_keeps_nothing_from_being_dropped_and_forgotten(served) -> None:
+    explorer, store, front, _ = served
+    store.silent = [5, 6]
+    for step in (1, 2):
+        store.waiting = [a_run(step, reward=1.0)]
+        explorer.explore_step(step)
+
+    assert front.forgotten == [5, 6]
+    assert store.story.count("forget") == 1  # once a minute
+    assert store.story.count(("spared", [9])) == 2
 
 
 def test_what_cannot_be_trained_again_is_told(served, caplog) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from trinity.errors import CheckpointError
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import write_record
-from trinity.runtime.serving import _steps_seen
+from trinity.runtime.serving import Service, _steps_seen
 
 
 def a_state(*, explored: int, trained: int) -> dict[str, object]:
@@ -55,6 +58,24 @@ def test_one_that_cannot_be_read_is_none(parts, damage) -> None:
     assert _steps_seen(parts) == (3, 5)
     first.write_text(damage)
     assert _steps_seen(parts) == (5, 5)
+
+
+def test_one_that_the_system_does_not_let_be_read_may_be_the_oldest(parts, monkeypatch) -> None:
+    save(parts, explored=3, trained=10)
+    save(parts, explored=5, trained=20)
+    steps = []
+
+    def refuse(path):
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(CheckpointError, match="Too many open files"):
+        _steps_seen(parts)
+    service = SimpleNamespace(
+        _parts=parts, _store=SimpleNamespace(forget=lambda **given: steps.append(given))
+    )
+    assert Service._forget(service) is False
+    assert steps == []
 
 
 def test_a_service_that_trains_nothing_has_its_own_note(parts) -> None:

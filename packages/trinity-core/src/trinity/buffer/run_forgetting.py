@@ -1,8 +1,9 @@
 """Forget runs of a service that are over, so that its file does not grow without end.
 
 What nobody can ask for again goes: the replies of a reward that every checkpoint was trained on, or
-that the newest one was and that are old; then, when all of it is old, the run and its rewards. What
-is rewarded and not trained stays, however old. What went is counted in the file.
+that the newest one was and that are old; then, where the run is old and every checkpoint was
+trained on it, the run and its rewards: till then a start from an older one counts what it lacks.
+What is rewarded and not trained stays, however old. What went is counted in the file.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ AND (step <= :settled OR last_call < :before) LIMIT :limit
 """
 _RUNS = """
 SELECT number, state FROM runs WHERE state != 'open' AND last_call < :before
-AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number AND is_forgotten = 0)
+AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number
+    AND (is_forgotten = 0 OR step > :settled))
 AND NOT EXISTS (SELECT 1 FROM exchanges WHERE run = runs.number) LIMIT :limit
 """
 
@@ -56,7 +58,7 @@ def forget(db: sqlite3.Connection, *, settled: int, trained: int, before: float,
         _count(db, "experiences", db.execute(gone, of).fetchone()[0])
         db.execute(f"DELETE FROM exchanges WHERE {OF_REWARD}", of)
         db.execute("UPDATE rewards SET is_forgotten = 1 WHERE number = ?", (number,))
-    runs = db.execute(_RUNS, {"before": before, "limit": limit}).fetchall()
+    runs = db.execute(_RUNS, {"settled": settled, "before": before, "limit": limit}).fetchall()
     for run, _ in runs:
         num_rewards = db.execute("DELETE FROM rewards WHERE run = ?", (run,)).rowcount
         _count(db, "taken", num_rewards)

@@ -60,11 +60,9 @@ class SqliteRunStore:
         with self._file.writing():
             row = self._found("owner = ? AND state = 'open' AND is_named = 0", owner)
             if row is None:
-                prefix = f"{OWN_NAMES}{owner}-"
-                last = "SELECT MAX(CAST(SUBSTR(name, ?) AS INTEGER)) FROM runs "
-                last += "WHERE owner = ? AND is_named = 0"
-                found = self._rows(last, len(prefix) + 1, owner)[0][0]
-                name = f"{prefix}{0 if found is None else found + 1}"
+                # The number of the run that begins: no other run is ever given it.
+                last = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'runs'"
+                name = f"{OWN_NAMES}{owner}-{self._rows(last)[0][0] + 1}"
                 row = self._begun(name, owner=owner, task=task, is_named=False)
             return self._served(row)
 

@@ -66,7 +66,8 @@ class EndpointRoom:
             if self._server is None:
                 self._server = self._started()
             server = self._server
-        self._service.visitors.meet(model)
+        if model.settings.is_trained:
+            self._service.visitors.meet(model)
         host = _LOOPBACK.get(server.host, server.host)
         host = f"[{host}]" if ":" in host else host
         return Session(

@@ -194,9 +194,12 @@ def _refused(error: RewardRefusedError, *, name: str, agent: str) -> Refusal:
             f"{known}.",
             code="agent_not_found",
         )
+    if error.why == "empty":
+        what = f"there is no answered call of {run}"
+    else:
+        what = f"{run} is unknown, or was forgotten after explorer.keep_runs_s"
     return Refusal(
         404,
-        f"there is no answered call of {run}; name the run as its calls did in the header "
-        f"X-Trinity-Run.",
+        f"{what}; name the run as its calls did in the header X-Trinity-Run.",
         code="run_not_found",
     )

@@ -33,7 +33,7 @@ class Visitors:
         self._num_calls = 0
 
     def meet(self, model: ModelWrapper) -> None:
-        """Let the model of a run that begins be the one that is asked; from any thread."""
+        """Let the trained model of a run that begins be what is asked; from any thread."""
         self._model = model
 
     def entry(self, key: str, *, client: str, keys: KeyRing) -> Entry | None:
@@ -49,7 +49,8 @@ class Visitors:
         if not (self._key and is_key and model is not None and _is_here(client)):
             return None
         self._num_calls += 1
-        own = model.for_run(RunKey(batch=_BATCH, task=self._num_calls))
+        # Not a first request: those of the runs wait for each other, and would for it.
+        own = model.for_run(RunKey(batch=_BATCH, task=self._num_calls, request=1))
         session = Session(own, keys=keys, base_url="", loop=asyncio.get_running_loop())
         return Entry(session=session, agent="", record=False, force_sampling=False)
 

@@ -88,6 +88,7 @@ class ServedExplorer:
                 )
             self._front.open()
             self._is_open = True
+        self._look_after()  # also where commits wait, step after step
         processed: Metrics | None = None
         while processed is None:
             runs = self._committed()
@@ -147,10 +148,13 @@ class ServedExplorer:
             runs = self._store.due()
             if runs:
                 return runs
-            self._drop_silent()
-            self._forget_old()
             self._front.wait(LOOKS_EVERY_S)
+            self._look_after()
         raise StopIteration
+
+    def _look_after(self) -> None:
+        self._drop_silent()
+        self._forget_old()
 
     def _drop_silent(self) -> None:
         before, busy = time.time() - self._max_silence_s, self._front.busy()

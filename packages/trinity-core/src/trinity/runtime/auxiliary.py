@@ -65,7 +65,8 @@ def _made(
     engines = tuple(
         make_engine(config, manager, rollout=whole) for _ in range(max(1, section.engine_num))
     )
-    settings = replace(ModelSettings.of(section, config.model), enable_openai_api=True)
+    given = ModelSettings.of(section, config.model)
+    settings = replace(given, enable_openai_api=True, is_trained=False)
     chat_format = ChatFormat.load(
         settings.model_path,
         chat_template=config.model.custom_chat_template if not section.model_path else None,

@@ -7,6 +7,7 @@ agents --> front --> engines <--weights-- trainer
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -27,7 +28,7 @@ from trinity.explorer.served import ServedExplorer
 from trinity.runtime.assembly import make_engine, make_experience_pipeline, make_sync
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.parts import EXPLORER_STATE
-from trinity.runtime.record.records import State, read_record, write_atomically
+from trinity.runtime.record.records import DamagedError, State, read_record, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
 
 __all__ = ["KEYS", "Service"]
+
+logger = logging.getLogger(__name__)
 
 KEYS = "TRINITY_SERVE_KEYS"
 _SHORTEST_KEY = 8
@@ -102,7 +105,11 @@ class Service:
             parts.sync = make_sync(config, parts.manager, engines=parts.engines)
 
     def _forget(self) -> bool:
-        settled, trained = _steps_seen(self._parts)
+        try:
+            settled, trained = _steps_seen(self._parts)
+        except CheckpointError as error:  # a start may yet go on from it
+            logger.warning("nothing is forgotten for now: %s", error)
+            return False
         before = time.time() - self._parts.config.explorer.keep_runs_s
         return self._store.forget(settled=settled, trained=trained, before=before)
 
@@ -152,7 +159,10 @@ class _ToldFront:
 def _steps_seen(parts: Parts) -> tuple[int, int]:
     """Return the last explore step that every checkpoint has seen, and the newest one.
 
-    One that cannot be read is none: no start goes on from it.
+    One that is damaged is none: no start goes on from it.
+
+    Raises:
+        CheckpointError: the system does not let one be read.
     """
     if parts.trainer is None:
         place = parts.rundir.path / EXPLORER_STATE
@@ -163,9 +173,9 @@ def _steps_seen(parts: Parts) -> tuple[int, int]:
 
 
 def _explored(states: Iterable[Callable[[], dict[str, Any]]]) -> Iterator[int]:
-    """Yield the explore step of each state that can be read."""
+    """Yield the explore step of each state that is whole."""
     for read in states:
-        with suppress(CheckpointError):
+        with suppress(DamagedError):
             yield int(read()["progress"]["explored"])
 
 

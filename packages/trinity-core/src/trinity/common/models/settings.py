@@ -40,6 +40,7 @@ class ModelSettings:
     tool_call_parser: str | None = None  # None: as the tokenizer or its chat template says
     reasoning_parser: str | None = None  # None: likewise
     request_timeout_s: float = 3600.0
+    is_trained: bool = True  # not: an auxiliary model's, whose weights stay
 
     @classmethod
     def of(cls, *sections: object) -> ModelSettings:
