@@ -7,10 +7,11 @@ import errno
 import pytest
 import torch
 from torch import nn
-from trinity.errors import ConfigError, TrinityError
+from trinity.errors import ConfigError, ModelError, RoomLostError, TrinityError
 from trinity.trainer import ranks
 from trinity.trainer.ranks import Ranks
 from trinity.trainer.spreading import refuse_beside
+from trinity.trainer.telling import error_of, words_of
 
 
 @pytest.fixture
@@ -18,12 +19,13 @@ def a_rank(monkeypatch):
     """Return a builder of one of two ranks; the other says ``others``, its gradients are 1."""
 
     def build(*, rank=0, others=None, **settings):
-        def gather(outcomes, own, *, group):
-            outcomes[rank], outcomes[1 - rank] = own, {} if others is None else others
+        def told(own, *, group):
+            other = {"metrics": {}, "plans": own.get("plans")} if others is None else others
+            return [own, other] if rank == 0 else [other, own]
 
         monkeypatch.setattr(ranks.distributed, "get_rank", lambda group: rank)
         monkeypatch.setattr(ranks.distributed, "get_world_size", lambda group: 2)
-        monkeypatch.setattr(ranks.distributed, "all_gather_object", gather)
+        monkeypatch.setattr(ranks, "told", told)
         monkeypatch.setattr(ranks.distributed, "all_reduce", lambda t, group: t.add_(1.0))
         return Ranks("a group", **settings)
 
@@ -47,7 +49,9 @@ def test_the_others_hear_of_it_and_write_nothing(a_rank) -> None:
     written = []
 
     with pytest.raises(TrinityError, match="rank 0 failed"):
-        a_rank(rank=1, others=TrinityError("rank 0 failed")).first(lambda: written.append(1))
+        a_rank(rank=1, others={"error": words_of(TrinityError("rank 0 failed"))}).first(
+            lambda: written.append(1)
+        )
 
     assert written == []
 
@@ -96,7 +100,36 @@ def test_ranks_that_share_weights_make_as_many_passes_in_each_round(a_rank) -> N
 
 
 class Packed:
-    """A pack of which only the stem is asked."""
+    """A pack of one row and one token."""
+
+    rows = (0,)
 
     def __init__(self, stem):
         self.stem = stem
+
+    def __len__(self):
+        return 1
+
+
+def test_an_error_that_is_told_keeps_its_type_unless_it_has_fields_of_its_own() -> None:
+    told = error_of(words_of(ModelError("no room for the weights")))
+    lost = error_of(words_of(RoomLostError("engine-0", cause="it was killed")))
+
+    assert (type(told), str(told)) == (ModelError, "no room for the weights")
+    assert type(lost) is TrinityError
+    assert type(error_of({"type": "SystemExit", "text": "3"})) is TrinityError
+
+
+def test_ranks_that_cut_a_batch_in_different_ways_are_told_so_and_train_no_further(a_rank) -> None:
+    own = a_rank(others={"metrics": {"loss": 1.0}, "plans": "of another batch"})
+    own.own([[Packed(0)], [Packed(0)]])
+
+    with pytest.raises(TrinityError, match="cut a batch in different ways"):
+        own.summed(lambda: {"loss": 1.0})
+
+
+def test_metrics_of_ranks_that_cut_alike_are_summed(a_rank) -> None:
+    own = a_rank()
+    own.own([[Packed(0)]])
+
+    assert own.summed(lambda: {"loss": 1.5}) == {"loss": 1.5}

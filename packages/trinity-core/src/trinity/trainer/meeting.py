@@ -9,6 +9,7 @@ Nothing that they do together waits without a limit: who is missing longer is an
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import sys
 from datetime import timedelta
@@ -32,6 +33,9 @@ _SIOCGIFADDR = 0x8915  # Linux: the address of an interface
 class Meeting:
     """The place where ranks find each other; it stays as long as their group.
 
+    Whoever reaches the port can read and write there, but knows no name of what the ranks write:
+    these begin with a secret, which is a part of ``place``.
+
     Args:
         address: of this node, by which the others reach it; nothing else is listened on.
         timeout_s: how long a rank may be missing.
@@ -40,7 +44,7 @@ class Meeting:
     def __init__(self, address: str, *, timeout_s: float) -> None:
         listening = socket.create_server((address, 0))
         port = listening.getsockname()[1]
-        self.place = f"{address}:{port}"
+        self.place = f"{address}:{port}/{secrets.token_hex(16)}"
         self._store = distributed.TCPStore(  # type: ignore[attr-defined]
             address,
             port,
@@ -63,7 +67,8 @@ def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGrou
     Raises:
         TrinityError: somebody is missing.
     """
-    host, _, port = place.rpartition(":")
+    address, _, secret = place.partition("/")
+    host, _, port = address.rpartition(":")
     limit = timedelta(seconds=timeout_s)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
@@ -71,15 +76,19 @@ def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGrou
             host, int(port), is_master=False, wait_for_workers=False, timeout=limit
         )
         distributed.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=limit
+            backend,
+            store=distributed.PrefixStore(secret, store),  # type: ignore[attr-defined]
+            rank=rank,
+            world_size=size,
+            timeout=limit,
         )
     except RuntimeError as error:
         raise TrinityError(
-            f"rank {rank} of the trainer's {size} did not meet the others at {place} within "
+            f"rank {rank} of the trainer's {size} did not meet the others at {address} within "
             f"{timeout_s:.0f} s: {error}. Ranks on several machines must reach each other; "
             "GLOO_SOCKET_IFNAME names the interface that they use."
         ) from error
-    logger.info("rank %d of %d, %s, at %s", rank, size, backend, place)
+    logger.info("rank %d of %d, %s, at %s", rank, size, backend, address)
     group = distributed.group.WORLD
     assert group is not None
     return group

@@ -7,6 +7,7 @@ all-reduce      the shares summed: the gradient of the batch, in every process
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
 from trinity.errors import TrinityError
+from trinity.trainer.telling import error_of, told, words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch import nn
 
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from trinity.trainer.layout import Pack
 
 __all__ = ["Ranks", "Round"]
+
+
+_CUT_APART = (
+    "the trainer's ranks have cut a batch in different ways, so that rows of it would be trained "
+    "twice or never: their machines differ. Let all ranks have the same hardware and the same "
+    "versions, or set trainer.num_ranks: 1."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +59,11 @@ class Ranks:
         self.shares_weights = shares_weights and group is not None
         self.rank = 0 if group is None else distributed.get_rank(group)
         self.size = 1 if group is None else distributed.get_world_size(group)
+        self._plans = hashlib.blake2b(digest_size=8)  # of all that was shared out so far
 
     def own(self, plan: Sequence[Sequence[Pack]]) -> Sequence[Sequence[Pack]]:
         """Return the micro-batches of this process."""
+        self._note(plan)
         return plan[self.rank :: self.size]
 
     def rounds(self, plan: Sequence[Sequence[Pack]]) -> Iterator[Round]:
@@ -60,6 +71,7 @@ class Ranks:
         if not self.shares_weights:
             yield from (Round(packs=packs) for packs in self.own(plan))
             return
+        self._note(plan)
         for first in range(0, len(plan), self.size):
             parts = plan[first : first + self.size]
             own = parts[self.rank] if self.rank < len(parts) else None
@@ -90,18 +102,22 @@ class Ranks:
             return _metrics_or_raise(compute())
         can_tell = not (makes_passes and self.shares_weights)
         outcome, foreign = self._outcome_of(compute, can_tell=can_tell)
-        outcomes: list[Any] = [None] * self.size
-        distributed.all_gather_object(outcomes, outcome, group=self._group)
-        errors = [found for found in outcomes if isinstance(found, TrinityError)]
+        outcomes = told(self._words_of(outcome), group=self._group)
         if foreign is not None:
             raise foreign  # itself: whoever hears it may know what to do, as with a full disk
-        if errors:
-            raise errors[0]
-        totals: Metrics = {}
-        for found in outcomes:
-            for name, value in found.items():
-                totals[name] = totals.get(name, 0.0) + value
-        return totals
+        if isinstance(outcome, TrinityError):
+            raise outcome
+        return _totals(outcomes)
+
+    def _note(self, plan: Sequence[Sequence[Pack]]) -> None:
+        rows = [[(pack.rows, len(pack), pack.stem) for pack in packs] for packs in plan]
+        self._plans.update(repr(rows).encode())
+
+    def _words_of(self, outcome: Metrics | TrinityError) -> dict[str, Any]:
+        if isinstance(outcome, TrinityError):
+            return {"error": words_of(outcome)}
+        metrics = {name: float(value) for name, value in outcome.items()}
+        return {"metrics": metrics, "plans": self._plans.hexdigest()}
 
     def _outcome_of(
         self, compute: Callable[[], Metrics | TrinityError], *, can_tell: bool
@@ -154,6 +170,20 @@ class Ranks:
             f"rank {self.rank} of the trainer failed: {type(error).__name__}: {error}. "
             f"logs/trainer-{self.rank}.log in the run directory has its traceback."
         )
+
+
+def _totals(outcomes: Sequence[Mapping[str, Any]]) -> Metrics:
+    """Return the sums of what all processes told, if none had an error and all cut alike."""
+    for found in outcomes:
+        if "error" in found:
+            raise error_of(found["error"])
+    if len({found["plans"] for found in outcomes}) > 1:
+        raise TrinityError(_CUT_APART)
+    totals: Metrics = {}
+    for found in outcomes:
+        for name, value in found["metrics"].items():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals
 
 
 def _metrics_or_raise(outcome: Metrics | TrinityError) -> Metrics:
