@@ -28,11 +28,14 @@ class FakeRoom:
         self.part = build()
         self.calls = []
         self.num_refused = 0  # how many of the next calls find nobody
+        self.fault = None  # what keeps the part from being built: every call tells it
 
     def call(self, method, /, *args, **kwargs):
         if self.num_refused:
             self.num_refused -= 1
             raise RoomLostError(self.name, cause="nobody is there")
+        if self.fault is not None:
+            raise _sent(self.fault)
         part = self.part
         self.calls.append(method)
         args, kwargs = _sent((args, kwargs))

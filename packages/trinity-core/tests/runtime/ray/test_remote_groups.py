@@ -8,7 +8,13 @@ import time
 import pytest
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
-from trinity.errors import EnvError, RoomLostError, RunFailedError, UnknownComponentError
+from trinity.errors import (
+    EnvError,
+    ModelError,
+    RoomLostError,
+    RunFailedError,
+    UnknownComponentError,
+)
 from trinity.explorer.order import orders_of
 from trinity.runtime.ray import remote_groups, runner_room
 from trinity.runtime.ray.remote_scheduler import RemoteScheduler
@@ -137,7 +143,7 @@ def two(rooms, scheduler, keyed_engine, monkeypatch):
     monkeypatch.setattr(remote_groups, "PROBE_S", 0.05)
     engines = [rooms.engine_room(keyed_engine(), number=number) for number in (0, 1)]
     runners = [rooms.runner_room(number) for number in (0, 1)]
-    return scheduler(*runners, move_s=0.3, num_losses=10**6), engines, runners
+    return scheduler(*runners, move_s=0.3), engines, runners
 
 
 @pytest.mark.parametrize("lost", ["runner", "engine"])
@@ -174,6 +180,42 @@ def test_an_engine_that_is_back_gets_groups_again(two, lost) -> None:
             break
         assert time.monotonic() < limit
         time.sleep(0.05)
+
+
+def test_a_runner_whose_groups_others_made_may_stay_away_for_good(
+    rooms, scheduler, keyed_engine, monkeypatch
+) -> None:
+    monkeypatch.setattr(remote_groups, "PROBE_S", 0.05)
+    for number in (0, 1):
+        rooms.engine_room(keyed_engine(), number=number)
+    runners = [rooms.runner_room(number) for number in (0, 1)]
+    remote = scheduler(*runners, move_s=0.2, return_s=0.2, num_losses=8)  # each after 0.1 s
+    runners[0].num_refused = 10**6
+    begin(remote, 0)
+    begin(remote, 1)
+    assert ends(remote, 2) == expected(0, 1)
+    limit = time.monotonic() + 2.0
+    while time.monotonic() < limit:  # lost more often than is forgiven
+        assert remote.ended(0.2) == []
+    begin(remote, 2)
+
+    assert ends(remote, 1) == expected(2)
+
+
+def test_an_engine_that_is_back_and_cannot_be_built_gets_no_groups(two) -> None:
+    remote, engines, _ = two
+    engines[0].fault = ModelError("no memory is left")
+    begin(remote, 0)
+    begin(remote, 1)
+    found = ends(remote, 2)
+    assert found[1] == expected(1)[1]
+    time.sleep(0.1)
+    for number in (2, 3, 4):
+        begin(remote, number)
+        assert ends(remote, 1) == expected(number)
+    assert remote.ended(0.5) == []  # given up meanwhile
+    begin(remote, 5)
+    assert ends(remote, 1) == expected(5)
 
 
 def test_the_only_engine_is_waited_for_and_that_is_told(rooms, scheduler, caplog) -> None:

@@ -153,7 +153,7 @@ class RemoteEngine:
         if since is None:
             return 0.0
         if not is_speaking:  # nobody else would notice that it is back
-            with suppress(RoomLostError):
+            with suppress(Exception):  # lost, or what keeps it from being built
                 self._room.call("version")
                 self._away_since = None
                 return 0.0

@@ -31,6 +31,7 @@ __all__ = ["RemoteGroupRuns", "RunnerHandle"]
 
 POLL_S = 10.0
 PROBE_S = 1.0  # so often a lost runner that has no groups is asked whether it is back
+MISSED_S = 1.0  # longer than a runner that is there takes to answer its first call
 
 logger = logging.getLogger(__name__)
 
@@ -72,9 +73,9 @@ class RemoteGroupRuns:
         return sum(runner.busy_s for runner in self._runners)
 
     def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
-        """Run the orders of a group."""
-        there = [runner for runner in self._runners if not runner.is_given_up]
-        min(there or self._runners, key=lambda runner: runner.num_open).begin(name, orders)
+        """Run the orders of a group: where nobody is missed, if anywhere."""
+        chosen = min(self._runners, key=lambda r: (r.is_given_up, r.is_missed, r.num_open))
+        chosen.begin(name, orders)
 
     def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
         """Return the groups that ended; none where none did in time.
@@ -104,8 +105,10 @@ class RemoteGroupRuns:
         """Let others make the groups of those that are lost for too long."""
         lost = [runner for runner in self._runners if runner.away_s() > self._move_s]
         self._told &= {runner.engine for runner in lost}
-        there = [runner for runner in self._runners if runner not in lost]
+        there = [r for r in self._runners if r not in lost and not r.is_given_up]
         for runner in lost:
+            if runner.is_given_up and not runner.num_open:
+                continue
             if there:
                 groups = runner.give_up()
                 if groups:
@@ -192,6 +195,11 @@ class _Runner:
         since = self._away_since
         return self._engine_away_s if since is None else time.monotonic() - since
 
+    @property
+    def is_missed(self) -> bool:
+        """Return whether others had better begin what comes next."""
+        return self._engine_away_s > 0 or self.away_s() > MISSED_S
+
     def give_up(self) -> dict[Hashable, Sequence[RunOrder]]:
         """Return the groups that have not ended; whatever it still does of them is not heard."""
         with self._changed:
@@ -216,16 +224,33 @@ class _Runner:
                 try:
                     self._open()
                     self._listen()
-                except RoomLostError as error:
-                    self._is_open = False
-                    self._away_since = self._away_since or time.monotonic()
-                    self._returning.lost(error)
+                except Exception as error:  # noqa: BLE001 -- raised where it is not a loss
+                    self._note_failure(error)
         except BaseException as error:  # noqa: BLE001 -- raised by whoever asks for the ends
             self._ends.put(error)
 
+    def _note_failure(self, error: Exception) -> None:
+        """Note a loss; of one whose groups others have, none ends the run.
+
+        Raises:
+            Exception: it was one loss too many, or something else.
+        """
+        with self._changed:
+            is_given_up = self.is_given_up
+            if is_given_up or isinstance(error, RoomLostError):
+                self._is_open = False
+                self._away_since = self._away_since or time.monotonic()
+            if is_given_up and not self._is_stopped:
+                self._changed.wait(PROBE_S)
+        if is_given_up:
+            return
+        if not isinstance(error, RoomLostError):
+            raise error
+        self._returning.lost(error)
+
     def _has_work(self) -> bool:
         with self._changed:
-            while not (self._groups or self._is_stopped or self.is_given_up):
+            while not (self._groups or self._is_stopped or self.is_given_up or self._engine_away_s):
                 self._changed.wait(POLL_S)
             return not self._is_stopped
 
@@ -249,8 +274,8 @@ class _Runner:
         if self.is_given_up:
             self._look_whether_it_is_back()
             return
-        ends = self._room.call("ended", session, POLL_S)
-        self._engine_away_s = 0.0 if ends else self._room.call("engine_away_s")
+        ends = self._room.call("ended", session, PROBE_S if self._engine_away_s else POLL_S)
+        self._engine_away_s = self._room.call("engine_away_s")
         for name, answer in ends:
             self._returning.is_well()
             with self._changed:
@@ -266,5 +291,6 @@ class _Runner:
         with self._changed:
             if self._is_open and not self._engine_away_s:
                 self.is_given_up = False
+                self._returning.is_well()
             else:
                 self._changed.wait(PROBE_S)
