@@ -12,8 +12,7 @@ FOLDERS = (
     HERE.parents[1] / "plugins/trinity-agents-agentscope/tests",  # what needs AgentScope
 )
 
-# A promise that needs GPUs has no test yet, nor have the names of the documents' pages.
-DUE = [*range(1, 122), *range(124, 162)]
+DUE = range(1, 162)
 
 
 def test_each_promise_that_is_due_has_a_test() -> None:

@@ -76,27 +76,35 @@ def _cut_problems(config: Config) -> list[Problem]:
 
 
 def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
-    engine = config.explorer.rollout_model
-    problems = []
     asked = config.cluster.gpu_per_node
+    problems = []
     if asked > machine.num_gpus:
         message = f"asks for {asked} GPUs, but there are {machine.num_gpus}."
         problems.append(_problem(config, "cluster.gpu_per_node", message, "Ask for those."))
+    have = max(1, config.cluster.node_num) * (asked or machine.num_gpus)
+    return problems + _room_problems(config, parts, have=have)
+
+
+def _room_problems(config: Config, parts: NamedParts, *, have: int) -> list[Problem]:
+    """Return that engines and trainer need more GPUs than there are; some share them."""
+    engine = config.explorer.rollout_model
+    size, num_engines = engine.tensor_parallel_size, engine.engine_num
+    num_engines = 0 if config.mode == "train" else num_engines
+    ranks = max(1, config.trainer.num_ranks) if config.has_trainer else 0
     component = parts.find("rollout_engine", engine.engine_type)
-    shares_gpu = component is None or component.spec.default_for == "cpu"
-    wanted = engine.engine_num * engine.tensor_parallel_size
-    trains = config.mode != "train" and config.has_trainer and not shares_gpu
-    nodes = max(1, config.cluster.node_num)
-    have = nodes * (asked or machine.num_gpus)
-    if config.mode != "train" and wanted + int(trains) > have:
-        message = (
-            f"{engine.engine_num} engines of {engine.tensor_parallel_size} GPUs"
-            f"{' and a trainer' if trains else ''} need {wanted + int(trains)} GPUs; "
-            f"there are {have}."
-        )
-        path = "explorer.rollout_model.engine_num"
-        problems.append(_problem(config, path, message, "Lower it, or tensor_parallel_size."))
-    return problems
+    can_share = component is None or component.spec.default_for == "cpu"
+    if can_share and num_engines and size == ranks == 1:
+        ranks = 0  # the trainer sits on a GPU of theirs
+    wanted, left = num_engines * size + ranks, have - num_engines * size
+    if wanted <= have:
+        return []
+    terms = [f"{num_engines} engines of {size} GPUs"] if num_engines else []
+    terms += [f"{ranks} ranks of the trainer" if ranks > 1 else "a trainer"] if ranks else []
+    message = f"{' and '.join(terms)} need {wanted} GPUs; there are {have}."
+    if ranks > 1 and left > 0:
+        return [_problem(config, "trainer.num_ranks", message, f"Use {left} or fewer.")]
+    path, remedy = "explorer.rollout_model.engine_num", "Lower it, or tensor_parallel_size."
+    return [_problem(config, path, message, remedy)]
 
 
 def _interval_problems(config: Config) -> list[Problem]:
