@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.extend import PluginManager
 
-__all__ = ["GpuShares", "gpu_shares", "gpus_of_cluster", "shares_of"]
+__all__ = ["GpuShares", "gpu_shares", "gpus_of_cluster", "ranks_left", "shares_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,42 @@ def gpu_shares(config: Config, manager: PluginManager) -> GpuShares:
         ConfigError: what is asked for needs more GPUs than there are.
     """
     rollout = config.explorer.rollout_model
-    trains = config.mode in {"both", "train"}
-    total, _ = gpus_of_cluster()
+    total, free = (int(gpus) for gpus in gpus_of_cluster())
+    num_engines = max(1, rollout.engine_num)
+    own = 0 if config.mode == "train" else num_engines
+    others = num_engines if config.mode == "train" and config.is_apart else 0
+    width = rollout.tensor_parallel_size
+    has_ranks = _may_have_ranks(config, manager)
+    found = ranks_left(total, free=free, own=own * width, others=others * width) if has_ranks else 1
     return shares_of(
-        int(total),
-        trains=trains,
-        num_engines=0 if config.mode == "train" else max(1, rollout.engine_num),
-        gpus_of_engine=rollout.tensor_parallel_size,
-        num_ranks=config.trainer.num_ranks or (0 if _may_have_ranks(config, manager) else 1),
+        total,
+        trains=config.mode in {"both", "train"},
+        num_engines=own,
+        gpus_of_engine=width,
+        num_ranks=config.trainer.num_ranks or found,
     )
+
+
+def ranks_left(total: int, *, free: int, own: int, others: int = 0) -> int:
+    """Return how many ranks the trainer has if nobody says it: one on each GPU that is left.
+
+    Args:
+        total: GPUs of the cluster.
+        free: of them, held by nobody now: another run may have some.
+        own: that the engines of this run take.
+        others: that the engines of its explorers take, which are started by themselves and may
+            have begun already.
+
+    >>> ranks_left(8, free=8, own=4)
+    4
+    >>> ranks_left(8, free=3, own=1)
+    2
+    >>> ranks_left(8, free=8, own=0, others=1), ranks_left(8, free=7, own=0, others=1)
+    (7, 7)
+    >>> ranks_left(0, free=0, own=1)
+    1
+    """
+    return max(1, min(free - own, total - own - others))
 
 
 def gpus_of_cluster() -> tuple[float, float]:
