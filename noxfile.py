@@ -223,7 +223,8 @@ def vllm(session: nox.Session) -> None:
     environments = ROOT / ".nox" / "environments"
     env = {**RUN_ENV, "TRINITY_ENVIRONMENTS": str(environments)}
     session.run("trinity", "plugins", "setup", "vllm", "--environment", env=env)
-    python = environments / "vllm" / "bin" / "python"
+    folder = "vllm-gpu" if shutil.which("nvidia-smi") else "vllm-cpu"
+    python = environments / folder / "bin" / "python"
     kit = ("-e", "packages/trinity-testing", "pytest")
     session.run("uv", "pip", "install", "--python", str(python), *kit)
     session.run(python, "-m", "pytest", own, *session.posargs, env=env, external=True)

@@ -91,7 +91,9 @@ def test_the_environment_has_what_the_extra_of_the_machine_has(
     monkeypatch.setenv("PATH", str(tmp_path))
     project = Path(plugin.__file__).parents[2] / "pyproject.toml"
     extras = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
-    assert environment.wanted_environment().packages == tuple(extras[extra])
+    wanted = environment.wanted_environment()
+    assert wanted.packages == tuple(extras[extra])
+    assert (wanted.name, wanted.folder) == ("vllm", f"vllm-{extra}")
 
 
 def test_every_problem_is_said(model, without_vllm) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from trinity.errors import PluginError
 from trinity.extend import EnvironmentSpec, environment_python
 from trinity.extend.as_here import words_as_here
-from trinity.extend.environment_making import chosen_python, commands_of
+from trinity.extend.environment_making import chosen_python, commands_of, make_environment
 from trinity.extend.environments import (
     environment_folder,
     missing_environment,
@@ -126,6 +127,7 @@ def test_a_given_python_that_does_not_fit_is_refused(tmp_path, version, shown):
     ("fields", "said"),
     [
         ({"name": "../games"}, "name is '../games'"),
+        ({"folder": "../games"}, "folder is '../games'"),
         ({"packages": "games"}, "packages is 'games'"),
         ({"packages": ()}, "packages is ()"),
         ({"python": "3.11 or so"}, "python is '3.11 or so'"),
@@ -154,10 +156,11 @@ WITH_TRINITY = EnvironmentSpec(
 def installed(tmp_path, monkeypatch):
     """Return a function that says of a distribution where it was installed from."""
 
-    def install(name, *, url=None, **origin):
+    def install(name, *, url=None, record="", **origin):
         about = tmp_path / "site" / f"{name.replace('-', '_')}-1.5.dist-info"
         about.mkdir(parents=True, exist_ok=True)
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        (about / "RECORD").write_text(record)
         if url:
             (about / "direct_url.json").write_text(json.dumps({"url": url, **origin}))
 
@@ -225,6 +228,67 @@ def test_one_that_holds_trinity_of_another_place_is_made_anew(tmp_path, installe
     assert missing_environment(WITH_TRINITY, env=env) == (
         f"the one in {folder} holds games==1.0, -e /old[api], trinity-games==1.5"
     )
+
+
+BUILT = """\
+games/play.py,sha256=aaa,3
+games/__pycache__/play.pyc,,
+games-1.5.dist-info/INSTALLER,sha256=uv,2
+games-1.5.dist-info/direct_url.json,sha256=url,9
+../../../bin/games,sha256=bin,7
+"""
+BUILT_BY_ANOTHER = BUILT.replace("=uv,2", "=pip,3").replace("=bin,7", "=other,9")
+
+
+@pytest.mark.parametrize(
+    ("origin", "now", "is_other"),
+    [
+        ({"dir_info": {}}, BUILT, False),
+        ({"dir_info": {}}, BUILT_BY_ANOTHER, False),
+        ({"dir_info": {}}, BUILT.replace("=aaa,3", "=bbb,3"), True),
+        ({"archive_info": {}}, BUILT.replace("=aaa,3", "=bbb,3"), True),
+        ({"dir_info": {"editable": True}}, BUILT.replace("=aaa,3", "=bbb,3"), False),
+    ],
+)
+def test_one_that_holds_an_earlier_build_of_trinity_is_made_anew(
+    installed, env, origin, now, is_other
+):
+    spec = EnvironmentSpec(name="games", what="", size="", packages=("dice",), as_here=("games",))
+    folder = environment_folder(spec, env=env)
+    installed("games", url="file:///games", record=BUILT, **origin)
+    python_in(folder).parent.mkdir(parents=True)
+    python_in(folder).symlink_to(sys.executable)
+    write_note(spec, folder)
+    assert missing_environment(spec, env=env) == ""
+
+    installed("games", url="file:///games", record=now, **origin)
+
+    said = f"the one in {folder} holds another build of games" if is_other else ""
+    assert missing_environment(spec, env=env) == said
+
+
+def test_what_other_machines_want_may_lie_in_a_folder_of_its_own(env, tmp_path):
+    spec = replace(SPEC, folder="games-cpu")
+    assert environment_folder(spec, env=env) == tmp_path / "games-cpu"
+    assert missing_environment(spec, env=env) == f"there is none in {tmp_path / 'games-cpu'}"
+
+
+def test_the_environment_that_this_process_runs_in_is_never_cleared(env, monkeypatch, golden):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    folder = environment_folder(SPEC)
+    folder.mkdir()
+    link = folder.with_name("link")
+    link.symlink_to(folder)
+    monkeypatch.setattr(sys, "prefix", str(link))
+    kept = folder / "kept"
+    kept.touch()
+
+    with pytest.raises(PluginError) as raised:
+        make_environment(SPEC, say=print)
+
+    golden(str(raised.value), "plugins_environment_own", FOLDER=folder)
+    assert kept.exists()
 
 
 def _with_python(versions: str) -> EnvironmentSpec:

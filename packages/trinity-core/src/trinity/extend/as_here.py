@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,9 @@ from trinity.errors import PluginError
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["words_as_here"]
+__all__ = ["build_as_here", "words_as_here"]
+
+_TOLD = ("/METADATA", "/entry_points.txt")  # of a dist-info; the rest says how it was installed
 
 
 def words_as_here(requirement: str) -> list[str]:
@@ -29,13 +33,7 @@ def words_as_here(requirement: str) -> list[str]:
     """
     name, bracket, rest = requirement.partition("[")
     extras = bracket + rest
-    try:
-        found = distribution(name)
-    except PackageNotFoundError as error:
-        raise PluginError(
-            f"{name} is to be in the environment as it is here, and it is not installed here. "
-            f"Run: python -m pip install {name}"
-        ) from error
+    found = _found(name)
     origin = _origin(found)
     url = origin.get("url", "")
     if not url:
@@ -47,6 +45,47 @@ def words_as_here(requirement: str) -> list[str]:
         url = f"{version_control.get('vcs')}+{url}@{version_control.get('commit_id')}"
     part = f"#subdirectory={origin['subdirectory']}" if "subdirectory" in origin else ""
     return [f"{name}{extras} @ {url}{part}"]
+
+
+def build_as_here(requirement: str) -> str:
+    """Return what tells builds of one place apart: the version, and a digest where it is a copy.
+
+    Args:
+        requirement: ``name`` or ``name[extra,extra]``.
+
+    Raises:
+        PluginError: it is not installed here.
+    """
+    name = requirement.partition("[")[0]
+    found = _found(name)
+    origin = _origin(found)
+    is_copy = "url" in origin and not origin.get("dir_info", {}).get("editable")
+    digest = f" {_digest(found)}" if is_copy and "vcs_info" not in origin else ""
+    return f"{name} {found.version}{digest}"
+
+
+def _found(name: str) -> Distribution:
+    try:
+        return distribution(name)
+    except PackageNotFoundError as error:
+        raise PluginError(
+            f"{name} is to be in the environment as it is here, and it is not installed here. "
+            f"Run: python -m pip install {name}"
+        ) from error
+
+
+def _digest(found: Distribution) -> str:
+    """Return a digest of the files that every installer makes equally of one build."""
+    rows = csv.reader((found.read_text("RECORD") or "").splitlines())
+    held = sorted(f"{row[0]} {row[1]}" for row in rows if len(row) > 1 and _is_of_build(row[0]))
+    return hashlib.sha256("\n".join(held).encode()).hexdigest()[:16]
+
+
+def _is_of_build(path: str) -> bool:
+    folder = path.partition("/")[0]
+    if folder == ".." or path.startswith("/") or path.endswith(".pyc"):
+        return False
+    return not folder.endswith(".dist-info") or path.endswith(_TOLD)
 
 
 def _origin(found: Distribution) -> dict[str, Any]:  # Any: json, by PEP 610

@@ -106,18 +106,20 @@ class EnvironmentSpec:
     it, and :func:`~trinity.extend.environments.environment_python` is how the plugin finds it.
     """
 
-    name: str  # the plugin's, and of the folder
+    name: str  # the plugin's, and of the folder unless that has its own
     what: str  # one line for a person
     size: str  # such as "340 MB"
     packages: tuple[str, ...]  # requirements, as pip takes them
     python: str = ">=3.11"  # the versions of Python that they run on
     left_out: tuple[str, ...] = ()  # what they require and is not to be there, names alone
     as_here: tuple[str, ...] = ()  # distributions, as "name[extra]", taken from where ours are
+    folder: str = ""  # where machines of several kinds want other packages; empty: the name
 
     def __post_init__(self) -> None:
         """Refuse what could not be made."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", self.name):
-            raise TypeError(f"EnvironmentSpec: name is {self.name!r}, not the name of a folder")
+        for which, given in {"name": self.name, "folder": self.folder or self.name}.items():
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", given):
+                raise TypeError(f"EnvironmentSpec: {which} is {given!r}, not the name of a folder")
         words = self.packages
         if isinstance(words, str) or not words or not all(isinstance(w, str) for w in words):
             raise TypeError(f"EnvironmentSpec: packages is {words!r}, not a tuple of requirements")

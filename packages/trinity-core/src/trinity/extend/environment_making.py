@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
@@ -24,7 +25,6 @@ from trinity.extend.environments import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from trinity.extend.component import EnvironmentSpec
 
@@ -59,13 +59,14 @@ def make_environment(
         uv: the program uv; None: venv and pip are used.
 
     Raises:
-        PluginError: there is no fitting Python, or a command failed.
+        PluginError: there is no fitting Python, a command failed, or this process runs in it.
     """
     folder = environment_folder(spec)
     with _only_one(folder):
         if not missing_environment(spec):
             say(f"{spec.name}: its environment is in {folder}")
             return folder
+        _check_not_own(folder, spec)
         interpreter = chosen_python(spec, given=python, uv=uv)
         commands = commands_of(spec, folder=folder, python=interpreter, uv=uv)
         say(f"{spec.name}: {spec.what} ({spec.size}) goes to {folder}. This will be run:")
@@ -110,6 +111,15 @@ def commands_of(
     taken_out = [[*pip, "uninstall", "--yes", *spec.left_out]] if spec.left_out else []
     made = [python, "-I", "-m", "venv", "--clear", str(folder)]
     return [made, [*pip, "install", *wanted], *taken_out]
+
+
+def _check_not_own(folder: Path, spec: EnvironmentSpec) -> None:
+    if Path(sys.prefix).resolve() == folder.resolve():
+        raise PluginError(
+            f"the environment of {spec.name}, {folder}, has to be made anew, and that would clear "
+            f"what this command runs in. Run the trinity of another environment: trinity plugins "
+            f"setup {spec.name} --environment"
+        )
 
 
 def _overrides(folder: Path) -> Path:

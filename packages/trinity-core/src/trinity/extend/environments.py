@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError
-from trinity.extend.as_here import words_as_here
+from trinity.extend.as_here import build_as_here, words_as_here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ def environment_folder(spec: EnvironmentSpec, *, env: Mapping[str, str] | None =
     """
     env = os.environ if env is None else env  # noqa: TID251 -- style rule 47
     data = Path(env.get("XDG_DATA_HOME") or "~/.local/share", "trinity", "environments")
-    return Path(env.get(ENVIRONMENTS) or data).expanduser().absolute() / spec.name
+    return Path(env.get(ENVIRONMENTS) or data).expanduser().absolute() / (spec.folder or spec.name)
 
 
 def environment_python(spec: EnvironmentSpec, *, env: Mapping[str, str] | None = None) -> Path:
@@ -102,15 +102,24 @@ def write_note(spec: EnvironmentSpec, folder: Path) -> None:
 
 def _how_it_differs(noted: object, wanted: Mapping[str, object]) -> str:
     noted = noted if isinstance(noted, dict) else {}
-    if all(noted.get(key) == wanted.get(key) for key in ("packages", "as_here")):
+    others = {key for key in {*noted, *wanted} if noted.get(key) != wanted.get(key)}
+    if others == {"builds"}:
+        before = _words(noted.get("builds"))
+        names = [one.split()[0] for one in _words(wanted.get("builds")) if one not in before]
+        return f"holds another build of {', '.join(names)}"
+    if not others & {"packages", "as_here"}:
         return "was made for other versions of Python, or leaves out other packages"
-    lists = [noted.get(key) for key in ("packages", "as_here")]
-    held = [str(word) for words in lists if isinstance(words, list) for word in words]
+    held = [*_words(noted.get("packages")), *_words(noted.get("as_here"))]
     return f"holds {', '.join(held) or 'other packages'}"
+
+
+def _words(value: object) -> list[str]:
+    return [str(word) for word in value] if isinstance(value, list) else []
 
 
 def _note(spec: EnvironmentSpec) -> dict[str, object]:
     here = [" ".join(words_as_here(requirement)) for requirement in spec.as_here]
-    further = {"as_here": here, "left_out": list(spec.left_out)}
+    builds = [build_as_here(requirement) for requirement in spec.as_here]
+    further = {"as_here": here, "builds": builds, "left_out": list(spec.left_out)}
     note: dict[str, object] = {"packages": list(spec.packages), "python": spec.python}
     return note | {key: words for key, words in further.items() if words}
