@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from trinity.errors import RunFailedError, TrinityError
+from trinity.runtime.explorer_side import ExplorerSide
 from trinity.runtime.lead import lead_of
 from trinity.runtime.pipeline import Interrupted
 from trinity.runtime.pipeline_ahead import PipelineAhead
@@ -278,3 +279,21 @@ def test_it_says_which_step_the_trainer_waits_for(syncing, caplog, monkeypatch) 
     parts.explore_step = explore
 
     pipeline_of(parts).run()
+
+
+def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are() -> None:
+    begins, goes_on, asked = threading.Event(), threading.Event(), []
+
+    def explore(step):
+        begins.set()
+        assert goes_on.wait(SOON_S)
+        return step
+
+    side = ExplorerSide(explore=explore, evaluate=dict, state=lambda: asked.append(1), begun=0)
+    with side:
+        side.let(lambda begun: 1)
+        assert begins.wait(SOON_S)
+    goes_on.set()
+
+    assert len(side.ended(timeout_s=SOON_S)) == 1
+    assert not asked

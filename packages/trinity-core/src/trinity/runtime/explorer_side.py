@@ -59,6 +59,7 @@ class ExplorerSide:
         self._changed = threading.Condition()  # guards the following
         self._begun = self._last = begun
         self._is_stopped = self._is_asked = False
+        self._is_left = False  # nobody asks for ends any more
         self._is_evaluating = False  # from the question until its end was returned
         self._since = time.monotonic()  # when it began what it does, or came to wait
         self._thread = threading.Thread(target=self._run, name="trinity-explore", daemon=True)
@@ -71,7 +72,7 @@ class ExplorerSide:
     def __exit__(self, *_: object) -> None:
         """Let it begin nothing more; what it is in the middle of ends with the explorer."""
         with self._changed:
-            self._is_stopped = True
+            self._is_stopped = self._is_left = True
             self._changed.notify_all()
 
     @property
@@ -168,7 +169,7 @@ class ExplorerSide:
         return Ended(
             result=result,
             evaluation=evaluation,
-            state=self._state(),
+            state={} if self._is_left else self._state(),  # files of now are another attempt's
             began=began,
             seconds=seconds,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ CHUNK = 1 << 20
 
 
 class Growth:
-    """A file whose new bytes are read when it is asked how it is.
+    """A file whose new bytes are read when it is asked how it is; by several threads, if need be.
 
     Args:
         path: the file, which need not be there.
@@ -23,6 +24,7 @@ class Growth:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()  # guards the following, which belong together
         self._size = 0
         self._hash = hashlib.sha256()  # of so many bytes
 
@@ -32,10 +34,11 @@ class Growth:
         Args:
             is_synced: what was appended since the last mark is put on the disk.
         """
-        size = self._path.stat().st_size if self._path.is_file() else 0
-        if size != self._size:
-            self._read(size, is_synced=is_synced)
-        return {"size": size, "digest": self._hash.hexdigest()}
+        with self._lock:
+            size = self._path.stat().st_size if self._path.is_file() else 0
+            if size != self._size:
+                self._read(size, is_synced=is_synced)
+            return {"size": self._size, "digest": self._hash.hexdigest()}
 
     def problem(self, size: int, digest: str) -> str:
         """Return what is wrong with the first bytes; empty: nothing is.
@@ -51,23 +54,28 @@ class Growth:
         found = self._path.stat().st_size
         if found < size:
             return f"it has {found} bytes, and had {size}"
-        if digest:
-            self.cut(-1)  # whatever was read before may have changed
+        if not digest:
+            return ""
+        with self._lock:
+            self._forget(-1)  # whatever was read before may have changed
             try:
                 self._read(size)
             except OSError as error:
                 return f"it cannot be read ({error.strerror or error})"
-            if self._hash.hexdigest() != digest:
-                return f"its first {size} bytes are not those that were written"
-        return ""
+            is_whole = self._hash.hexdigest() == digest
+        return "" if is_whole else f"its first {size} bytes are not those that were written"
 
     def cut(self, size: int) -> None:
-        """Forget what lies beyond a size that the file is cut back to."""
+        """Forget what lies beyond a size that the file was cut back to."""
+        with self._lock:
+            self._forget(size)
+
+    def _forget(self, size: int) -> None:
         if self._size > size:
             self._size, self._hash = 0, hashlib.sha256()
 
     def _read(self, size: int, *, is_synced: bool = False) -> None:
-        self.cut(size)
+        self._forget(size)
         if not size:
             return
         with self._path.open("rb") as file:

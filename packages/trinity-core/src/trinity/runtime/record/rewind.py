@@ -103,12 +103,12 @@ class GrowingFiles:
         """Cut every file back; event files that were not there then are removed."""
         for name in self._names():
             path, size = self._path(name), self._mark(name, marks)[0] or 0
-            self._growth(name).cut(size)
             if name.startswith(_EVENTS) and not size:
                 path.unlink(missing_ok=True)
             elif path.exists() and path.stat().st_size > size:
                 kept = _lines_of_bench(path, after=size) if name == _METRICS else b""
                 _replace_end(path, kept, after=size)
+            self._growth(name).cut(size)  # last: a thread of before may look until then
 
     def cut_to_beginning(self) -> None:
         """Cut every file back to before this mode's first step, which is noted the first time.
