@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 from trinity.common.config import Config
+from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import DamagedError
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.record.sample_files import part_files
@@ -50,3 +52,23 @@ def test_a_start_whose_files_are_damaged_is_refused_with_all_samples_there(rundi
         )
 
     assert [path.read_bytes() for path in part_files(rundir.path)] == [b"what was trained"]
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_the_start(
+    rundir, overlap
+) -> None:
+    synced, story = [], story_of(rundir)
+    story._progress = Progress(explored=3, trained=3, pulled=0)  # as a trainer that decides left it
+    parts = SimpleNamespace(
+        storage=None, explorer=None, strategy=None, flight=None, lead=None,
+        trainer=SimpleNamespace(snapshot=lambda copy: 3),
+        sync=SimpleNamespace(sync=lambda snapshot: synced.append(snapshot())),
+        sides=SimpleNamespace(overlap=overlap),
+    )  # fmt: skip
+    state = {"storage": {}, "progress": asdict(story._progress)}
+
+    story._restore(parts, None, state)
+
+    assert synced == [3]
+    assert story._progress.pulled == (3 if overlap else 0)  # in turns: a turn's own sync tells

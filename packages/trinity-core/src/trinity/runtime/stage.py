@@ -263,7 +263,8 @@ class _Story:
                     parts.load_engines(checkpoint.path, version=engines["version"])
             else:
                 parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
-                if engines or parts.flight is not None or parts.lead is not None:
+                is_ahead = parts.flight is not None or parts.lead is not None
+                if engines or is_ahead or parts.sides.overlap:
                     self._progress.pulled = self._progress.trained  # from here on
         self._display.say(f"going on after {_name_of(state)}")
         self._say_changed_plugins(state)
