@@ -317,6 +317,25 @@ def test_an_engine_that_is_started_again_takes_the_newest_weights_and_says_so(
     ]
 
 
+def test_weights_that_others_got_while_it_was_built_are_there_before_its_first_answer(
+    rooms, monkeypatch
+) -> None:
+    held = {
+        f"v{n}": PackedWeights.of(WeightSnapshot(version=WeightVersion(n), tensors={}))
+        for n in (5, 6)
+    }
+    latest = [(5, ["v5"]), (6, ["v6"])]
+    monkeypatch.setattr(engine_room, "_is_restarted", lambda: True)
+    monkeypatch.setattr("ray.get", lambda reference, timeout: held[reference])
+    sync = SimpleNamespace(call=lambda method: latest.pop(0))
+    monkeypatch.setattr("trinity.runtime.ray.handle.find_room", lambda _, name: sync)
+    part = rooms.engine_room().part
+    part.open("one")
+    part.open("two")
+
+    assert part.version() == 6
+
+
 def until(is_true):
     end = time.monotonic() + 30
     while not is_true():

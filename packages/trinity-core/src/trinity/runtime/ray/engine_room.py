@@ -99,8 +99,10 @@ class EngineRoom:
         self._changed = threading.Condition()
         self._applying = threading.Lock()
         self._session = _Session("", is_over=True)
-        if _is_restarted():
-            self._take_newest_weights(namespace)
+        self._namespace = namespace
+        self._is_restarted = _is_restarted()
+        if self._is_restarted:
+            self._take_newest_weights(unless=None)
             logger.warning(  # who calls it later may not have noticed that it was gone
                 "engine-%d was lost and is there again, with the weights of version %d",
                 number,
@@ -109,6 +111,9 @@ class EngineRoom:
 
     def open(self, session: str) -> None:
         """Begin a session; the one before is over."""
+        if self._is_restarted and session:  # others may have got weights while this was built
+            self._is_restarted = False
+            self._take_newest_weights(unless=self.version())
         with self._applying:
             old = self._session
             with self._changed:
@@ -254,16 +259,16 @@ class EngineRoom:
     def _busy_s(self) -> float:
         return float(self._engine.busy_s)
 
-    def _take_newest_weights(self, namespace: str) -> None:
+    def _take_newest_weights(self, *, unless: WeightVersion | None) -> None:
         import ray
 
         from trinity.runtime.ray.handle import find_room
         from trinity.runtime.ray.remote_weights import FETCHED_S
 
         with suppress(RoomLostError):  # then the run is ended or built anew anyway
-            latest: Any = find_room(namespace, "synchronizer").call("latest")
-            if latest is not None:
-                _, (reference,) = latest
+            latest: Any = find_room(self._namespace, "synchronizer").call("latest")
+            if latest is not None and latest[0] != unless:
+                reference = latest[1][0]
                 self.load_weights(ray.get(reference, timeout=FETCHED_S))
 
 

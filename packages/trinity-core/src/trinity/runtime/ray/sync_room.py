@@ -5,16 +5,20 @@ synchronizer --snapshot()--> trainer --> object store --reference--> engines
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import RoomLostError
 from trinity.runtime.assembly import make_sync
+from trinity.runtime.pace import is_in_flight
 from trinity.runtime.ray.handle import RoomHandle, find_room
 from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
 from trinity.runtime.ray.returning import Returning
 from trinity.runtime.record.engine_weights import write_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import ray
@@ -24,11 +28,18 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.room import RoomContext
     from trinity.synchronizer.weights import PackedWeights
 
+    Latest = tuple[WeightVersion, list[ray.ObjectRef[PackedWeights]]]
+
 __all__ = ["SyncRoom"]
+
+logger = logging.getLogger(__name__)
 
 
 class SyncRoom:
     """Brings weights to all engines, and the latest ones to an engine that was started again.
+
+    With groups in flight an engine that is lost is not waited for where another one has the
+    weights: it gets the latest ones once it is back.
 
     Args:
         context: of the room.
@@ -41,7 +52,8 @@ class SyncRoom:
         self._trainer: RoomHandle | None = None
         self._engines = [_Engine(namespace, f"engine-{number}") for number in range(num_engines)]
         self._method = make_sync(context.config, context.manager, engines=self._engines)
-        self._latest: tuple[WeightVersion, list[ray.ObjectRef[PackedWeights]]] | None = None
+        self._may_go_on = is_in_flight(context.config)  # without an engine that is lost
+        self._latest: Latest | None = None
 
     def sync_trainer(self) -> WeightVersion:
         """Let all engines load the trainer's weights; return their version.
@@ -64,15 +76,20 @@ class SyncRoom:
             refs: one reference, in a list so that it is not resolved on the way.
 
         Raises:
-            RoomLostError: an engine's process ended and did not come back.
+            RoomLostError: an engine's process ended and did not come back; with groups in flight,
+                all of them.
         """
         self._latest = (version, refs)  # first: an engine that starts meanwhile asks for it
         loaded: WeightVersion = self._method.sync(lambda: snapshot_of(version, refs[0]))
-        for engine in self._engines:
-            engine.finish()
+        lost = [engine for engine in self._engines if not engine.finish()]
+        for engine in lost:
+            if self._may_go_on and len(lost) < len(self._engines):
+                engine.catch_up(self.latest)
+            else:
+                engine.wait()
         return loaded
 
-    def latest(self) -> tuple[WeightVersion, list[ray.ObjectRef[PackedWeights]]] | None:
+    def latest(self) -> Latest | None:
         """Return the weights that every engine should have; None: the model's own."""
         return self._latest
 
@@ -95,6 +112,8 @@ class _Engine:
         self._name = name
         self._handle: RoomHandle | None = None
         self._loading: tuple[Pending, Any, WeightVersion] | None = None
+        self._changed = threading.Lock()  # guards the following
+        self._is_followed = self._is_lost_again = False
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Begin to load; :meth:`finish` tells how it ended."""
@@ -111,14 +130,85 @@ class _Engine:
             self._handle = find_room(self._namespace, self._name)
         self._loading = self._handle.start("load_weights", ref), ref, snapshot.version
 
-    def finish(self) -> None:
-        """Return when the weights are loaded, by an engine that was started again too."""
+    def finish(self) -> bool:
+        """Return whether the weights are loaded; False: the process is lost, or not built again.
+
+        Raises:
+            Exception: the engine refuses them.
+        """
         if self._loading is None:
-            return
-        assert self._handle is not None
-        (loading, ref, version), self._loading = self._loading, None
+            return True
         try:
-            loading.result()
-        except RoomLostError:  # the process that comes back asks for the latest weights by itself,
-            if Returning(self._handle).first_answer("version") != version:  # perhaps too early
-                self._handle.call("load_weights", ref)
+            self._loading[0].result()
+        except RoomLostError:
+            return False
+        except Exception:
+            if self._is_built():
+                raise
+            return False
+        self._loading = None
+        return True
+
+    def wait(self) -> None:
+        """Return when the weights are loaded by an engine that was started again.
+
+        Raises:
+            RoomLostError: it was not.
+            Exception: it cannot be built.
+        """
+        assert self._handle is not None
+        assert self._loading is not None
+        (_, ref, version), self._loading = self._loading, None
+        # the process that comes back asks for the latest weights by itself, perhaps too early
+        if Returning(self._handle).first_answer("version") != version:
+            self._handle.call("load_weights", ref)
+
+    def catch_up(self, latest: Callable[[], Latest | None]) -> None:
+        """Bring the latest weights once the engine is back, without waiting for it here."""
+        with self._changed:
+            if self._is_followed:
+                self._is_lost_again = True
+                return
+            self._is_followed = True
+        logger.warning(
+            "%s is lost: weights go to the others, and to it once it is there", self._name
+        )
+        threading.Thread(
+            target=self._follow, args=(latest,), name=f"{self._name}-returns", daemon=True
+        ).start()
+
+    def _follow(self, latest: Callable[[], Latest | None]) -> None:
+        is_over = False
+        while not is_over:
+            try:
+                is_up_to_date = self._has_latest(latest)
+            except RoomLostError as error:
+                if not error.is_final and latest() is not None:
+                    continue
+                is_up_to_date = True
+            except Exception as error:  # noqa: BLE001 -- also why it cannot be built
+                logger.warning("%s gets no weights any more: %s", self._name, error)
+                is_up_to_date = True
+            with self._changed:
+                is_over = is_up_to_date and not self._is_lost_again
+                self._is_lost_again, self._is_followed = False, not is_over
+
+    def _has_latest(self, latest: Callable[[], Latest | None]) -> bool:
+        """Return whether the engine has the latest weights, else bring them."""
+        assert self._handle is not None
+        version = Returning(self._handle).first_answer(
+            "version", is_wanted=lambda: latest() is not None
+        )
+        newest = latest()
+        if newest is None or newest[0] == version:  # None: this is closed
+            return True
+        self._handle.call("load_weights", newest[1][0])
+        return False
+
+    def _is_built(self) -> bool:
+        assert self._handle is not None
+        try:
+            self._handle.facts()
+        except Exception:  # noqa: BLE001 -- what keeps it from being built
+            return False
+        return True
