@@ -78,6 +78,18 @@ def test_one_that_the_system_does_not_let_be_read_may_be_the_oldest(parts, monke
     assert steps == []
 
 
+def test_a_folder_that_the_system_does_not_let_be_entered_may_be_the_oldest(parts) -> None:
+    save(parts, explored=5, trained=20)
+    closed = parts.rundir.path / "global_step_10"
+    closed.symlink_to(closed)  # a loop: refused for every user, as a folder of mode 0 is for most
+    with pytest.raises(CheckpointError, match=r"global_step_10/state\.json cannot be read"):
+        _steps_seen(parts)
+    closed.unlink()
+    closed.mkdir()  # what is no checkpoint is none
+    (parts.rundir.path / "global_step_11").touch()
+    assert _steps_seen(parts) == (5, 5)
+
+
 def test_a_service_that_trains_nothing_has_its_own_note(parts) -> None:
     parts.trainer = None
     assert _steps_seen(parts) == (0, 0)

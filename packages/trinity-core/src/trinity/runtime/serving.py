@@ -168,8 +168,26 @@ def _steps_seen(parts: Parts) -> tuple[int, int]:
         place = parts.rundir.path / EXPLORER_STATE
         step = next(_explored([partial(read_record, place, State, remedy="")]), 0)
         return step, step
+    _check_enterable(parts.rundir.path)
     found = [one.read_state for one in parts.checkpoints.all()]
     return next(_explored(found), 0), next(_explored(found[::-1]), 0)
+
+
+def _check_enterable(directory: Path) -> None:
+    """Check that no checkpoint is missed because its folder cannot be entered.
+
+    Raises:
+        CheckpointError: the system does not say what is in one.
+    """
+    for folder in directory.glob("global_step_*"):
+        try:
+            (folder / "state.json").lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # damaged, or none: whoever reads it says so
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder / 'state.json'} cannot be read: {error.strerror or error}."
+            ) from error
 
 
 def _explored(states: Iterable[Callable[[], dict[str, Any]]]) -> Iterator[int]:
