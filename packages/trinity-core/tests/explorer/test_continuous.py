@@ -337,3 +337,18 @@ def test_a_group_that_takes_much_longer_than_others_is_cut(explorer) -> None:
 
     assert groups.taken[1] == ["2/1", "3/0"]
     assert result.metrics["groups/cut"] == 1.0
+
+
+def test_a_group_that_began_again_elsewhere_has_its_whole_time_there(explorer, monkeypatch) -> None:
+    limit = {"enable": True, "ratio": 3.0, "warmup_min_steps": 1}
+    one, _, groups = explorer(held=[0], dynamic_timeout=limit)
+    one._slow.ended(3.0)
+    one._slow.stepped()
+    monkeypatch.setattr(one._own, "moved", lambda: [0], raising=False)
+    assert one.next_batch(1, timeout_s=0.2) is None
+    one._began[0] -= 60.0  # with the engine that was lost
+    assert one.next_batch(1, timeout_s=2.5) is None  # the pump has looked
+    Held.doors["0"].set()
+    one.explore_step(1)
+
+    assert groups.taken == [["1/0", "1/1"]]

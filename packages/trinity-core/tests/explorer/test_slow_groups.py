@@ -26,6 +26,16 @@ def test_the_rest_of_a_batch_is_left_once_enough_of_it_has_waited() -> None:
     assert slow.late(a_flight(waiting=[1, 3]), began={}, now=15.0) == [0, 2]
 
 
+def test_a_batch_waits_anew_for_groups_that_began_again_elsewhere() -> None:
+    config = ExplorerConfig(over_rollout={"ratio": 0.5, "wait_after_min": 10.0})
+    slow = SlowGroups(config, batch_size=4)
+    assert slow.late(a_flight(waiting=[1, 3]), began={}, now=5.0) == []
+    slow.moved()
+
+    assert slow.late(a_flight(waiting=[1, 3]), began={}, now=15.0) == []
+    assert slow.late(a_flight(waiting=[1, 3]), began={}, now=25.0) == [0, 2]
+
+
 def test_what_does_not_belong_to_the_oldest_batch_is_never_left() -> None:
     config = ExplorerConfig(over_rollout={"ratio": 0.5, "wait_after_min": 0.0})
     slow = SlowGroups(config, batch_size=4)

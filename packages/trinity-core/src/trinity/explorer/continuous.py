@@ -55,6 +55,9 @@ class OrderTaker(OrderRunner, Protocol):
     def where(self, name: Hashable) -> str:
         """Return which engine answers these orders."""
 
+    def moved(self) -> list[Hashable]:
+        """Return what began again elsewhere since this was asked last."""
+
     def stop(self) -> None:
         """Leave all runs behind."""
 
@@ -251,11 +254,20 @@ class ContinuousExplorer(Explorer):
                         with self._changed:
                             self._evaluated[name] = reports
                             self._changed.notify_all()
+                self._note_moved()
                 self._cut_slow_ones()
         except BaseException as error:  # noqa: BLE001 -- raised where a batch is waited for
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+
+    def _note_moved(self) -> None:
+        """Let the time of groups begin anew that another engine makes from their beginning."""
+        with self._changed:
+            moved = self._began.keys() & self._own.moved()
+            self._began |= dict.fromkeys(moved, time.monotonic())
+            if moved:
+                self._slow.moved()
 
     def _cut_slow_ones(self) -> None:
         with self._changed:

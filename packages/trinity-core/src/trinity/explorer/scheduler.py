@@ -158,6 +158,10 @@ class Scheduler:
         with self._changed:
             return self._lanes.where(name)
 
+    def moved(self) -> list[Hashable]:
+        """Return nothing: what began stays with its engine."""
+        return []
+
     def stop(self) -> None:
         """Let the thread that waits in :meth:`run` or :meth:`ended` leave the runs behind."""
         with self._changed:

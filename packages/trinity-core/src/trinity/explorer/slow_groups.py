@@ -49,6 +49,10 @@ class SlowGroups:
         self._enough_since = None
         self._untimed = set(numbers)
 
+    def moved(self) -> None:
+        """Note that groups began again elsewhere: a batch waits for them anew."""
+        self._enough_since = None
+
     def stepped(self) -> None:
         """Note that a batch was taken."""
         self._num_steps, self._enough_since = self._num_steps + 1, None

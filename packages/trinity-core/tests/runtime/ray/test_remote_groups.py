@@ -155,6 +155,8 @@ def test_groups_of_an_engine_that_does_not_come_back_go_to_another(two, lost, ca
         begin(remote, number)
 
     assert ends(remote, 4) == expected(0, 1, 2, 3)
+    assert sorted(remote.moved()) == [0, 2]
+    assert remote.moved() == []
     assert "engine-0 is lost for" in caplog.text
     assert "other engines make its 2 groups anew" in caplog.text
 

@@ -60,6 +60,7 @@ class RemoteGroupRuns:
         self._ends: queue.SimpleQueue[_End | BaseException] = queue.SimpleQueue()
         self._move_s = (patience or Patience()).move_s
         self._told: set[str] = set()  # engines that are waited for
+        self._moved: list[Hashable] = []  # groups, and not told yet
         self._runners = [_Runner(room, self._ends, patience=patience) for room in rooms]
 
     @property
@@ -101,6 +102,11 @@ class RemoteGroupRuns:
         """Return which engine answers a group."""
         return next((runner.engine for runner in self._runners if runner.has(name)), "no engine")
 
+    def moved(self) -> list[Hashable]:
+        """Return the groups that began again elsewhere since this was asked last."""
+        moved, self._moved = self._moved, []
+        return moved
+
     def _move_lost(self) -> None:
         """Let others make the groups of those that are lost for too long."""
         lost = [runner for runner in self._runners if runner.away_s() > self._move_s]
@@ -118,6 +124,7 @@ class RemoteGroupRuns:
                     )  # fmt: skip
                 for name, orders in groups.items():
                     self.begin(name, orders)
+                self._moved += groups
             elif runner.num_open and runner.engine not in self._told:
                 self._told.add(runner.engine)
                 logger.warning(

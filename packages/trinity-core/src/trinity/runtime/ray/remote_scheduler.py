@@ -105,6 +105,10 @@ class RemoteScheduler:
         """Return which engine answers a group."""
         return self._groups.where(name) if self._groups is not None else "no engine"
 
+    def moved(self) -> list[Hashable]:
+        """Return the groups that began again elsewhere since this was asked last."""
+        return self._groups.moved() if self._groups is not None else []
+
     def stop(self) -> None:
         """Ask for no more ends."""
         if self._groups is not None:
