@@ -164,7 +164,7 @@ def _run(
     history = [json.loads(line) for line in (directory / "history.jsonl").open()]
     return {
         "history": history,
-        "num_differing": _ledger_differs(directory, history),
+        "num_differing": _ledger_differs(directory, history, is_kept=_keeps_a_ledger(folder)),
         "losses": _losses(directory),
         "events": [json.loads(line) for line in (place / "events.jsonl").open()],
         "said": (place / "said.txt").read_text().splitlines(),
@@ -201,11 +201,18 @@ def _losses(directory: Path) -> dict[int, float]:
     return {row["step"]: row["actor/loss"] for row in rows if row["role"] == "trainer"}
 
 
-def _ledger_differs(directory: Path, history: list[dict[str, Any]]) -> int:
-    """Return in how many steps a ledger, if there is one, and the history of the weights differ."""
+def _keeps_a_ledger(folder: Path) -> bool:
+    return "storage_type: sql" in (folder / "run.yaml").read_text()
+
+
+def _ledger_differs(directory: Path, history: list[dict[str, Any]], *, is_kept: bool) -> int:
+    """Return in how many steps the ledger and the history of the weights differ.
+
+    One that is to be kept and is not there differs in all of them.
+    """
     path = directory / "buffer" / "ledger.db"
     if not path.exists():
-        return 0
+        return is_kept * max(1, len(history))
     query = "SELECT train_step, uid FROM experience WHERE train_place IS NOT NULL ORDER BY 1, 2"
     with closing(sqlite3.connect(path)) as ledger:
         own: dict[int, list[str]] = {}

@@ -197,6 +197,17 @@ def test_a_packet_that_cannot_be_read_is_left_out_and_told(path, caplog) -> None
     assert storage._ledger.trained(1) == ["1/1/0/0", "1/1/1/0"]
 
 
+def test_what_comes_next_takes_the_place_of_a_packet_that_cannot_be_read(path) -> None:
+    storage = opened(path)
+    for task in (0, 1, 2, 3):
+        storage.write(rows(task))
+    damage(storage, 2)
+
+    assert read(storage, 1, 4) == ["1/0/0/0", "1/0/1/0", "1/2/0/0", "1/2/1/0"]
+    assert read(storage, 2, 2) == ["1/3/0/0", "1/3/1/0"]
+    assert storage.available() == 0
+
+
 def test_three_packets_in_a_row_that_cannot_be_read_end_the_run(path, golden) -> None:
     storage = opened(path)
     storage.write(rows(0, 1, 2, 3))

@@ -7,7 +7,7 @@ from trinity.buffer.queue import QueueStorage
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
-from trinity.errors import PluginError, TrinityError
+from trinity.errors import CheckpointError, PluginError, TrinityError
 from trinity.runtime.group_shelf import WholeGroups, shelf_of
 from trinity.runtime.whole_storage import WholeStorage
 
@@ -85,12 +85,18 @@ def test_an_experience_of_another_group_is_refused(shelf) -> None:
         shelf.write_group([*a_group(1, 0), *a_group(2, 0)])
 
 
-def test_groups_in_memory_go_into_a_checkpoint_and_those_of_a_ledger_lie_there(shelf) -> None:
+def test_groups_in_memory_go_into_a_checkpoint_and_those_of_a_ledger_lie_there(
+    shelf, request
+) -> None:
     shelf.write_group(a_group(1, 0))
     shelf.write_group(a_group(1, 1))
     shelf.take(["1/1"])
 
-    assert uids(shelf.waiting()) in (["1/1/0/0", "1/1/1/0", "1/0/0/0", "1/0/1/0"], [])
+    kind = request.node.callspec.params["shelf"]
+    all_four = ["1/1/0/0", "1/1/1/0", "1/0/0/0", "1/0/1/0"]
+    assert uids(shelf.waiting()) == {"queue": all_four, "sql": []}[kind]
+    assert uids(shelf.read(2, timeout_s=0.0)) == all_four[:2]
+    assert shelf.take(["1/0"]) == 2
 
 
 def test_one_group_is_read_where_fewer_experiences_are_asked_for_than_it_has(shelf) -> None:
@@ -103,3 +109,23 @@ def test_one_group_is_read_where_fewer_experiences_are_asked_for_than_it_has(she
     assert uids(shelf.read(9, timeout_s=0.0)) == uids(rows)
     with pytest.raises(StopIteration):
         shelf.read(9, timeout_s=0.0)
+
+
+def test_a_queue_does_not_go_on_where_groups_lie_in_a_ledger() -> None:
+    queue = QueueStorage(ExperienceBufferConfig(storage_type="queue"))
+    shelf = shelf_of(WholeStorage(queue, abilities=CAN, name="queue"))
+
+    shelf.load_state_dict({"trained": 4, "waiting": []})
+    with pytest.raises(CheckpointError, match=r"2 groups .* lie in a ledger, and storage queue"):
+        shelf.load_state_dict({"trained": 4, "waiting": ["3/0", "3/1"]})
+
+
+def test_a_ledger_goes_on_with_the_groups_that_a_queue_held(tmp_path) -> None:
+    config = ExperienceBufferConfig(storage_type="sql")
+    ledger = SqlStorage(config, path=f"sqlite:///{tmp_path}/ledger.db")
+    shelf = shelf_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
+    shelf.write([*a_group(3, 0), *a_group(3, 1)])  # as a checkpoint gives them back
+    shelf.read_for(5)
+
+    assert shelf.take(["3/1"]) == 2
+    assert uids(shelf.read(2, timeout_s=0.0)) == ["3/1/0/0", "3/1/1/0"]

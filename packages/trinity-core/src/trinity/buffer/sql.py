@@ -114,13 +114,10 @@ class SqlStorage:
         limit, pause = time.monotonic() + timeout_s, _SHORTEST_WAIT_S
         while True:
             is_over = self._is_over()  # before the claim: what comes in between is claimed
-            claimed = self._ledger.claim(
-                count, step=self._step, first=self._num_claimed, may_be_fewer=is_over
-            )
-            self._num_claimed += len(claimed)
+            claimed = self._claim(count, may_be_fewer=is_over)
             experiences = self._read(claimed)
             if experiences:
-                return experiences
+                return self._filled_up(experiences, count)
             if is_over and not claimed:
                 raise StopIteration
             left = limit - time.monotonic()
@@ -217,6 +214,22 @@ class SqlStorage:
     def _is_over(self) -> bool:
         is_apart = self._use.side == "train"
         return self._is_closed or (is_apart and self._ledger.are_writers_finished())
+
+    def _claim(self, count: int, *, may_be_fewer: bool) -> list[Claimed]:
+        claimed = self._ledger.claim(
+            count, step=self._step, first=self._num_claimed, may_be_fewer=may_be_fewer
+        )
+        self._num_claimed += len(claimed)
+        return claimed
+
+    def _filled_up(self, experiences: list[Experience], count: int) -> list[Experience]:
+        """Return them with what comes next in place of those that could not be read, if it is."""
+        while len(experiences) < count:
+            claimed = self._claim(count - len(experiences), may_be_fewer=True)
+            if not claimed:
+                break
+            experiences = experiences + self._read(claimed)
+        return experiences
 
     def _read(self, claimed: Sequence[Claimed]) -> list[Experience]:
         """Return the claimed experiences, without those of packets that cannot be read."""

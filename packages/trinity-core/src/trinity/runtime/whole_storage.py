@@ -155,8 +155,18 @@ class WholeStorage:
         """Go on from a state.
 
         Raises:
-            CheckpointError: experiences waited in a storage that could not give them away.
+            CheckpointError: experiences waited in a storage that could not give them away, or in
+                a ledger that this is not.
         """
+        waiting = state.get("waiting")
+        if isinstance(waiting, list) and waiting and "groups" not in self._can:
+            raise CheckpointError(
+                f"{len(waiting)} groups of the checkpoint lie in a ledger, and storage "
+                f"{self._name} does not read it: they would be lost. Set "
+                f"buffer.trainer_input.experience_buffer.storage_type back to sql, with its path; "
+                f"or set another name, and model.model_path to the checkpoint's "
+                f"actor/huggingface, to begin anew from that model."
+            )
         if "state" in self._can:
             self._storage.load_state_dict(state)
         elif state.get(_UNKEPT):
