@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from trinity.errors import RunFailedError, TrinityError
@@ -297,3 +298,51 @@ def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are() -> None
 
     assert len(side.ended(timeout_s=SOON_S)) == 1
     assert not asked
+
+
+def test_no_step_begins_while_an_explorer_that_decides_gets_weights(syncing, monkeypatch) -> None:
+    parts = syncing(steps=6, style="explorer_driven")
+    has_ended, is_exploring, seen = threading.Semaphore(0), threading.Event(), []
+    explore_step, train_step, go_on = parts.explore_step, parts.train_step, ExplorerSide._next
+
+    def explore(step):
+        is_exploring.set()
+        result = explore_step(step)
+        is_exploring.clear()
+        has_ended.release()
+        return result
+
+    def train(experiences, *, step):
+        assert step == 1 or has_ended.acquire(timeout=SOON_S)
+        time.sleep(0.01)  # what ended is there to be noted
+        return train_step(experiences, step=step)
+
+    def go_on_late(side):
+        time.sleep(0.03)
+        return go_on(side)
+
+    def sync(snapshot):
+        seen.append(is_exploring.wait(0.06))
+        return 0
+
+    def slow_explore(step):
+        time.sleep(0.001)
+        return explore(step)
+
+    monkeypatch.setattr(ExplorerSide, "_next", go_on_late)
+    parts.explore_step, parts.train_step, parts.sync.sync = slow_explore, train, sync
+
+    pipeline_of(parts).run()
+
+    assert seen
+    assert not any(seen)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_last_checkpoint_is_written_once(style, syncing) -> None:
+    parts = syncing(steps=9, style=style, save_interval=1, num_train_steps=3)
+
+    pipeline_of(parts).run()
+
+    assert parts.story.count("save 3") == 1
+    assert parts.story[-1] == "note 3"

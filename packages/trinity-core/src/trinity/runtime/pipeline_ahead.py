@@ -79,8 +79,12 @@ class PipelineAhead(Pipeline):
         return is_busy or (self._may_explore() and not self._parts.interrupt.is_requested)
 
     def _let_begin(self, side: ExplorerSide, *, can_train: bool) -> None:
-        """Give the engines weights, if it is time, and say how far the explorer may go."""
+        """Give the engines weights, if it is time, and say how far the explorer may go.
+
+        It begins nothing between the question and the weights: they change where it stands then.
+        """
         standing = partial(Standing.of, self.progress, can_train=can_train)
+        side.let(lambda begun: begun)
         if (
             self._may_explore()
             and not side.is_evaluating
@@ -139,17 +143,21 @@ class PipelineAhead(Pipeline):
     def _wait(self, side: ExplorerSide) -> None:
         """Wait for the explorer a moment; say it now and then."""
         self._take_ended(side, timeout_s=LOOK_S)
-        if side.at_it_s > self._patience_s and side.begun > self.progress.explored:
+        explored = self.progress.explored
+        if side.at_it_s > self._patience_s and (side.is_evaluating or side.begun > explored):
             self._patience_s = 3 * side.at_it_s
             logger.warning(
-                "the trainer waits for explore step %d, which began %.0f s ago",
-                self.progress.explored + 1, side.at_it_s,
+                "the trainer waits for %s, which began %.0f s ago",
+                f"the evaluation after step {explored}" if side.is_evaluating
+                else f"explore step {explored + 1}",
+                side.at_it_s,
             )  # fmt: skip
 
     def _take_ended(self, side: ExplorerSide, *, timeout_s: float) -> None:
         for end in side.ended(timeout_s=timeout_s):
             self._explorer_state = end.state
             if end.evaluation is not None:
+                self._patience_s = PATIENCE_S
                 self._note_evaluation(end.evaluation, end.seconds)
             else:
                 self._note_explored(end)
@@ -166,9 +174,19 @@ class PipelineAhead(Pipeline):
         self._tell_explored(end.result, {"time/rollout_s": end.seconds})
 
     def _ask_for_evaluation(self, side: ExplorerSide) -> None:
-        is_due = self._is_evaluation_step(self.progress.explored) and self._may_explore()
-        if is_due and self._has_to_evaluate:
-            side.evaluate()
+        """Let the newest weights be evaluated, if it is time; a run that is to end does it later.
+
+        The explorer stands still: it begins no step after this one before it was asked.
+        """
+        progress, parts = self.progress, self._parts
+        is_due = self._is_evaluation_step(progress.explored) and self._may_explore()
+        if not (is_due and parts.has_evaluation) or parts.interrupt.is_requested:
+            return
+        if progress.evaluated == progress.explored:
+            return  # before this start: engines get newer weights with it, which is no new step
+        if progress.trained > progress.pulled:
+            self._sync()
+        side.evaluate()
 
 
 def pipeline_of(parts: Parts) -> Pipeline:

@@ -1,0 +1,111 @@
+"""Evaluations where the explorer begins its steps by itself: when, of which weights, how often."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from trinity.runtime.lead import lead_of
+from trinity.runtime.pipeline import Interrupted
+from trinity.runtime.pipeline_ahead import PipelineAhead
+
+STYLES = ["explorer_driven", "trainer_driven"]
+SOON_S = 20  # seconds until a test that hangs fails
+
+
+def pipeline_of(parts) -> PipelineAhead:
+    return PipelineAhead(parts, lead_of(parts.config))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, syncing) -> None:
+    parts = syncing(steps=4, style=style, eval_interval=1)
+    parts.has_evaluation = True
+    explore_step = parts.explore_step
+
+    def explore(step):
+        parts.interrupt.is_requested = True
+        return explore_step(step)
+
+    parts.explore_step = explore
+    pipeline = pipeline_of(parts)
+    with pytest.raises(Interrupted):
+        pipeline.run()
+    assert "evaluate 1" not in parts.story
+    parts.interrupt.is_requested = False
+    parts.explore_step = explore_step
+    again = pipeline_of(parts)
+    again.resume(pipeline.progress)
+
+    again.run()
+
+    assert [line for line in parts.story if line.startswith("evaluate")] == [
+        f"evaluate {step}" for step in (1, 2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_an_evaluation_is_of_the_newest_weights(style, syncing) -> None:
+    parts = syncing(steps=6, style=style, interval=5, eval_interval=2, max_inflight=2)
+    parts.has_evaluation = True
+    pipeline = pipeline_of(parts)
+    evaluate, behind = parts.evaluate, []
+
+    def evaluation(step):
+        behind.append(parts.story.count("sync"))
+        return evaluate(step)
+
+    explore_step, trained_one = parts.explore_step, threading.Event()
+    train_step = parts.train_step
+
+    def train(experiences, *, step):
+        result = train_step(experiences, step=step)
+        trained_one.set()
+        return result
+
+    def explore(step):
+        assert step == 1 or trained_one.wait(SOON_S)
+        return explore_step(step)
+
+    parts.explore_step, parts.train_step, parts.evaluate = explore, train, evaluation
+
+    pipeline.run()
+
+    assert behind[0] >= 1
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_an_evaluation_that_was_made_before_this_start_is_not_made_again(style, syncing) -> None:
+    parts = syncing(steps=3, style=style, eval_interval=2)
+    parts.has_evaluation = True
+    pipeline = pipeline_of(parts)
+    progress = pipeline.progress
+    progress.explored = progress.evaluated = 2
+    progress.trained = progress.pulled = 2  # the engines got what the checkpoint holds
+    progress.evaluated_trained = 1
+    pipeline.resume(progress)
+
+    pipeline.run()
+
+    assert "evaluate 2" not in parts.story
+    assert "evaluate 3" in parts.story
+
+
+def test_it_says_that_the_trainer_waits_for_an_evaluation(syncing, monkeypatch) -> None:
+    monkeypatch.setattr("trinity.runtime.pipeline_ahead.PATIENCE_S", 0.0)
+    monkeypatch.setattr("trinity.runtime.pipeline_ahead.LOOK_S", 0.01)
+    parts = syncing(steps=2, style="trainer_driven", eval_interval=1)
+    parts.has_evaluation, told, evaluate = True, threading.Event(), parts.evaluate
+
+    def warn(text, *values):
+        if "the evaluation after step 1" in text % values:
+            told.set()
+
+    def evaluation(step):
+        assert told.wait(SOON_S / 10)
+        return evaluate(step)
+
+    monkeypatch.setattr("trinity.runtime.pipeline_ahead.logger.warning", warn)
+    parts.evaluate = lambda step: evaluation(step) if step == 1 else evaluate(step)
+
+    pipeline_of(parts).run()
