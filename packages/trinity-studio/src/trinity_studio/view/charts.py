@@ -98,7 +98,7 @@ class _Frame:
     def axes(self) -> Markup:
         """Return the grid with its numbers."""
         parts = []
-        for value in _ticks(self.low, self.high, most=4):
+        for value in _ticks(self.low, self.high, most=5):
             y = self.y(value)
             parts.append(
                 Markup(
