@@ -86,7 +86,7 @@ class SyncRoom:
             if self._may_go_on and len(lost) < len(self._engines):
                 engine.catch_up(self.latest)
             else:
-                engine.wait()
+                engine.load_once_back()
         return loaded
 
     def latest(self) -> Latest | None:
@@ -149,7 +149,7 @@ class _Engine:
         self._loading = None
         return True
 
-    def wait(self) -> None:
+    def load_once_back(self) -> None:
         """Return when the weights are loaded by an engine that was started again.
 
         Raises:
