@@ -124,7 +124,7 @@ def _needs_step(config: Config, part: NamedPart, parts: NamedParts) -> bool:
         try:
             if loaded.compute_in_trainer():
                 return False
-            loaded = loaded(**config.algorithm.advantage_fn_args)
+            loaded = loaded(**(config.algorithm.advantage_fn_args or {}))
         except (TrinityError, AttributeError, TypeError, ValueError):
             return False  # said where its arguments are checked
     return bool(getattr(loaded, "needs_whole_step", False))
