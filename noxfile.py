@@ -246,7 +246,7 @@ def postgres(session: nox.Session) -> None:
     if not programs and shutil.which("pg_ctl") is None:
         session.error("PostgreSQL's programs are missing; on Debian: apt-get install postgresql")
     core = f"packages/trinity-core{EXTRAS['packages/trinity-core'][:-1]},postgres]"
-    session.install("-c", str(CONSTRAINTS), *GROUPS["run"][2:], "-e", core, "pytest")
+    session.install("-c", str(CONSTRAINTS), "-e", core, *GROUPS["run"][2:], "pytest")
     tests = Path("packages/trinity-core/tests/buffer")
     files = [
         str(tests / f"test_{name}.py") for name in ("sql_storage", "ledger_groups", "whose_ledger")

@@ -219,3 +219,42 @@ def test_a_start_frees_the_places_that_its_weights_were_trained_on(
     pipeline._free_places()
 
     assert told == [(2, {"is_all": is_all})]
+
+
+def test_a_row_of_an_evaluation_names_the_weights_that_it_is_of(syncing) -> None:
+    parts, versions = syncing(steps=4, interval=2, eval_interval=3), {}
+    parts.has_evaluation = True
+
+    def record(role, metrics, *, step):
+        if role == "explorer" and "time/eval_s" in metrics:
+            versions[step] = metrics["sync/model_version"]
+
+    parts.record = record
+
+    Pipeline(parts).run()
+
+    assert versions == {3: 2.0, 4: 4.0}
+
+
+def test_a_step_is_all_since_the_last_sync(syncing, monkeypatch) -> None:
+    parts, clock, steps = syncing(steps=5, interval=2), SimpleNamespace(now=0.0), {}
+    monkeypatch.setattr("trinity.runtime.pipeline.time.perf_counter", lambda: clock.now)
+    explore_step, train_step = parts.explore_step, parts.train_step
+
+    def explore(step):
+        clock.now += 10.0
+        return explore_step(step)
+
+    def train(experiences, *, step):
+        clock.now += 1.0
+        return train_step(experiences, step=step)
+
+    def record(role, metrics, *, step):
+        if role == "synchronizer":
+            steps[step] = metrics["time/step_s"]
+
+    parts.explore_step, parts.train_step, parts.record = explore, train, record
+
+    Pipeline(parts).run()
+
+    assert steps == {2: 22.0, 4: 22.0, 5: 11.0}

@@ -346,3 +346,33 @@ def test_the_last_checkpoint_is_written_once(style, syncing) -> None:
 
     assert parts.story.count("save 3") == 1
     assert parts.story[-1] == "note 3"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_trained_beside_a_step_is_told_with_the_step(style, syncing) -> None:
+    parts, rows = syncing(steps=4, style=style), []
+    parts.record = lambda role, metrics, *, step: rows.append((role, step, metrics))
+    train_step = parts.train_step
+
+    def train(experiences, *, step):
+        time.sleep(0.02)
+        return train_step(experiences, step=step)
+
+    parts.train_step = train
+
+    pipeline_of(parts).run()
+
+    beside = [row["time/trained_beside_s"] for role, _, row in rows if role == "explorer"]
+    steps = [row["time/step_s"] for role, _, row in rows if role == "synchronizer"]
+    assert len(beside) == 4
+    assert all(0.0 <= seconds < 0.02 * 4 + SOON_S for seconds in beside)
+    assert sum(steps) >= 0.02 * 4  # no optimizer step is in none of them
+
+
+def test_seconds_beside_two_steps_are_told_with_each_of_them(syncing) -> None:
+    pipeline = pipeline_of(syncing(steps=1, style=STYLES[0]))
+    pipeline._trained_at.extend([(0.0, 2.0), (3.0, 5.0), (6.0, 9.0)])
+
+    assert pipeline._trained_beside(1.0, 4.0) == 1.0 + 1.0
+    assert pipeline._trained_beside(4.0, 7.0) == 1.0 + 1.0
+    assert pipeline._trained_beside(7.0, 7.5) == 0.5

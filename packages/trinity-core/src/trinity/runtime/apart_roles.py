@@ -102,7 +102,8 @@ class ExplorerApart:
         """Run all evaluation tasks with the newest weights; one asked to stop waits for none."""
         with suppress(StopIteration):
             self._take_weights()
-        return self._explorer.evaluate(step)
+        version = {"sync/model_version": float(self._loaded[0])}
+        return version | self._explorer.evaluate(step)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the tasks stand."""

@@ -62,7 +62,7 @@ class Pipeline:
         self._explorer_state: dict[str, Any] = {}
         self._saved: Progress | None = None  # where the last checkpoint of this process stands
         self._in_hand: list[Experience] = []  # what is read and not trained yet
-        self._step_began = time.perf_counter()
+        self._step_began: float | None = None  # the first explore step after the last sync
 
     def resume(self, progress: Progress, *, flight: Mapping[str, Any] | None = None) -> None:
         """Stand where a checkpoint stands that was loaded, with what it says of groups."""
@@ -126,7 +126,8 @@ class Pipeline:
         parts, progress = self._parts, self.progress
         assert parts.explorer is not None
         self._note_place()
-        began = self._step_began = time.perf_counter()
+        began = time.perf_counter()
+        self._step_began = began if self._step_began is None else self._step_began
         explore = partial(explored, parts.explorer, step=progress.explored + 1)
         try:
             result, beside_s = parts.sides.explore(explore, beside=self._train_ahead)
@@ -240,9 +241,11 @@ class Pipeline:
             version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
             self._free_places()
         ended = time.perf_counter()
+        step_s = ended - (began if self._step_began is None else self._step_began)
+        self._step_began = None
         metrics = {
             "time/sync_s": ended - began,
-            "time/step_s": ended - self._step_began,  # since the last explore step began
+            "time/step_s": step_s,
             "sync/model_version": float(version),
         }
         parts.record("synchronizer", metrics, step=progress.explored)
@@ -304,7 +307,8 @@ class Pipeline:
     def _note_evaluation(self, metrics: Metrics, seconds: float) -> None:
         step = self.progress.explored
         self.progress.note_evaluation(metrics)
-        self._parts.record("explorer", metrics | {"time/eval_s": seconds}, step=step)
+        version = {"sync/model_version": float(self.progress.pulled)} if self._parts.sync else {}
+        self._parts.record("explorer", version | metrics | {"time/eval_s": seconds}, step=step)
         self._parts.display.evaluated(step, metrics)
 
     def _save_if_due(self) -> None:

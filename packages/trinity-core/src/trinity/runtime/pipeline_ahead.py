@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 import math
+import time
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,9 +47,11 @@ class PipelineAhead(Pipeline):
         self._ages = Ages(parts.config, has_lead=True)
         self._patience_s = PATIENCE_S
         self._has_nothing = False  # the strategy said so of what is there
+        self._trained_at: deque[tuple[float, float]] = deque()  # beside a step that has not ended
 
     def _work(self) -> None:
         self.progress.make_undue()
+        self._step_began = time.perf_counter()
         side = ExplorerSide(
             explore=self._explore_by_itself,
             evaluate=self._evaluate_by_itself,
@@ -134,10 +138,12 @@ class PipelineAhead(Pipeline):
         return self.progress.num_waiting
 
     def _train_a_batch(self) -> None:
+        began = time.perf_counter()
         try:
             self._train_step(is_ahead=True)
         except StopIteration:  # until there is more
             self._has_nothing = True
+        self._trained_at.append((began, time.perf_counter()))
         self.progress.forget_trained()
 
     def _wait(self, side: ExplorerSide) -> None:
@@ -170,8 +176,22 @@ class PipelineAhead(Pipeline):
             return
         progress.explored += 1
         progress.written.append(end.result.num_experiences)
-        self._step_began, self._patience_s, self._has_nothing = end.began, PATIENCE_S, False
-        self._tell_explored(end.result, {"time/rollout_s": end.seconds})
+        self._patience_s, self._has_nothing = PATIENCE_S, False
+        beside_s = self._trained_beside(end.began, end.began + end.seconds)
+        times = {"time/rollout_s": end.seconds, "time/trained_beside_s": beside_s}
+        self._tell_explored(end.result, times)
+
+    def _trained_beside(self, began: float, ended: float) -> float:
+        """Return the seconds that were trained beside an explore step; steps come in order."""
+        spans = self._trained_at
+        beside_s = sum(max(0.0, min(end, ended) - max(begin, began)) for begin, end in spans)
+        while spans and spans[0][1] <= ended:
+            spans.popleft()
+        return beside_s
+
+    def _sync(self) -> None:
+        super()._sync()
+        self._step_began = time.perf_counter()  # the explorer is at its next step, or begins it
 
     def _ask_for_evaluation(self, side: ExplorerSide) -> None:
         """Let the newest weights be evaluated, if it is time; a run that is to end does it later.
