@@ -84,6 +84,21 @@ def test_what_the_newest_checkpoint_was_trained_on_goes_when_it_is_old(store) ->
     assert store.run("a").state == "open"  # the name can be given again
 
 
+def test_a_run_that_is_rewarded_late_is_as_old_as_its_reward(store) -> None:
+    number = called(store, "a", "")
+    store._db.execute(
+        "UPDATE runs SET last_call = ? WHERE number = ?", (time.time() - 7200, number)
+    )
+    taken(store, "a", step=5)
+
+    forget(store, trained=5, before=OLD)
+    assert num_of(store, "exchanges") == 1
+    forget(store, settled=5, trained=5, before=OLD)
+
+    assert num_of(store, "exchanges") == 0  # every checkpoint was trained on them
+    assert (num_of(store, "runs"), num_of(store, "rewards")) == (1, 1)
+
+
 def test_what_is_rewarded_and_not_trained_stays_however_old(store) -> None:
     for name in ("rewarded", "due", "failed", "open"):
         called(store, name, "")
@@ -177,7 +192,7 @@ def test_runs_without_a_name_are_counted_on_where_earlier_ones_are_forgotten(sto
         run = store.unnamed("ann")
         store.keep(run.number, [said(0)], request=0, agent="")
         taken(store, run.name, step=1)
-    store._db.execute("UPDATE runs SET last_call = 0 WHERE name != 'auto-ann-3'")
+    store._db.execute("UPDATE runs SET last_call = 0, last_reward = 0 WHERE name != 'auto-ann-3'")
     forget(store, settled=1, trained=1)
 
     assert num_of(store, "runs") == 1
@@ -212,19 +227,23 @@ def test_a_name_that_an_earlier_version_counted_is_not_given_again(path) -> None
     store.close()
 
 
-def test_a_file_of_before_there_was_forgetting_is_used_as_it_is(path) -> None:
+OF_FORMAT_4 = ("ALTER TABLE runs DROP COLUMN last_reward",)
+OF_FORMAT_3 = (
+    "DROP TABLE forgotten",
+    "DROP INDEX runs_over",
+    "DROP INDEX kept_rewards",
+    "ALTER TABLE rewards DROP COLUMN is_forgotten",
+)
+
+
+@pytest.mark.parametrize(("version", "lacks"), [(2, OF_FORMAT_4 + OF_FORMAT_3), (3, OF_FORMAT_4)])
+def test_a_file_of_an_earlier_format_is_used_as_it_is(path, version, lacks) -> None:
     store = SqliteRunStore(path)
     called(store, "a", "")
     taken(store, "a", step=1)
     store.close()
-    with sqlite3.connect(path) as db:  # back to what format 2 had
-        for statement in (
-            "DROP TABLE forgotten",
-            "DROP INDEX runs_over",
-            "DROP INDEX kept_rewards",
-            "ALTER TABLE rewards DROP COLUMN is_forgotten",
-            "PRAGMA user_version = 2",
-        ):
+    with sqlite3.connect(path) as db:
+        for statement in (*lacks, f"PRAGMA user_version = {version}"):
             db.execute(statement)
     db.close()
 

@@ -9,7 +9,7 @@ import threading
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from trinity.buffer.run_forgetting import FORGETTING
+from trinity.buffer.run_forgetting import FORGETTING, REWARDED
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFile"]
 
-_FORMAT = 3
-_BEFORE = 2  # the format without what FORGETTING adds
+_FORMAT = 4
+_LACKS = {2: FORGETTING + REWARDED, 3: REWARDED}  # what earlier formats have not
 _SCHEMA = """
 CREATE TABLE service (id TEXT NOT NULL, directory TEXT NOT NULL);
 CREATE TABLE runs (
@@ -119,11 +119,11 @@ class RunFile:
     def _check(self, service: str, directory: str) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
         if not self.db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
-            self._run(_SCHEMA + FORGETTING)
+            self._run(_SCHEMA + FORGETTING + REWARDED)
             self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
             return
-        if version not in {_FORMAT, _BEFORE}:
+        if version not in {_FORMAT, *_LACKS}:
             raise DataError(
                 f"{self._path} is no file of trinity serve, or another version's. Set "
                 f"explorer.db_url to a file of its own."
@@ -135,8 +135,8 @@ class RunFile:
                 f"{made_in}. Set explorer.db_url to a file of its own."
             )
 
-        if version == _BEFORE:
-            self._run(FORGETTING)
+        if version in _LACKS:
+            self._run(_LACKS[version])
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
 
     def _run(self, statements: str) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["FORGETTING", "OF_REWARD", "forget", "forgotten", "num_lost"]
+__all__ = ["FORGETTING", "OF_REWARD", "REWARDED", "forget", "forgotten", "num_lost"]
 
 # The part of the schema that is about it; what each statement makes is not there before.
 FORGETTING = """
@@ -21,6 +21,9 @@ ALTER TABLE rewards ADD COLUMN is_forgotten INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX kept_rewards ON rewards (step) WHERE is_forgotten = 0;
 CREATE INDEX runs_over ON runs (last_call) WHERE state != 'open';
 CREATE TABLE forgotten (what TEXT PRIMARY KEY, count INTEGER NOT NULL);
+"""
+REWARDED = """
+ALTER TABLE runs ADD COLUMN last_reward REAL NOT NULL DEFAULT 0;
 """
 # Which exchanges a reward is for: an agent's own, or those of all agents that have none.
 OF_REWARD = """
@@ -30,10 +33,11 @@ run = :run AND (agent = :agent OR (:agent = '' AND agent NOT IN
 _REWARDS = """
 SELECT rewards.number, run, agent FROM rewards JOIN runs ON runs.number = run
 WHERE is_forgotten = 0 AND step <= :trained AND state != 'open'
-AND (step <= :settled OR last_call < :before) LIMIT :limit
+AND (step <= :settled OR (last_call < :before AND last_reward < :before)) LIMIT :limit
 """
 _RUNS = """
-SELECT number, state FROM runs WHERE state != 'open' AND last_call < :before
+SELECT number, state FROM runs WHERE state != 'open'
+AND last_call < :before AND last_reward < :before
 AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number
     AND (is_forgotten = 0 OR step > :settled))
 AND NOT EXISTS (SELECT 1 FROM exchanges WHERE run = runs.number) LIMIT :limit
@@ -47,7 +51,7 @@ def forget(db: sqlite3.Connection, *, settled: int, trained: int, before: float,
         db: inside of a transaction.
         settled: the last step that every checkpoint has seen.
         trained: the last step that the newest one has seen.
-        before: seconds since 1970; what was called last before it is old.
+        before: seconds since 1970; what was called and rewarded last before it is old.
         limit: most rewards, and most runs, of one call.
     """
     steps = {"settled": settled, "trained": max(settled, trained)}

@@ -115,6 +115,8 @@ class SqliteRunStore:
                 "INSERT INTO rewards (run, agent, reward, metrics) VALUES (?, ?, ?, ?)",
                 (number, agent, reward, json.dumps(dict(metrics))),
             )
+            query = "UPDATE runs SET last_reward = ? WHERE number = ?"
+            self._db.execute(query, (time.time(), number))
             if not agent:
                 self._db.execute("UPDATE runs SET state = 'rewarded' WHERE number = ?", (number,))
         return number, num_experiences

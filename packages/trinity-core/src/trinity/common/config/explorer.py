@@ -94,8 +94,9 @@ class ExplorerConfig(StrictModel):
     )
     keep_runs_s: float = other(
         604800.0,
-        "seconds that a run of a service which is over stays in that file; what every checkpoint "
-        "was trained on goes earlier, what is rewarded and not trained stays",
+        "seconds after its last call or reward that a run of a service which is over stays in that "
+        "file; what every checkpoint was trained on goes earlier, what is rewarded and not trained "
+        "stays",
         used_by=_SERVE,
         gt=0,
     )
