@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import threading
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.pretrained import load_pretrained
+from trinity.common.models.rendering import rendered_plain
+from trinity.common.models.tokenizing import Tokens
 from trinity.errors import ConfigError, ModelError, TemplateRefusesError
 
 if TYPE_CHECKING:
@@ -40,11 +43,12 @@ class ChatFormat:
     ) -> None:
         self.tokenizer = tokenizer
         self._chat_template = chat_template
-        self._lock = threading.Lock()  # a fast tokenizer fails when two threads use it at once
+        self._tokens = Tokens(tokenizer)
+        self._texts: dict[str, str] = {}  # what was rendered last, by what was asked for
+        self._lock = threading.Lock()
         self._added_tokens = tuple(tokenizer.get_added_vocab())
         self._special_tokens = tuple(tokenizer.all_special_tokens)
         self._reasoning_key = _reasoning_key(self.template_text)
-        self._rendered = lru_cache(_NUM_KEPT)(self._render)
         self._encoded = lru_cache(_NUM_KEPT)(self._encode)
 
     @classmethod
@@ -136,21 +140,30 @@ class ChatFormat:
         if len(messages) > _NUM_SHARED:  # no other run has said the same
             return self._render(asked)
         try:
-            return self._rendered(json.dumps(asked))
+            key = json.dumps(asked)
         except (TypeError, ValueError):  # messages may hold what JSON does not
             return self._render(asked)
+        text = self._texts.get(key)
+        return self._kept(key, self._render(asked)) if text is None else text
+
+    def _kept(self, key: str, text: str) -> str:
+        with self._lock:
+            self._texts[key] = text
+            if len(self._texts) > _NUM_KEPT:
+                del self._texts[next(iter(self._texts))]
+        return text
 
     def _readable(self, message: Message) -> dict[str, Any]:
         """Return the message with its reasoning where this template looks for it."""
+        if type(message) is dict and "reasoning_content" not in message:
+            return message
         made = dict(message)
         if "reasoning_content" in made and self._reasoning_key not in made:
             made[self._reasoning_key] = made.pop("reasoning_content")
         return made
 
-    def _render(self, asked: str | list[Any]) -> str:
-        messages, tools, add_generation_prompt, options = (
-            json.loads(asked) if isinstance(asked, str) else asked
-        )
+    def _render(self, asked: list[Any]) -> str:
+        messages, tools, add_generation_prompt, options = asked
         try:
             return self._applied(messages, tools, add_generation_prompt, options)
         except ModelError:
@@ -170,15 +183,26 @@ class ChatFormat:
 
         goes_on = add_generation_prompt and reply_prefix(messages) != ""
         try:
-            text = self.tokenizer.apply_chat_template(
-                messages,
-                chat_template=self._chat_template,
-                tools=tools or None,
-                add_generation_prompt=add_generation_prompt and not goes_on,
-                continue_final_message=goes_on,
-                tokenize=False,
-                **options,
-            )
+            text = None
+            if not goes_on:
+                text = rendered_plain(
+                    self.tokenizer,
+                    messages,
+                    chat_template=self._chat_template,
+                    tools=tools,
+                    add_generation_prompt=add_generation_prompt,
+                    options=options,
+                )
+            if text is None:
+                text = self.tokenizer.apply_chat_template(
+                    messages,
+                    chat_template=self._chat_template,
+                    tools=tools or None,
+                    add_generation_prompt=add_generation_prompt and not goes_on,
+                    continue_final_message=goes_on,
+                    tokenize=False,
+                    **options,
+                )
         except (TemplateError, TypeError, KeyError, ValueError, AttributeError) as error:
             roles = ", ".join(str(message.get("role")) for message in messages)
             raise TemplateRefusesError(
@@ -193,18 +217,14 @@ class ChatFormat:
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Return the token ids of the text; a rendered one brings its special tokens along."""
-        with self._lock:
-            return list(self._encoded(text, add_special_tokens))
+        return self._encoded(text, add_special_tokens).tolist()
 
-    def _encode(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:  # noqa: FBT001 -- cached
-        return tuple(self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
+    def _encode(self, text: str, add_special_tokens: bool) -> array[int]:  # noqa: FBT001 -- cached
+        return array("q", self._tokens.encode(text, add_special_tokens=add_special_tokens))
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of the ids."""
-        with self._lock:
-            return str(
-                self.tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
-            )
+        return self._tokens.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def ends_with_added_token(self, text: str) -> bool:
         """Return whether the text ends with a token that no ordinary text is cut into."""
