@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trinity.common.config import check, load_config, resolve
+from trinity.common.config.machine import Machine
 from trinity.common.config.problem import listed
 
 
@@ -46,3 +47,42 @@ def test_what_is_not_spread_is_refused_with_fsdp2_and_taken_with_ddp(said, gpus)
     assert message in said(*critic, machine=gpus)  # where there is a rank on each GPU left
     assert message not in said(*critic)
     assert message not in said("algorithm.algorithm_type=ppo", "trainer.num_ranks=2")
+
+
+ULYSSES = "trainer.ulysses_sequence_parallel_size"
+
+
+def test_ranks_share_sequences_where_their_number_and_the_heads_divide(said) -> None:
+    machine = Machine(num_gpus=0, model_num_heads=6)
+
+    assert "trainer." not in said("trainer.num_ranks=4", f"{ULYSSES}=2", machine=machine)
+    assert f"{ULYSSES}: is 4, which does not divide the model's 6 attention heads." in said(
+        "trainer.num_ranks=4", f"{ULYSSES}=4", machine=machine
+    )
+    assert (
+        f"{ULYSSES}: is 2, which does not divide trainer.num_ranks 3. Use one that does."
+        in said("trainer.num_ranks=3", f"{ULYSSES}=2")
+    )
+
+
+@pytest.mark.parametrize(
+    ("beside", "name"),
+    [
+        ("algorithm.algorithm_type=ppo", "a critic"),
+        ("model.lora_configs=[{name: a, lora_rank: 4}]", "LoRA adapters"),
+    ],
+)
+def test_what_is_trained_beside_the_model_shares_no_sequences(said, beside, name) -> None:
+    message = f"{ULYSSES}: is 2, and the sequences of {name} are not shared. Set it to 1."
+
+    assert message in said("trainer.num_ranks=2", f"{ULYSSES}=2", beside)
+
+
+def test_ranks_that_share_rows_take_as_many_times_the_tokens(said) -> None:
+    """700 + 500 tokens of a row on 2 ranks are 600 of each."""
+    lengths = ("model.max_prompt_tokens=700", "model.max_response_tokens=500")
+    budget = "trainer.max_token_len_per_gpu"
+    shared = ("trainer.num_ranks=2", f"{ULYSSES}=2", *lengths)
+
+    assert budget not in said(*shared, f"{budget}=600")
+    assert "Use 600 or more, or shorter responses." in said(*shared, f"{budget}=249")

@@ -38,10 +38,13 @@ def a_trainer(model_path, *, group=None):
 
 
 WAYS = {"apart": "off", "mask": "on", "stem": "on"}  # how rows that begin alike are computed
+BUDGETS = {"apart": 80, "mask": 80, "stem": 800}  # tokens of a micro-batch, where ranks share it
 
 
-def a_spread_trainer(model_path, way, *, group=None):
-    """Return a GRPO trainer with a reference, whose ranks share the weights if it has several."""
+def a_spread_trainer(
+    model_path, way, *, group=None, strategy="fsdp2", sequence=1, budget=None, **settings
+):
+    """Return a GRPO trainer with a reference; ``sequence`` ranks of several share each sequence."""
     config = SimpleNamespace(
         algorithm=AlgorithmConfig(
             algorithm_type="grpo",
@@ -54,10 +57,13 @@ def a_spread_trainer(model_path, way, *, group=None):
             optimizer={"lr": 1e-3},
         ),
         trainer=TrainerConfig(
-            max_token_len_per_gpu=400 if way == "stem" else 40,
+            max_token_len_per_gpu=budget or (400 if way == "stem" else 40),
             prefix_sharing=WAYS[way],
-            trainer_strategy="fsdp2",
+            trainer_strategy=strategy,
+            ulysses_sequence_parallel_size=sequence,
+            **settings,
         ),
+        synchronizer=SimpleNamespace(sync_timeout=60.0),
         model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=None),
     )
     return TorchTrainer(config, model_path=str(model_path), total_steps=10, seed=0, group=group)
@@ -125,6 +131,50 @@ def trained(trainer, *, num_steps=3):
     return {"weights": tensors, "metrics": numbers}
 
 
+def shared_gradients(model_path, *, group, sequence=2, strategies=("ddp", "fsdp2"), **settings):
+    """Return the gradient for each strategy and way, of ranks that share each sequence.
+
+    A sequence's ranks have its micro-batch together, so its budget is that of one rank times two.
+    """
+    found = {}
+    for strategy in strategies:
+        for way in WAYS:
+            trainer = a_spread_trainer(
+                model_path,
+                way,
+                group=group,
+                strategy=strategy,
+                sequence=sequence,
+                budget=BUDGETS[way] // sequence,
+                **settings,
+            )
+            found[strategy, way] = gradient_of(trainer, way)[0]
+    return found
+
+
+def refused(model_path, *, group):
+    """Return what ranks hear that are to share the sequences of a model that cannot."""
+    try:
+        a_spread_trainer(model_path, "apart", group=group, sequence=2)
+    except TrinityError as error:
+        return str(error)
+
+
+def share_sequences(folder: Path, *, rank: int, size: int) -> None:
+    """Write the gradients of each model there, for all ways to share, by size of the teams."""
+    group = distributed.group.WORLD
+    teams = [number for number in (2, 4) if number <= size]
+    found = {
+        (path.name, sequence, is_recomputed): shared_gradients(
+            path, group=group, sequence=sequence, gradient_checkpointing=is_recomputed
+        )
+        for path in sorted((folder / "models").iterdir())
+        for sequence in teams
+        for is_recomputed in (False, True)
+    }
+    torch.save(found, folder / f"rank-{rank}.pt")
+
+
 def main() -> None:
     """Train beside the others of the group."""
     model_path, folder, rank, size = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:])
@@ -133,6 +183,10 @@ def main() -> None:
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size
     )
     group = distributed.group.WORLD
+    if model_path == "sequences":
+        share_sequences(folder, rank=rank, size=size)
+        distributed.destroy_process_group()
+        return
     trainer = a_trainer(model_path, group=group)
     first = rows()
     batch, _ = trainer._preparation.batch_of(first, _no_watch, version=0)
@@ -147,6 +201,9 @@ def main() -> None:
     trainer.save(folder / "saved")
     for way in WAYS:
         found[way] = gradient_of(a_spread_trainer(model_path, way, group=group), way)
+    found["sequences"] = shared_gradients(model_path, group=group)
+    found["narrow"] = shared_gradients(folder / "narrow", group=group, strategies=["ddp"])
+    found["refused"] = [refused(folder / name, group=group) for name in ("three", "gemma2")]
     found["spread"] = trained_with_spread_weights(model_path, folder, group=group)
     torch.save(found, folder / f"rank-{rank}.pt")
     distributed.destroy_process_group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from trinity_testing.tiny import make_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -20,26 +22,35 @@ data_parallel = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(data_parallel)
 
 
+def run_together(folder, model_path, *, size=2):
+    """Return what each of some processes found."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, str(model_path), str(folder), str(rank), str(size)],
+            env=environment,
+        )
+        for rank in range(size)
+    ]
+    try:
+        assert [process.wait(timeout=300) for process in processes] == [0] * size
+    finally:
+        for process in processes:
+            process.kill()
+    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(size)]
+
+
 @pytest.fixture(scope="module")
 def of_two(tiny, tmp_path_factory):
     """Return what each of two processes found."""
     folder = tmp_path_factory.mktemp("two")
+    make_tiny_model(folder / "narrow", heads=2)  # one key-value head, which both need
+    make_tiny_model(folder / "three", heads=3, hidden=48)
+    make_tiny_model(folder / "gemma2", architecture="gemma2")  # caps what it attends to
     alone = data_parallel.a_spread_trainer(tiny, "apart")
     alone.train_step(data_parallel.rows(), step=1)
     alone.save(folder / "alone")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, str(tiny), str(folder), str(rank), "2"], env=environment
-        )
-        for rank in range(2)
-    ]
-    try:
-        assert [process.wait(timeout=300) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)], folder
+    return run_together(folder, tiny), folder
 
 
 def test_two_processes_have_the_gradient_of_one(of_two, tiny):
@@ -108,3 +119,51 @@ def test_their_checkpoint_is_that_of_one_process_and_so_is_what_they_go_on_from(
         assert found["actor/loss"] == pytest.approx(expected["actor/loss"], abs=1e-5)
     assert first["spread"]["error"] == second["spread"]["error"]
     assert "train step 3 stopped" in first["spread"]["error"]
+
+
+def gradient_of_one(model_path, way):
+    trainer = data_parallel.a_spread_trainer(model_path, way, budget=data_parallel.BUDGETS[way])
+    return data_parallel.gradient_of(trainer, way)[0]
+
+
+@pytest.mark.parametrize("way", data_parallel.WAYS)
+def test_ranks_that_share_each_sequence_have_the_gradient_of_one(of_two, tiny, way) -> None:
+    """With whole models and with spread ones; and where a key-value head is on both ranks."""
+    found_of_two, folder = of_two
+    expected, narrow = (gradient_of_one(path, way) for path in (tiny, folder / "narrow"))
+
+    for found in found_of_two:
+        for strategy in ("ddp", "fsdp2"):
+            difference = found["sequences"][strategy, way] - expected
+            assert difference.norm() <= 1e-6 * expected.norm()
+        assert (found["narrow"]["ddp", way] - narrow).norm() <= 1e-6 * narrow.norm()
+
+
+def test_a_model_whose_sequences_cannot_be_shared_is_refused_on_all_ranks(of_two) -> None:
+    (first, second), _ = of_two
+
+    heads, caps = first["refused"]
+    assert "is 2, which does not divide the model's 3 attention heads. Use a number" in heads
+    assert "the attention of model type 'gemma2' cannot be shared between ranks" in caps
+    assert second["refused"] == first["refused"]
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("size", [2, 4])
+def test_four_ranks_share_sequences_in_pairs_or_all_of_them(tmp_path, size) -> None:
+    """Also with windows, in all layers or in some, and with activations computed again."""
+    models = tmp_path / "models"
+    make_tiny_model(models / "grouped")
+    windows = {"sliding_window": 7}
+    mixed = {"use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]}
+    for name, changes in (("mistral", windows), ("qwen2", windows | mixed)):
+        path = make_tiny_model(models / name, architecture=name) / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    found = run_together(tmp_path, "sequences", size=size)
+
+    for name in ("grouped", "mistral", "qwen2"):
+        expected = {way: gradient_of_one(models / name, way) for way in data_parallel.WAYS}
+        for (model, _, _), gradients in found[0].items():
+            for (_, way), gradient in gradients.items() if model == name else ():
+                difference = (gradient - expected[way]).norm() / expected[way].norm()
+                assert difference <= 5e-6, (model, way)  # a star's branches may be cut otherwise

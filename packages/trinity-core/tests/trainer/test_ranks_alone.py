@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from trinity.errors import ConfigError, ModelError, RoomLostError, TrinityError
 from trinity.trainer import ranks
+from trinity.trainer.cutting import Part
+from trinity.trainer.microbatch import ModelInputs
 from trinity.trainer.ranks import Ranks
 from trinity.trainer.spreading import refuse_beside
 from trinity.trainer.telling import error_of, words_of
@@ -76,9 +78,11 @@ def test_what_breaks_off_in_a_pass_of_shared_weights_is_told_to_nobody(a_rank) -
     "beside", [{"adapters": True, "critic": False}, {"adapters": False, "critic": True}]
 )
 def test_what_is_not_spread_is_refused_where_no_check_could_know(beside) -> None:
-    refuse_beside(adapters=False, critic=False)
+    refuse_beside(adapters=False, critic=False, shares_sequences=True)
     with pytest.raises(ConfigError, match="spreads neither LoRA adapters nor a critic"):
-        refuse_beside(**beside)
+        refuse_beside(**beside, shares_sequences=False)
+    with pytest.raises(ConfigError, match="shares the sequences of neither LoRA adapters nor a"):
+        refuse_beside(**beside, shares_sequences=True)
 
 
 def rounds(own_ranks, plan):
@@ -109,6 +113,65 @@ class Packed:
 
     def __len__(self):
         return 1
+
+
+def test_a_team_has_micro_batches_as_one_rank_and_says_once_what_it_found(monkeypatch) -> None:
+    """Four ranks, two of each sequence: ranks 2 and 3 have the second of three micro-batches."""
+    counted = []
+    for rank in range(4):
+        monkeypatch.setattr(ranks.distributed, "get_rank", lambda group, rank=rank: rank)
+        monkeypatch.setattr(ranks.distributed, "get_world_size", lambda group: 4)
+        monkeypatch.setattr(ranks.distributed, "new_group", lambda members, timeout: members)
+        monkeypatch.setattr(ranks, "told", lambda own, *, group: [own])
+        monkeypatch.setattr(ranks.distributed, "all_reduce", lambda values, group: None)
+        member = Ranks("a group", sequence_size=2, timeout_s=60)
+
+        assert member.sequence == [rank - rank % 2, rank - rank % 2 + 1]
+        assert member.own([[Packed(n)] for n in range(3)])[0][0].stem == rank // 2
+        assert member.max_tokens(100, num_tokens=1000) == 200
+        counted.append((member.summed(lambda: {"loss": 1.0}), member.sum(torch.ones(1)).item()))
+
+    assert counted == [({"loss": 1.0}, 1.0), ({}, 0.0)] * 2
+
+
+def test_ranks_that_make_no_teams_are_refused() -> None:
+    with pytest.raises(ConfigError, match="is 2, and the trainer has one rank, which is no"):
+        Ranks(sequence_size=2)
+
+
+def test_parts_of_a_sequence_hold_its_tokens_once_with_their_own_scores() -> None:
+    """Seven tokens on two ranks: four and three; the sixth scored token's state is slot 1."""
+    tokens_PL = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
+    slots_N = torch.arange(6)
+    zeros_N = torch.zeros_like(slots_N)
+    inputs = ModelInputs(
+        tokens_PL=tokens_PL, branches_GK=None, positions_PL=None, ends_PL=None, rows_N=zeros_N,
+        columns_N=slots_N, slots_N=slots_N, targets_N=tokens_PL[0, 1:], temperature_N=None,
+        shape=(1, 6),
+    )  # fmt: skip
+    first, second = (Part(place=place, size=2) for place in (0, 1))
+
+    assert first.of(tokens_PL).tolist() == [[3, 1, 4, 1]]
+    assert second.of(tokens_PL).tolist() == [[5, 9, 2, 0]]
+    assert first.scored(inputs).targets_N.tolist() == [1, 4, 1, 5]
+    assert second.scored(inputs).targets_N.tolist() == [9, 2]
+    assert second.scored(inputs).slots_N.tolist() == [0, 1]
+    assert second.scored(inputs).columns_N.tolist() == [4, 5]
+
+
+def test_parts_of_a_stem_and_its_branches_stand_one_after_the_other() -> None:
+    """A stem of 3 and two branches of 2, on two ranks: slots 3 to 6 are the branches'."""
+    slots_N = torch.tensor([0, 2, 3, 4, 5, 6])
+    inputs = ModelInputs(
+        tokens_PL=torch.zeros((1, 3), dtype=torch.long),
+        branches_GK=torch.zeros((2, 2), dtype=torch.long),
+        positions_PL=None, ends_PL=None, rows_N=slots_N, columns_N=slots_N, slots_N=slots_N,
+        targets_N=slots_N, temperature_N=None, shape=(2, 9),
+    )  # fmt: skip
+    first, second = (Part(place=place, size=2).scored(inputs) for place in (0, 1))
+
+    assert (first.targets_N.tolist(), first.slots_N.tolist()) == ([0, 3, 5], [0, 2, 3])
+    assert (second.targets_N.tolist(), second.slots_N.tolist()) == ([2, 4, 6], [0, 2, 3])
 
 
 def test_an_error_that_is_told_keeps_its_type_unless_it_has_fields_of_its_own() -> None:

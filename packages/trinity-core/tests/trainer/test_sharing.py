@@ -136,7 +136,7 @@ def test_attention_that_adds_its_mask_takes_a_cache_and_no_tree():
 def test_a_way_that_gives_another_gradient_is_not_taken(monkeypatch):
     sharing._found.clear()
     monkeypatch.setattr(
-        "trinity.trainer.forward._masks", lambda body, mask_P1LL, positions_PL: mask_P1LL
+        "trinity.trainer.forward.masks_of", lambda body, mask_P1LL, positions_PL: mask_P1LL
     )  # a tree whose windows are forgotten
 
     ways = find_sharing(a_policy("gemma3 with windows")).ways

@@ -72,13 +72,17 @@ def refuse_local(stages: Sequence[Config], *, local: bool) -> None:
         ConfigError: a stage asks for them.
     """
     for stage in stages:
-        num_ranks = stage.trainer.num_ranks
-        if local and stage.has_trainer and num_ranks > 1:
+        asked = {
+            key: getattr(stage.trainer, key)
+            for key in ("num_ranks", "ulysses_sequence_parallel_size")
+        }
+        key = max(asked, key=lambda name: asked[name])
+        if local and stage.has_trainer and asked[key] > 1:
             remedy = "run over Ray, without --local"
             if stage.mode == "serve":
                 remedy = "a service trains in its own process: leave it out"
             raise ConfigError(
-                f"trainer.num_ranks is {num_ranks}, and here all parts share one process: {remedy}."
+                f"trainer.{key} is {asked[key]}, and here all parts share one process: {remedy}."
             )
 
 

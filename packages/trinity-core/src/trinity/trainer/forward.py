@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trinity.trainer.microbatch import ModelInputs
 
-__all__ = ["hidden_states", "known_layers", "tree_mask"]
+__all__ = ["has_window", "hidden_states", "known_layers", "masks_of", "tree_mask"]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -38,7 +38,7 @@ def hidden_states(body: nn.Module, inputs: ModelInputs) -> Tensor:
     tree: dict[str, Any] = {}  # Any: tensors, and a mask for each kind of layer
     if inputs.ends_PL is not None and inputs.positions_PL is not None:
         mask_PLL = tree_mask(inputs.ends_PL)
-        tree["attention_mask"] = _masks(body, mask_PLL, inputs.positions_PL)
+        tree["attention_mask"] = masks_of(body, mask_PLL, inputs.positions_PL)
         tree["position_ids"] = inputs.positions_PL
     outputs = body(input_ids=inputs.tokens_PL, use_cache=False, **tree)
     states: Tensor = outputs.last_hidden_state.flatten(0, 1)
@@ -63,21 +63,36 @@ def tree_mask(ends_PL: Tensor) -> Tensor:
     return sees_PLL[:, None]
 
 
-def _masks(
+def has_window(body: nn.Module) -> bool:
+    """Return whether a layer sees no further back than a window reaches."""
+    return _window(body) is not None
+
+
+def masks_of(
     body: nn.Module, mask_P1LL: Tensor, positions_PL: Tensor
 ) -> Tensor | Mapping[str, Tensor]:
     """Return the mask of all layers, or of each kind of them.
 
     A window counts tokens of the row, not slots.
     """
-    config = _config(body)
-    window = getattr(config, "sliding_window", None)
-    kinds = set(getattr(config, "layer_types", None) or [SLIDING if window else FULL])
-    if window is None or SLIDING not in kinds:
+    window = _window(body)
+    if window is None:
         return mask_P1LL
     is_near_PLL = positions_PL[:, :, None] - positions_PL[:, None, :] < window
     windowed_P1LL = mask_P1LL & is_near_PLL[:, None]
-    return windowed_P1LL if kinds == {SLIDING} else {FULL: mask_P1LL, SLIDING: windowed_P1LL}
+    return windowed_P1LL if _kinds(body) == {SLIDING} else {FULL: mask_P1LL, SLIDING: windowed_P1LL}
+
+
+def _window(body: nn.Module) -> int | None:
+    """Return how far back some layers see; None: all see everything."""
+    window: int | None = getattr(_config(body), "sliding_window", None)
+    return window if SLIDING in _kinds(body) else None
+
+
+def _kinds(body: nn.Module) -> set[str]:
+    config = _config(body)
+    has_windows = getattr(config, "sliding_window", None)
+    return set(getattr(config, "layer_types", None) or [SLIDING if has_windows else FULL])
 
 
 def _cached_states(body: nn.Module, stem: Tensor, branches_GK: Tensor) -> Tensor:

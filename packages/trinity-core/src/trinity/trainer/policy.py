@@ -63,7 +63,11 @@ class Policy:
         inputs = inputs.to(self.device)
         is_mixed = self.precision == "bfloat16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
-            return hidden_states(self.body, inputs)[inputs.slots_N]
+            return self.hidden(inputs)[inputs.slots_N]
+
+    def hidden(self, inputs: ModelInputs) -> Tensor:
+        """Return ``[slots, D]``, the last state of each slot that ``slots_N`` counts through."""
+        return hidden_states(self.body, inputs)
 
     def score(
         self,

@@ -3,19 +3,23 @@
 every process   the whole batch, its plan, its normalisers
 process i       micro-batches i, i + n, ...: their share of the gradient
 all-reduce      the shares summed: the gradient of the batch, in every process
+
+Where several processes share each sequence, such a team has micro-batches as one process has them
+otherwise, and what all of its members find alike counts once.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
-from trinity.errors import TrinityError
+from trinity.errors import ConfigError, TrinityError
 from trinity.trainer.telling import error_of, told, words_of
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.trainer.layout import Pack
 
-__all__ = ["Ranks", "Round"]
+__all__ = ["Ranks", "Round", "sequence_group", "teams_refused"]
 
 
 _CUT_APART = (
@@ -50,21 +54,39 @@ class Ranks:
     Args:
         group: the processes; None: this one alone.
         shares_weights: each holds a part of them, so that all make the same passes.
+        sequence_size: how many share each sequence: a team of neighbours.
+        timeout_s: how long one of a team may wait for another.
+
+    Raises:
+        ConfigError: there are no teams of that size.
     """
 
     def __init__(
-        self, group: distributed.ProcessGroup | None = None, *, shares_weights: bool = False
+        self,
+        group: distributed.ProcessGroup | None = None,
+        *,
+        shares_weights: bool = False,
+        sequence_size: int = 1,
+        timeout_s: float = 0.0,
     ) -> None:
         self._group = group
         self.shares_weights = shares_weights and group is not None
         self.rank = 0 if group is None else distributed.get_rank(group)
         self.size = 1 if group is None else distributed.get_world_size(group)
+        self._team, self._place = divmod(self.rank, sequence_size)
+        self._num_teams, rest = divmod(self.size, sequence_size)
+        self._sequence_size = sequence_size
+        if rest or not self._num_teams:
+            raise ConfigError(teams_refused(self.size, sequence_size))
+        self.sequence: distributed.ProcessGroup | None = None  # None: each computes its own
+        if group is not None and sequence_size > 1:
+            self.sequence = sequence_group(group, size=sequence_size, timeout_s=timeout_s)
         self._plans = hashlib.blake2b(digest_size=8)  # of all that was shared out so far
 
     def own(self, plan: Sequence[Sequence[Pack]]) -> Sequence[Sequence[Pack]]:
         """Return the micro-batches of this process."""
         self._note(plan)
-        return plan[self.rank :: self.size]
+        return plan[self._team :: self._num_teams]
 
     def rounds(self, plan: Sequence[Sequence[Pack]]) -> Iterator[Round]:
         """Yield the micro-batches of this process; where weights are shared, as many as all do."""
@@ -72,23 +94,30 @@ class Ranks:
             yield from (Round(packs=packs) for packs in self.own(plan))
             return
         self._note(plan)
-        for first in range(0, len(plan), self.size):
-            parts = plan[first : first + self.size]
-            own = parts[self.rank] if self.rank < len(parts) else None
+        for first in range(0, len(plan), self._num_teams):
+            parts = plan[first : first + self._num_teams]
+            own = parts[self._team] if self._team < len(parts) else None
             has_stem = any(packs[0].stem for packs in parts)
             yield Round(packs=own, num_passes=2 if has_stem else 1)
 
     def max_tokens(self, budget: int, *, num_tokens: int) -> int:
-        """Return a budget of tokens that leaves no process without a micro-batch."""
-        return budget if self.size == 1 else min(budget, max(1, -(-num_tokens // self.size)))
+        """Return the budget of a team of processes, which leaves none without a micro-batch."""
+        if self.size == 1:
+            return budget
+        return min(budget * self._sequence_size, max(1, -(-num_tokens // self._num_teams)))
+
+    @property
+    def moves_together(self) -> bool:
+        """Return whether one that breaks off in a pass leaves others in the midst of it."""
+        return self.shares_weights or self.sequence is not None
 
     def summed(
         self, compute: Callable[[], Metrics | TrinityError], *, makes_passes: bool = True
     ) -> Metrics:
         """Return the sum of what each process computes; the error of one is everybody's.
 
-        Where weights are shared, one that breaks off leaves the others in the midst of a pass: only
-        an error that is returned, once all passes are made, can be told to them.
+        Where weights or sequences are shared, one that breaks off leaves others in the midst of a
+        pass: only an error that is returned, once all passes are made, can be told to them.
 
         Args:
             compute: returns this process's part, or what is wrong.
@@ -100,7 +129,7 @@ class Ranks:
         """
         if self._group is None:
             return _metrics_or_raise(compute())
-        can_tell = not (makes_passes and self.shares_weights)
+        can_tell = not (makes_passes and self.moves_together)
         outcome, foreign = self._outcome_of(compute, can_tell=can_tell)
         outcomes = told(self._words_of(outcome), group=self._group)
         if foreign is not None:
@@ -116,7 +145,8 @@ class Ranks:
     def _words_of(self, outcome: Metrics | TrinityError) -> dict[str, Any]:
         if isinstance(outcome, TrinityError):
             return {"error": words_of(outcome)}
-        metrics = {name: float(value) for name, value in outcome.items()}
+        own = {} if self._place else outcome  # the team's first says it for all
+        metrics = {name: float(value) for name, value in own.items()}
         return {"metrics": metrics, "plans": self._plans.hexdigest()}
 
     def _outcome_of(
@@ -160,7 +190,9 @@ class Ranks:
                 distributed.all_reduce(parameter.grad, group=self._group)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over the processes, in place."""
+        """Return the sum over the processes, in place; what a team has alike counts once."""
+        if self._place:
+            values.zero_()
         if self._group is not None:
             distributed.all_reduce(values, group=self._group)
         return values
@@ -190,3 +222,35 @@ def _metrics_or_raise(outcome: Metrics | TrinityError) -> Metrics:
     if isinstance(outcome, TrinityError):
         raise outcome
     return outcome
+
+
+def sequence_group(
+    group: distributed.ProcessGroup, *, size: int, timeout_s: float
+) -> distributed.ProcessGroup:
+    """Return the ranks that share a sequence with this one; all ranks of the trainer ask.
+
+    Args:
+        group: all ranks, whose number is a multiple of ``size``.
+        size: ranks that share a sequence, neighbours.
+        timeout_s: how long one may wait for another.
+    """
+    rank, own = distributed.get_rank(group), None
+    for first in range(0, distributed.get_world_size(group), size):
+        members = list(range(first, first + size))
+        found = distributed.new_group(members, timeout=timedelta(seconds=timeout_s))
+        own = found if rank in members else own
+    assert own is not None
+    return own
+
+
+def teams_refused(num_ranks: int, sequence_size: int) -> str:
+    """Return why so many ranks make no teams of this size.
+
+    >>> teams_refused(1, 2)[:64]
+    'trainer.ulysses_sequence_parallel_size is 2, and the trainer has'
+    """
+    ranks = "one rank" if num_ranks == 1 else f"{num_ranks} ranks"
+    return (
+        f"trainer.ulysses_sequence_parallel_size is {sequence_size}, and the trainer has {ranks}, "
+        f"which is no multiple of it. Set trainer.num_ranks to one, or the size to 1."
+    )

@@ -30,13 +30,18 @@ __all__ = [
 ]
 
 
-def refuse_beside(*, adapters: bool, critic: bool) -> None:
-    """Refuse what is not spread with the model; where it is known before, the check says so.
+def refuse_beside(*, adapters: bool, critic: bool, shares_sequences: bool) -> None:
+    """Refuse what ranks do not share as they do the model; the check says so where it can know.
 
     Raises:
         ConfigError: there is something.
     """
     if adapters or critic:
+        if shares_sequences:
+            raise ConfigError(
+                "trainer.ulysses_sequence_parallel_size above 1 shares the sequences of neither "
+                "LoRA adapters nor a critic between the trainer's ranks. Set it to 1."
+            )
         raise ConfigError(
             "trainer.trainer_strategy fsdp2 spreads neither LoRA adapters nor a critic over the "
             "trainer's ranks. Use ddp."

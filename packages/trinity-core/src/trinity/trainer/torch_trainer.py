@@ -23,22 +23,21 @@ from trinity.trainer.batch_metrics import batch_metrics
 from trinity.trainer.critic import Critic
 from trinity.trainer.finite import not_finite
 from trinity.trainer.layout import rows_of
+from trinity.trainer.loading import ModelLoader
 from trinity.trainer.lora import Adapters
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
 from trinity.trainer.parts import build_algorithm_parts
-from trinity.trainer.policy import Policy, load_policy
 from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
-from trinity.trainer.recomputing import enable_checkpointing, recomputing
+from trinity.trainer.recomputing import recomputing
 from trinity.trainer.scorer import Scorer
 from trinity.trainer.sharing import find_sharing
 from trinity.trainer.spreading import (
     load_optimizer,
     optimizer_state,
     refuse_beside,
-    spread,
     whole,
     whole_tensors,
 )
@@ -86,24 +85,34 @@ class TorchTrainer:
         group: ProcessGroup | None = None,
     ) -> None:
         torch.manual_seed(seed)
-        self._ranks = Ranks(group, shares_weights=config.trainer.trainer_strategy != "ddp")
+        self._ranks = _ranks(config, group)
         self._config = config
         self._model_path = model_path
-        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._parts = build_algorithm_parts(config.algorithm)
-        self._policy = self._load(model_path)
         adapters = config.model.lora_configs
-        if self._ranks.shares_weights:
-            refuse_beside(adapters=bool(adapters), critic=self._parts.has_critic)
+        if self._ranks.moves_together:
+            refuse_beside(
+                adapters=bool(adapters),
+                critic=self._parts.has_critic,
+                shares_sequences=self._ranks.sequence is not None,
+            )
+        self._models = ModelLoader(
+            config,
+            model_path=model_path,
+            shares_weights=self._ranks.shares_weights,
+            sequence=self._ranks.sequence,
+        )
+        self._device = self._models.device
+        self._policy = self._models.load(model_path)
         self._adapters = Adapters(self._policy.module, adapters[0]) if adapters else None
         if config.trainer.prefix_sharing != "off":
             find_sharing(self._policy, is_required=config.trainer.prefix_sharing == "on")
-        self._policy = self._spread(self._policy)
+        self._policy = self._models.shared(self._policy)
         self._scorer = Scorer(
             config,
             parts=self._parts,
             policy=self._policy,
-            load_reference=self._load_reference,
+            load_reference=self._models.reference,
             ranks=self._ranks,
         )
         self._critic = self._make_critic(total_steps) if self._parts.has_critic else None
@@ -317,7 +326,7 @@ class TorchTrainer:
         path = self._config.model.critic_model_path or self._model_path
         return Critic(
             self._config.trainer.critic,
-            body=self._load(path),
+            body=self._models.load(path),
             scorer=self._scorer,
             total_steps=total_steps,
             ranks=self._ranks,
@@ -327,21 +336,13 @@ class TorchTrainer:
         """Return all weights, at the first rank; the others give their parts."""
         return whole_tensors(self.model.named_parameters(), is_kept=self._ranks.rank == 0)
 
-    def _load_reference(self) -> Policy:
-        return self._spread(self._load(self._model_path, is_trained=False))
 
-    def _spread(self, policy: Policy) -> Policy:
-        """Return the policy as the ranks share it."""
-        return spread(policy, device=self._device) if self._ranks.shares_weights else policy
-
-    def _load(self, model_path: str, *, is_trained: bool = True) -> Policy:
-        policy = load_policy(
-            model_path,
-            device=self._device,
-            precision=self._config.trainer.precision,
-            is_trained=is_trained,
-            trust_remote_code=self._config.model.trust_remote_code,
-        )
-        if is_trained and self._config.trainer.gradient_checkpointing:
-            enable_checkpointing(policy.module)
-        return policy
+def _ranks(config: Config, group: ProcessGroup | None) -> Ranks:
+    """Return the processes of a group, as the configuration lets them share a batch."""
+    size = config.trainer.ulysses_sequence_parallel_size
+    return Ranks(
+        group,
+        shares_weights=config.trainer.trainer_strategy != "ddp",
+        sequence_size=size,
+        timeout_s=config.synchronizer.sync_timeout if size > 1 else 0.0,
+    )

@@ -233,14 +233,15 @@ class SlowCall(Call):
         return {"loss": 1.0} if self.clock.now >= self.until_s else NEVER
 
 
-def test_several_ranks_in_one_process_are_refused_in_one_line() -> None:
-    stage = SimpleNamespace(trainer=SimpleNamespace(num_ranks=2), has_trainer=True, mode="both")
+@pytest.mark.parametrize("key", ["num_ranks", "ulysses_sequence_parallel_size"])
+def test_several_ranks_in_one_process_are_refused_in_one_line(key) -> None:
+    asked = {"num_ranks": 0, "ulysses_sequence_parallel_size": 1, key: 2}
+    stage = SimpleNamespace(trainer=SimpleNamespace(**asked), has_trainer=True, mode="both")
 
     refuse_local([stage], local=False)
     with pytest.raises(ConfigError) as refused:
         refuse_local([stage], local=True)
 
     assert str(refused.value) == (
-        "trainer.num_ranks is 2, and here all parts share one process: run over Ray, without "
-        "--local."
+        f"trainer.{key} is 2, and here all parts share one process: run over Ray, without --local."
     )

@@ -60,18 +60,21 @@ def _length_problems(config: Config, machine: Machine) -> list[Problem]:
 
 def _cut_problems(config: Config) -> list[Problem]:
     path = "trainer.max_token_len_per_gpu"
-    budget = config.trainer.max_token_len_per_gpu or 0
+    per_rank = config.trainer.max_token_len_per_gpu or 0
+    size = config.trainer.ulysses_sequence_parallel_size  # ranks that share a row
+    budget = per_rank * size
     response = config.model.max_response_tokens or 0
     longest = response + (config.model.max_prompt_tokens or 0)
     if budget >= longest:
         return []
     if budget < response:
         message = (
-            f"is {budget}, but one row may have {longest} tokens "
+            f"is {per_rank}, but one row may have {longest} tokens "
             "(max_prompt_tokens + max_response_tokens): a batch cannot be cut within a row."
         )
-        return [_problem(config, path, message, f"Use {longest} or more, or shorter responses.")]
-    message = f"is {budget}, less than the {longest} tokens that prompt and response may have."
+        enough = -(-longest // size)
+        return [_problem(config, path, message, f"Use {enough} or more, or shorter responses.")]
+    message = f"is {per_rank}, less than the {longest} tokens that prompt and response may have."
     return [_problem(config, path, message, severity="notice")]
 
 

@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = ["rank_problems"]
 
+_ULYSSES = "trainer.ulysses_sequence_parallel_size"
 _OFFLOADS = ("param_offload", "optimizer_offload", "grad_offload", "offload_policy")
 
 
 def rank_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
     """Return why the trainer cannot have the ranks that it is asked for, or would get."""
     asked = config.trainer.num_ranks
-    if not config.has_trainer or not (asked > 1 or (asked == 0 and machine.num_gpus > 1)):
+    if not config.has_trainer:
         return []
-    problems = list(_of_offloads(config)) if asked > 1 else []
+    problems = list(_of_sequences(config, machine, parts))
+    if not (asked > 1 or (asked == 0 and machine.num_gpus > 1)):
+        return problems
+    problems += _of_offloads(config) if asked > 1 else []
     if config.trainer.trainer_strategy in {"fsdp", "fsdp2"}:
         problems += _of_sharding(config, parts)
     component = parts.find("trainer", config.trainer.trainer_type)
@@ -43,6 +47,24 @@ def rank_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
     return problems
 
 
+def _of_sequences(config: Config, machine: Machine, parts: NamedParts) -> Iterator[Problem]:
+    """Yield why ranks cannot share sequences as they are asked to."""
+    size, ranks = config.trainer.ulysses_sequence_parallel_size, config.trainer.num_ranks
+    if size == 1:
+        return
+    if ranks % size:
+        message = f"is {size}, which does not divide trainer.num_ranks {ranks}."
+        yield problem_at(config, _ULYSSES, f"{message} Use one that does.")
+    heads = machine.model_num_heads
+    if heads is not None and heads % size:
+        message = f"is {size}, which does not divide the model's {heads} attention heads."
+        yield problem_at(config, _ULYSSES, f"{message} Use one that does.")
+    beside = _trained_beside(config, parts)
+    if beside:
+        message = f"is {size}, and the sequences of {' and '.join(beside)} are not shared."
+        yield problem_at(config, _ULYSSES, f"{message} Set it to 1.")
+
+
 def _of_offloads(config: Config) -> Iterator[Problem]:
     for name in _OFFLOADS:
         if getattr(config.trainer, name):
@@ -52,13 +74,18 @@ def _of_offloads(config: Config) -> Iterator[Problem]:
 
 def _of_sharding(config: Config, parts: NamedParts) -> Iterator[Problem]:
     """Yield what is trained beside the model, and is not spread with it."""
+    beside = _trained_beside(config, parts)
+    if beside:
+        strategy = config.trainer.trainer_strategy
+        message = f"is {strategy}, which does not spread {' and '.join(beside)}. Use ddp."
+        yield problem_at(config, "trainer.trainer_strategy", message)
+
+
+def _trained_beside(config: Config, parts: NamedParts) -> list[str]:
+    """Return what is trained that is not the model itself."""
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     has_critic = hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
     advantage_fn = parts.find("advantage_fn", config.algorithm.advantage_fn)
     has_critic |= advantage_fn is not None and "values" in advantage_fn.spec.needs
     beside = ["LoRA adapters"] if config.model.lora_configs else []
-    beside += ["a critic"] if has_critic else []
-    if beside:
-        strategy = config.trainer.trainer_strategy
-        message = f"is {strategy}, which does not spread {' and '.join(beside)}. Use ddp."
-        yield problem_at(config, "trainer.trainer_strategy", message)
+    return beside + (["a critic"] if has_critic else [])

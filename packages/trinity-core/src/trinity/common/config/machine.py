@@ -28,16 +28,19 @@ class Machine:
     num_cores: int = 1
     has_bf16: bool = False  # of the GPUs if there are any, else of the CPU
     model_max_len: int | None = None  # max_position_embeddings of the model, where it can be read
+    model_num_heads: int | None = None  # of its attention, where it can be read
 
 
 def probe(*, model_path: str = "") -> Machine:
-    """Return what this machine has; with a model, how long its sequences may be."""
+    """Return what this machine has; with a model, what its ``config.json`` says of it."""
+    model = _model_settings(model_path)
     num_gpus, gpus_have_bf16 = _gpus() if may_have_gpus() else (0, False)
     return Machine(
         num_gpus=num_gpus,
         num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
         has_bf16=gpus_have_bf16 if num_gpus else _cpu_has_bf16(),
-        model_max_len=_model_max_len(model_path),
+        model_max_len=_count(model, "max_position_embeddings"),
+        model_num_heads=_count(model, "num_attention_heads"),
     )
 
 
@@ -85,14 +88,19 @@ def _cpu_has_bf16() -> bool:
     return bool(lines) and bool(_BF16_FLAGS & set(lines[0].split()))
 
 
-def _model_max_len(model_path: str) -> int | None:
+def _model_settings(model_path: str) -> dict[str, object]:
+    """Return what the model says of its text part; empty: it cannot be read."""
     file = model_file(model_path, "config.json")
     if file is None:
-        return None
+        return {}
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
+        return {}
     text = settings.get("text_config", settings) if isinstance(settings, dict) else {}
-    length = text.get("max_position_embeddings") if isinstance(text, dict) else None
-    return length if isinstance(length, int) and length > 0 else None
+    return text if isinstance(text, dict) else {}
+
+
+def _count(settings: dict[str, object], name: str) -> int | None:
+    number = settings.get(name)
+    return number if isinstance(number, int) and number > 0 else None

@@ -68,7 +68,7 @@ def _run_without_gpus(work: Resolution) -> None:
             f"asked for GPUs ({', '.join(beyond)}), have none: "
             "one embedded engine and one trainer run on the CPU"
         )
-    if work.value(_ULYSSES) > 1:
+    if work.value(_ULYSSES) > 1 and work.value("trainer.num_ranks") < 2:
         asked_for = work.value(_ULYSSES)
         work.note(f"asked {_ULYSSES} {asked_for}, it follows the machine, which has no GPU: 1")
         work.fill(_ULYSSES, 1, origin="machine")

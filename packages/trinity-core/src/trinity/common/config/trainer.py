@@ -90,8 +90,11 @@ class TrainerConfig(StrictModel):
     max_token_len_per_gpu: int | None = core(
         None, "most tokens of a micro-batch; default: 2 x max_model_len, at least 4096", ge=1
     )
-    ulysses_sequence_parallel_size: int = not_yet(
-        1, "GPUs that share one sequence; 1 where there is no GPU", ge=1
+    ulysses_sequence_parallel_size: int = core(
+        1,
+        "ranks that share each sequence; it divides num_ranks; 1 where there are neither GPUs nor "
+        "several ranks",
+        ge=1,
     )
     fix_actor_microbatch_loss_scale: bool = other(
         False, "weigh micro-batches rightly; the own trainer always does", used_by=_OTHER

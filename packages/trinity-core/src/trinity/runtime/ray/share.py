@@ -38,13 +38,17 @@ def gpu_shares(config: Config, manager: PluginManager) -> GpuShares:
     width = rollout.tensor_parallel_size
     has_ranks = _may_have_ranks(config, manager)
     found = ranks_left(total, free=free, own=own * width, others=others * width) if has_ranks else 1
-    return shares_of(
+    shares = shares_of(
         total,
         trains=config.mode in {"both", "train"},
         num_engines=own,
         gpus_of_engine=width,
         num_ranks=config.trainer.num_ranks or found,
     )
+    size = config.trainer.ulysses_sequence_parallel_size
+    if config.has_trainer and shares.num_ranks % size:
+        raise ConfigError(_no_teams(shares.num_ranks, size))
+    return shares
 
 
 def ranks_left(total: int, *, free: int, own: int, others: int = 0) -> int:
@@ -132,6 +136,15 @@ def _arithmetic(num_gpus: int, num_engines: int, gpus_of_engine: int, ranks: int
     return (
         f"{' + '.join(terms)} = {engines + ranks} GPUs, but the cluster has {num_gpus}. Lower "
         "explorer.rollout_model.engine_num or tensor_parallel_size, or trainer.num_ranks."
+    )
+
+
+def _no_teams(ranks: int, size: int) -> str:
+    remedy = f"Set trainer.num_ranks to {ranks - ranks % size}" if ranks > size else "Free more"
+    return (
+        f"trainer.ulysses_sequence_parallel_size is {size}, and the trainer gets {ranks} "
+        f"rank{'s' if ranks > 1 else ''} on the GPUs that are left, no multiple of it. "
+        f"{remedy}, or set the size to 1."
     )
 
 
