@@ -121,11 +121,12 @@ class World:
 
     def engine_room(self, *engines, number=0):
         self.engines = list(engines) or [KeyedEngine()]
-        return self._kept(
-            FakeRoom(
-                f"engine-{number}", lambda: EngineRoom(self.context, number=number, namespace="n")
-            )
-        )
+        return self._kept(FakeRoom(f"engine-{number}", lambda: self._with_weights(number)))
+
+    def _with_weights(self, number):
+        part = EngineRoom(self.context, number=number)
+        part.load_weights(None)
+        return part
 
     def runner_room(self, number=0):
         return self._kept(

@@ -63,7 +63,8 @@ class HoldsAnEngine(engine_room.EngineRoom):
         self.scripted = ScriptedEngine("one", "two")
         self.scripted.hold()
         engine_room.make_engine = lambda config, manager: self.scripted
-        super().__init__(context, number=0, namespace="")
+        super().__init__(context, number=0)
+        self.load_weights(None)
 
     def num_open(self):
         return self.scripted.num_open

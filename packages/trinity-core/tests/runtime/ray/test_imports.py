@@ -6,7 +6,16 @@ import json
 import subprocess
 import sys
 
-MODULES = ("passport", "room", "sync_room", "buffer_room", "trainer_room", "engine_room", "build")
+MODULES = (
+    "passport",
+    "room",
+    "remote_sync",
+    "kept_engine",
+    "buffer_room",
+    "trainer_room",
+    "engine_room",
+    "build",
+)
 HEAVY = ("torch", "transformers", "datasets", "pandas", "matplotlib", "tensorboard", "math_verify")
 
 SCRIPT = f"""

@@ -11,6 +11,7 @@ from trinity.common.config import Config
 from trinity.explorer.order import orders_of
 from trinity.extend import get_manager
 from trinity.runtime.ray.handle import start_room
+from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.remote_scheduler import RemoteScheduler
 from trinity.runtime.record.rundir import RunDir
@@ -43,20 +44,28 @@ def rooms(ray_cluster, tmp_path):
     passport = Passport.of(
         config, rundir=rundir, manager=get_manager(), namespace=ray_cluster.namespace
     )
-    common = {"max_restarts": 3, "namespace": passport.namespace}
     engine = start_room(
-        passport, "engine-0", f"{ROOMS}.engine_room:EngineRoom", num_threads=8, number=0, **common
+        passport,
+        "engine-0",
+        f"{ROOMS}.engine_room:EngineRoom",
+        num_threads=9,
+        max_restarts=3,
+        number=0,
     )
+    kept = KeptEngine(engine)
+    kept.keep()
     runner = start_room(
         passport,
         "runner-0",
         f"{ROOMS}.runner_room:RunnerRoom",
         num_threads=4,
+        max_restarts=3,
+        namespace=passport.namespace,
         engine="engine-0",
-        **common,
     )
     scheduler = RemoteScheduler([runner])
     yield engine, runner, scheduler
+    kept.close()
     scheduler.close()
     for room in (runner, engine):
         room.kill()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 from trinity.common.ports import (
@@ -17,7 +17,7 @@ from trinity.common.ports import (
 )
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray import engine_room
-from trinity.runtime.ray.engine_room import Answers
+from trinity.runtime.ray.engine_room import Answers, EngineRoom
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.returning import Patience
 from trinity.synchronizer.weights import PackedWeights
@@ -302,38 +302,32 @@ def test_weights_reach_the_engine_and_the_version_comes_back(rooms, remote) -> N
     assert room.calls.count("version") == 2
 
 
-def test_an_engine_that_is_started_again_takes_the_newest_weights_and_says_so(
-    rooms, monkeypatch, caplog
+def test_a_process_serves_nobody_before_it_was_given_weights(
+    rooms, keyed_engine, monkeypatch
 ) -> None:
+    monkeypatch.setattr(engine_room, "_GIVEN_S", 0.05)
+    rooms.engines = [keyed_engine()]
+    part = EngineRoom(rooms.context, number=0)
+    for ask in (part.version, partial(part.open, "one"), partial(part.score, [1, 2], 1.0)):
+        with pytest.raises(RoomLostError, match="engine-0 was lost: it was given no weights"):
+            ask()
+    with pytest.raises(RoomLostError):
+        part.stay()
+
     weights = PackedWeights.of(WeightSnapshot(version=WeightVersion(5), tensors={}))
-    monkeypatch.setattr(engine_room, "_is_restarted", lambda: True)
-    monkeypatch.setattr("ray.get", lambda reference, timeout: {"ref": weights}[reference])
-    sync = SimpleNamespace(call=lambda method: (5, ["ref"]))
-    monkeypatch.setattr("trinity.runtime.ray.handle.find_room", lambda _, name: sync)
 
-    assert rooms.engine_room().part.version() == 5
-    assert caplog.messages == [
-        "engine-0 was lost and is there again, with the weights of version 5"
-    ]
-
-
-def test_weights_that_others_got_while_it_was_built_are_there_before_its_first_answer(
-    rooms, monkeypatch
-) -> None:
-    held = {
-        f"v{n}": PackedWeights.of(WeightSnapshot(version=WeightVersion(n), tensors={}))
-        for n in (5, 6)
-    }
-    latest = [(5, ["v5"]), (6, ["v6"])]
-    monkeypatch.setattr(engine_room, "_is_restarted", lambda: True)
-    monkeypatch.setattr("ray.get", lambda reference, timeout: held[reference])
-    sync = SimpleNamespace(call=lambda method: latest.pop(0))
-    monkeypatch.setattr("trinity.runtime.ray.handle.find_room", lambda _, name: sync)
-    part = rooms.engine_room().part
+    assert (part.load_weights(weights), part.version()) == (5, 5)
     part.open("one")
-    part.open("two")
 
-    assert part.version() == 6
+
+def test_who_stays_with_a_process_hears_that_it_is_closed(rooms) -> None:
+    part = rooms.engine_room().part
+    staying = threading.Thread(target=part.stay)
+    staying.start()
+    part.close()
+    staying.join(10.0)
+
+    assert not staying.is_alive()
 
 
 def until(is_true):

@@ -1,7 +1,7 @@
 """Start the rooms that a stage's mode needs, each in a process of its own.
 
-driver: pipeline, monitors, checkpoints       buffer, trainer, synchronizer
-|                                          engine-0 .. engine-n   (started again if lost)
+driver: pipeline, synchronizer, monitors,  buffer, trainer
+|       checkpoints                        engine-0 .. engine-n   (started again if lost)
 +-- calls all of them by their handles     runner-0 .. runner-n   (started again if lost)
 explorer
 """
@@ -29,17 +29,17 @@ from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.digests import check_plugin_sets
 from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
+from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.ranks import RemoteRanks
 from trinity.runtime.ray.remote_parts import (
     RemoteBuffer,
-    RemoteEngines,
     RemoteExplorer,
     RemoteFlight,
     RemoteStrategy,
-    RemoteSync,
     RemoteTrainer,
 )
+from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.share import gpu_shares, gpus_of_cluster
 from trinity.runtime.ray.watch import is_ray_lost
 from trinity.runtime.sides import AtOnce, is_in_order, may_overlap
@@ -212,6 +212,7 @@ class _Builder:
         self._config = parts.config
         self._rooms = rooms
         self._shares = gpu_shares(parts.config, parts.manager)
+        self._engines: list[KeptEngine] = []
 
     def build(self) -> Sequence[RoomFacts]:
         parts, config, mode = self._parts, self._config, self._config.mode
@@ -226,6 +227,8 @@ class _Builder:
         facts = self._rooms.check(parts.manager)
         if isinstance(parts.trainer, RemoteRanks):
             parts.trainer.join()
+        for engine in self._engines:
+            engine.keep()
         meet(parts)
         return facts
 
@@ -281,10 +284,8 @@ class _Builder:
         parts, config = self._parts, self._config
         num_engines = max(1, config.explorer.rollout_model.engine_num)
         namespace = self._rooms.passport.namespace
-        takes = isinstance(parts.trainer, RemoteRanks)
-        sync = RemoteSync(self._start_sync(namespace, num_engines), takes=takes)
         for number in range(num_engines):
-            self._start_engine(namespace, number)
+            self._engines.append(KeptEngine(self._start_engine(namespace, number)))
         room = self._rooms.start(
             "explorer",
             "explorer_room:ExplorerRoom",
@@ -297,6 +298,7 @@ class _Builder:
             parts.explorer = parts.flight = RemoteFlight(room, state=state)
         else:
             parts.explorer = RemoteExplorer(room, state=state)
+        sync = RemoteSync(config, parts.manager, engines=self._engines)
         parts.engines = [RemoteEngines(sync)]
         parts.has_evaluation = bool(config.buffer.explorer_input.eval_tasksets)
         if tasks is not None:
@@ -307,24 +309,15 @@ class _Builder:
                 parts.lead = lead_of(config)
                 parts.sides = AtOnce() if parts.lead is None else parts.sides
 
-    def _start_sync(self, namespace: str, num_engines: int) -> RoomHandle:
-        return self._rooms.start(
-            "synchronizer",
-            "sync_room:SyncRoom",
-            num_threads=4,  # an engine that comes back asks while a sync waits for it
-            namespace=namespace,
-            num_engines=num_engines,
-        )
-
-    def _start_engine(self, namespace: str, number: int) -> None:
-        self._rooms.start(
+    def _start_engine(self, namespace: str, number: int) -> RoomHandle:
+        """Start an engine and its runner; return the engine's room."""
+        engine = self._rooms.start(
             f"engine-{number}",
             "engine_room:EngineRoom",
-            num_threads=8,
+            num_threads=9,  # one of them in `stay`
             num_gpus=self._shares.engine,
             max_restarts=MAX_RESTARTS,
             number=number,
-            namespace=namespace,
         )
         self._rooms.start(
             f"runner-{number}",
@@ -334,3 +327,4 @@ class _Builder:
             namespace=namespace,
             engine=f"engine-{number}",
         )
+        return engine

@@ -10,11 +10,9 @@ one before: its requests are cancelled and its runs are over, as if their proces
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -34,12 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Answers", "EngineRoom", "News", "RunId", "run_id"]
 
-logger = logging.getLogger(__name__)
-
 # Answers that are ready soon after the first travel with it: after half of what it took, but
 _LEAST_LINGER_S = 0.002
 _LONGEST_LINGER_S = 0.02
 _NEWS_S = 60.0  # so long news wait for those before them
+_GIVEN_S = 300.0  # so long a process waits for weights; as long as others wait for the process
+_STAY_S = 60.0  # between two looks whether it is closed
 _SCORED_S = 3600.0  # so long a text may stand in line and be scored
 
 RunId = tuple[str, int, int]  # batch, task and run of a RunKey, which is slower to pickle
@@ -87,33 +85,26 @@ class _Session:
 class EngineRoom:
     """Holds one engine.
 
+    It serves nobody before it was given weights: a process that takes the place of another one has
+    the model's own, and the run may be further.
+
     Args:
         context: of the room.
         number: of the engine.
-        namespace: of the run; a process that was started again finds the newest weights there.
     """
 
-    def __init__(self, context: RoomContext, *, number: int, namespace: str) -> None:
+    def __init__(self, context: RoomContext, *, number: int) -> None:
         self._number = number
         self._engine = make_engine(context.config, context.manager)
         self._changed = threading.Condition()
         self._applying = threading.Lock()
         self._session = _Session("", is_over=True)
-        self._namespace = namespace
-        self._is_restarted = _is_restarted()
-        if self._is_restarted:
-            self._take_newest_weights(unless=None)
-            logger.warning(  # who calls it later may not have noticed that it was gone
-                "engine-%d was lost and is there again, with the weights of version %d",
-                number,
-                self._engine.version,
-            )
+        self._has_weights, self._closed = threading.Event(), threading.Event()
 
     def open(self, session: str) -> None:
         """Begin a session; the one before is over."""
-        if self._is_restarted and session:  # others may have got weights while this was built
-            self._is_restarted = False
-            self._take_newest_weights(unless=self.version())
+        if session:
+            self._wait_for_weights()
         with self._applying:
             old = self._session
             with self._changed:
@@ -150,7 +141,7 @@ class EngineRoom:
                 self._changed.wait_for(lambda: own.is_over or not own.futures, own.linger_s())
             self._check(own)
             outcomes, own.outcomes = own.outcomes, []
-        return Answers(outcomes, self.version(), self._busy_s() - own.busy_before_s)
+        return Answers(outcomes, self._version(), self._busy_s() - own.busy_before_s)
 
     def score(self, token_ids: Sequence[int], temperature: float) -> list[float]:
         """Return the log-probability of each token but the first.
@@ -158,6 +149,7 @@ class EngineRoom:
         Raises:
             ModelError: the engine cannot, or the text cannot be scored.
         """
+        self._wait_for_weights()
         scores: list[float]
         try:
             scores = self._engine.score(token_ids, temperature).result(_SCORED_S)
@@ -170,19 +162,37 @@ class EngineRoom:
 
     def version(self) -> WeightVersion:
         """Return the version of the weights that the next request is answered with."""
-        version: WeightVersion = self._engine.version
-        return version
+        self._wait_for_weights()
+        return self._version()
 
-    def load_weights(self, weights: PackedWeights) -> None:
-        """Replace the weights before the next batch; returns when it is done.
+    def load_weights(self, weights: PackedWeights | None) -> WeightVersion:
+        """Replace the weights before the next batch; return their version when it is done.
+
+        Args:
+            weights: None: the model's own are those that are wanted.
 
         Raises:
             ModelError: they are of another model, or the engine is closed.
         """
-        self._engine.load_weights(weights.snapshot())
+        if weights is not None:
+            self._engine.load_weights(weights.snapshot())
+        self._has_weights.set()
+        return self._version()
+
+    def stay(self) -> None:
+        """Return when this is closed; who waits for it hears at once if the process is lost.
+
+        Raises:
+            RoomLostError: it was lost before: this one was given no weights.
+        """
+        if not self._has_weights.is_set():
+            raise _session_over(self._number)
+        while not self._closed.wait(_STAY_S):
+            pass
 
     def close(self) -> None:
         """End the engine, and the session; safe to call twice."""
+        self._closed.set()
         self._engine.close()
         self.open("")
 
@@ -259,17 +269,19 @@ class EngineRoom:
     def _busy_s(self) -> float:
         return float(self._engine.busy_s)
 
-    def _take_newest_weights(self, *, unless: WeightVersion | None) -> None:
-        import ray
+    def _version(self) -> WeightVersion:
+        version: WeightVersion = self._engine.version
+        return version
 
-        from trinity.runtime.ray.handle import find_room
-        from trinity.runtime.ray.remote_weights import FETCHED_S
+    def _wait_for_weights(self) -> None:
+        """Return once it was given weights.
 
-        with suppress(RoomLostError):  # then the run is ended or built anew anyway
-            latest: Any = find_room(self._namespace, "synchronizer").call("latest")
-            if latest is not None and latest[0] != unless:
-                reference = latest[1][0]
-                self.load_weights(ray.get(reference, timeout=FETCHED_S))
+        Raises:
+            RoomLostError: nobody gave it any.
+        """
+        if not self._has_weights.wait(_GIVEN_S):
+            cause = f"it was given no weights for {_GIVEN_S:.0f} s"
+            raise RoomLostError(f"engine-{self._number}", cause=cause)
 
 
 def run_id(key: RunKey) -> RunId:
@@ -296,14 +308,6 @@ def _answers(outcomes: Sequence[tuple[int, Any]], version: WeightVersion, busy_s
 
 def _completion(parts: Sequence[Any]) -> Completion:  # Any: the types of the fields
     return Completion(**dict(zip(_FIELDS, parts, strict=True)))
-
-
-def _is_restarted() -> bool:
-    import ray
-
-    if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
-        return False
-    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def _as_model_error(error: BaseException) -> ModelError:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import ray
-
 from trinity.common.wire import encode
-from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
-from trinity.synchronizer.weights import PackedWeights
+from trinity.runtime.ray.remote_weights import snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import ray
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
-    from trinity.common.ports import WeightSnapshot, WeightVersion
+    from trinity.common.ports import WeightSnapshot
     from trinity.common.wire import Packet
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.ray.buffer_room import Sampled
@@ -26,11 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "RemoteBatch",
     "RemoteBuffer",
-    "RemoteEngines",
     "RemoteExplorer",
     "RemoteFlight",
     "RemoteStrategy",
-    "RemoteSync",
     "RemoteTrainer",
 ]
 
@@ -241,53 +238,3 @@ class RemoteTrainer:
 
     def close(self) -> None:
         """Leave the room to whoever started it."""
-
-
-class RemoteSync:
-    """The synchronizer's room, which takes the weights from the trainer's room by itself.
-
-    Args:
-        room: its handle.
-        takes: True: the trainer has several ranks, and is asked here.
-    """
-
-    def __init__(self, room: RoomHandle, *, takes: bool = False) -> None:
-        self._room = room
-        self._takes = takes
-
-    def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
-        """Bring the trainer's weights to all engines; return their version.
-
-        Args:
-            snapshot: gives a reference to them; not called where the room asks for them.
-        """
-        version: WeightVersion
-        if not self._takes:
-            version = self._room.call("sync_trainer")
-            return version
-        taken = snapshot()
-        assert isinstance(taken.tensors, RemoteTensors)
-        version = self._room.call("sync", taken.version, [taken.tensors.ref])
-        return version
-
-    def save(self, checkpoint: Path) -> None:
-        """Write the weights that the engines have into a checkpoint's folder."""
-        self._room.call("save", checkpoint.absolute())
-
-    def load(self, snapshot: WeightSnapshot) -> None:
-        """Bring these weights to all engines."""
-        self._room.call("sync", snapshot.version, [ray.put(PackedWeights.of(snapshot))])
-
-
-class RemoteEngines:
-    """All engines at once, as mode ``bench`` sees them."""
-
-    def __init__(self, sync: RemoteSync) -> None:
-        self._sync = sync
-
-    def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Let all of them load these weights."""
-        self._sync.load(snapshot)
-
-    def close(self) -> None:
-        """Leave the rooms to whoever started them."""

@@ -1,0 +1,198 @@
+"""An engine in another process, and the weights that it should have.
+
+driver: load_weights(reference) --> the process that is there
+        a thread for each engine ---> one that takes its place: it serves nobody before
+
+The thread has a call on its way that ends with the process, so that it hears of each loss at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from trinity.errors import RayLostError, RoomLostError
+from trinity.runtime.ray.remote_weights import RemoteTensors
+from trinity.runtime.ray.returning import Patience, Returning
+from trinity.runtime.ray.watch import LOOK_S
+
+if TYPE_CHECKING:
+    from trinity.common.ports import WeightSnapshot, WeightVersion
+    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.synchronizer.weights import PackedWeights
+
+__all__ = ["KeptEngine"]
+
+logger = logging.getLogger(__name__)
+
+
+class KeptEngine:
+    """What a sync method sees of an engine; all of them load at the same time.
+
+    AWAY -> THERE once a process has the weights that are wanted, AWAY again when it is lost.
+
+    Args:
+        room: of the engine.
+        patience: with a process that was lost.
+    """
+
+    def __init__(self, room: RoomHandle, *, patience: Patience | None = None) -> None:
+        self._room = room
+        self._patience = patience or Patience()
+        self._returning = Returning(room, patience=patience)
+        self._changed = threading.Condition()  # guards the following
+        self._wanted: ray.ObjectRef[PackedWeights] | None = None  # None: the model's own
+        self._is_there = self._is_closed = False
+        self._num_brought = 0  # how often it was AWAY and is THERE
+        self._failure: Exception | None = None  # why it does not come back
+        self._loading: tuple[Pending | None, int] | None = None  # and num_brought before it
+
+    @property
+    def name(self) -> str:
+        """Return the name of its room."""
+        return self._room.name
+
+    def keep(self) -> None:
+        """Begin to look after its processes: the first one is there."""
+        name = f"{self.name}-weights"
+        threading.Thread(target=self._keep, name=name, daemon=True).start()
+
+    def load_weights(self, snapshot: WeightSnapshot) -> None:
+        """Begin to load; :meth:`finish` tells how it ended."""
+        ref = _reference_to(snapshot)
+        with self._changed:
+            self._wanted, self._failure = ref, None
+            pending = self._room.start("load_weights", ref) if self._is_there else None
+            self._loading = pending, self._num_brought
+            self._changed.notify_all()
+
+    def finish(self) -> bool:
+        """Return whether the weights are loaded; False: the process is lost, or not built again.
+
+        Raises:
+            Exception: the engine refuses them.
+        """
+        pending, num_before = self._loading or (None, 0)
+        if pending is None:
+            return self._loading is None
+        try:
+            pending.result()
+        except RoomLostError:
+            self._miss(num_before)
+            return False
+        except Exception:
+            if self._is_built():
+                raise
+            return False
+        self._loading = None
+        return True
+
+    def load_once_back(self) -> None:
+        """Return when another process is there with the weights, after :meth:`finish` was False.
+
+        Raises:
+            RoomLostError: there is none, or not in time.
+            Exception: it cannot be built, or refuses the weights.
+        """
+        assert self._loading is not None
+        (_, num_before), self._loading = self._loading, None
+        deadline = time.monotonic() + self._patience.return_s
+        with self._changed:
+            while self._num_brought == num_before:
+                if self._failure is not None:
+                    raise self._failure
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or self._is_closed:
+                    cause = f"none took its place in {self._patience.return_s:.0f} s"
+                    raise RoomLostError(self.name, cause=cause, is_final=True)
+                self._changed.wait(min(left_s, LOOK_S))
+
+    def close(self) -> None:
+        """Bring no more weights; safe to call twice."""
+        with self._changed:
+            self._is_closed = True
+            self._wanted = self._loading = None
+            self._changed.notify_all()
+
+    def _keep(self) -> None:
+        while not self._is_closed:
+            try:
+                self._bring()
+                self._stay()
+            except Exception as error:  # noqa: BLE001 -- raised where a sync waits for it
+                if not isinstance(error, RoomLostError) or error.is_final:
+                    self._note(error)
+
+    def _bring(self) -> None:
+        """Give a process that is new the weights that are wanted.
+
+        Raises:
+            RoomLostError: none came.
+            Exception: it cannot be built, or refuses them.
+        """
+        is_brought = False
+        while not (is_brought or self._is_closed):
+            wanted = self._wanted
+            version: WeightVersion = self._returning.first_answer(
+                "load_weights", wanted, is_wanted=lambda: not self._is_closed
+            )
+            with self._changed:
+                is_brought = wanted is self._wanted
+                if is_brought:
+                    self._is_there, self._failure = True, None
+                    self._num_brought += 1
+                    self._changed.notify_all()
+        if is_brought and self._num_brought > 1:
+            logger.warning(
+                "%s was lost and is there again, with the weights of version %d", self.name, version
+            )
+
+    def _stay(self) -> None:
+        """Return when the process is lost, or somebody missed it."""
+        staying = self._room.start("stay")
+        while self._is_there and not self._is_closed:
+            try:
+                staying.result(timeout_s=LOOK_S)
+            except TimeoutError:
+                continue
+            except RoomLostError:
+                self._miss(self._num_brought)
+            else:
+                self.close()
+
+    def _note(self, error: Exception) -> None:
+        """Keep why it does not come back; try again when there are other weights."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_there, self._failure = False, error
+            self._changed.notify_all()
+            if not isinstance(error, RayLostError):
+                logger.warning("%s gets no weights: %s", self.name, error)
+            while self._failure is error and not self._is_closed:
+                self._changed.wait(LOOK_S)
+
+    def _miss(self, num_brought: int) -> None:
+        with self._changed:
+            if self._num_brought == num_brought:
+                self._is_there = False
+
+    def _is_built(self) -> bool:
+        try:
+            self._room.facts()
+        except Exception:  # noqa: BLE001 -- what keeps it from being built
+            return False
+        return True
+
+
+def _reference_to(snapshot: WeightSnapshot) -> Any:
+    tensors = snapshot.tensors
+    if isinstance(tensors, RemoteTensors):
+        return tensors.ref
+    from trinity.synchronizer.weights import PackedWeights  # of a sync method's own tensors
+
+    return ray.put(PackedWeights.of(snapshot))

@@ -1,0 +1,112 @@
+"""The synchronizer of a run over Ray: it hands weights on without holding them.
+
+driver --snapshot()--> trainer --> object store --reference--> engines
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import ray
+
+from trinity.runtime.assembly import make_sync
+from trinity.runtime.pace import is_in_flight
+from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
+from trinity.runtime.record.engine_weights import write_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from trinity.common.config import Config
+    from trinity.common.ports import WeightSnapshot, WeightVersion
+    from trinity.extend import PluginManager
+    from trinity.runtime.ray.kept_engine import KeptEngine
+    from trinity.synchronizer.weights import PackedWeights
+
+    Latest = tuple[WeightVersion, ray.ObjectRef[PackedWeights]]
+
+__all__ = ["RemoteEngines", "RemoteSync"]
+
+logger = logging.getLogger(__name__)
+
+
+class RemoteSync:
+    """Brings weights to all engines, and remembers where the latest ones are.
+
+    With groups in flight an engine that is lost is not waited for where another one has the
+    weights: it gets the latest ones once it is back.
+
+    Args:
+        config: a resolved configuration.
+        manager: the plugins.
+        engines: all of them.
+    """
+
+    def __init__(
+        self, config: Config, manager: PluginManager, *, engines: Sequence[KeptEngine]
+    ) -> None:
+        self._engines = engines
+        self._method = make_sync(config, manager, engines=engines)
+        self._may_go_on = is_in_flight(config)  # without an engine that is lost
+        self._latest: Latest | None = None
+
+    def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
+        """Let all engines load the weights; return their version.
+
+        Args:
+            snapshot: gives a reference to them.
+
+        Raises:
+            RoomLostError: the trainer's process ended, or an engine's and none took its place; with
+                groups in flight, those of all engines.
+        """
+        version: WeightVersion = self._method.sync(lambda: self._noted(snapshot()))
+        lost = [engine for engine in self._engines if not engine.finish()]
+        for engine in lost:
+            if self._may_go_on and len(lost) < len(self._engines):
+                logger.warning(
+                    "%s is lost: weights go to the others, and to it once it is there", engine.name
+                )
+            else:
+                engine.load_once_back()
+        return version
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the weights that the engines have into a checkpoint's folder."""
+        assert self._latest is not None
+        write_weights(snapshot_of(*self._latest), checkpoint)
+
+    def load(self, snapshot: WeightSnapshot) -> None:
+        """Bring these weights, which are in this process, to all engines."""
+        from trinity.synchronizer.weights import PackedWeights
+
+        packed = snapshot_of(snapshot.version, ray.put(PackedWeights.of(snapshot)))
+        self.sync(lambda: packed)
+
+    def close(self) -> None:
+        """Let go of the weights; safe to call twice."""
+        self._latest = None
+        for engine in self._engines:
+            engine.close()
+
+    def _noted(self, snapshot: WeightSnapshot) -> WeightSnapshot:
+        assert isinstance(snapshot.tensors, RemoteTensors)
+        self._latest = snapshot.version, snapshot.tensors.ref
+        return snapshot
+
+
+class RemoteEngines:
+    """All engines at once, as mode ``bench`` sees them."""
+
+    def __init__(self, sync: RemoteSync) -> None:
+        self._sync = sync
+
+    def load_weights(self, snapshot: WeightSnapshot) -> None:
+        """Let all of them load these weights."""
+        self._sync.load(snapshot)
+
+    def close(self) -> None:
+        """Bring them no more weights; their rooms are closed by who started them."""
+        self._sync.close()

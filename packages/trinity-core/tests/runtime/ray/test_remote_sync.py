@@ -1,0 +1,252 @@
+"""Weights go to engines by reference, and to every process that takes the place of a lost one."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from trinity.common.config import Config, ExperienceBufferConfig
+from trinity.errors import ModelError, RoomLostError
+from trinity.extend import get_manager
+from trinity.runtime.ray.kept_engine import KeptEngine
+from trinity.runtime.ray.remote_sync import RemoteSync
+from trinity.runtime.ray.remote_weights import snapshot_of
+from trinity.runtime.ray.returning import Patience
+
+
+class FakeRoom:
+    """A room whose process can be lost, and is started again when it is told to be."""
+
+    def __init__(self, name, log):
+        self.name = name
+        self.log = log
+        self.weights = []  # of this process
+        self.died = threading.Event()  # this process
+        self.is_gone = False
+        self.dies_of_weights = False  # in the middle of the next load
+        self.fault = None  # why a call fails
+        self.fault_of_building = None
+
+    def start(self, method, *args):
+        self.log.append((self.name, method, *args))
+        return Answer(self, method, args)
+
+    def call(self, method, *args):
+        self.log.append((self.name, method, *args))
+        return Answer(self, method, args).result()
+
+    def facts(self):
+        if self.fault_of_building is not None:
+            raise self.fault_of_building
+
+    def kill(self, *, comes_back=True):
+        self.is_gone = not comes_back
+        self.weights = []
+        died, self.died = self.died, threading.Event()
+        died.set()
+
+    def come_back(self):
+        self.is_gone = False
+
+
+class Answer:
+    def __init__(self, room, method, args):
+        self.room, self.method, self.args = room, method, args
+        self.died = room.died
+
+    def result(self, timeout_s=None):
+        room = self.room
+        room.log.append((room.name, f"waited for {self.method}"))
+        if self.method == "stay" and not self.died.wait(min(timeout_s, 0.05)):
+            raise TimeoutError
+        if room.dies_of_weights:
+            room.dies_of_weights = False
+            room.kill()
+        if self.died.is_set() or room.is_gone:
+            raise RoomLostError(room.name, cause="killed")
+        fault = room.fault or room.fault_of_building
+        if fault is not None:
+            raise fault
+        room.weights += self.args
+        return int((self.args[0] or "v0").removeprefix("v"))
+
+
+def of(reference):
+    """Return what a trainer's snapshot is: a version, and a reference."""
+    return lambda: snapshot_of(int(reference.removeprefix("v")), reference)
+
+
+def until(is_true):
+    end = time.monotonic() + 10.0
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def log():
+    return []
+
+
+@pytest.fixture
+def rooms(log):
+    return [FakeRoom(f"engine-{number}", log) for number in range(2)]
+
+
+@pytest.fixture
+def start(rooms, log):
+    """Return a function that gives the sync of a style, whose engines are there."""
+    made = []
+
+    def build(config=None, *, return_s=10.0):
+        config = config or Config()
+        config.synchronizer.sync_method = "memory"
+        engines = [KeptEngine(room, patience=Patience(return_s=return_s)) for room in rooms]
+        made.append(RemoteSync(config, get_manager(), engines=engines))
+        for engine in engines:
+            engine.keep()
+        until(lambda: sum(entry[1] == "stay" for entry in log) == len(rooms))
+        return made[-1]
+
+    yield build
+    for sync in made:
+        sync.close()
+        sync.close()
+    for thread in threading.enumerate():
+        if thread.name.endswith("-weights"):
+            thread.join(10.0)
+            assert not thread.is_alive()
+
+
+def flying():
+    config = Config()
+    config.synchronizer.sync_style = "fully_async"
+    return config
+
+
+def test_all_engines_begin_before_one_is_waited_for_and_get_the_reference(start, log) -> None:
+    sync = start()
+    assert sync.sync(of("v4")) == 4
+
+    own = [entry for entry in log if "load_weights" in entry[1] and entry[2:] != (None,)]
+    assert own[-4:] == [
+        ("engine-0", "load_weights", "v4"),
+        ("engine-1", "load_weights", "v4"),
+        ("engine-0", "waited for load_weights"),
+        ("engine-1", "waited for load_weights"),
+    ]
+
+
+def test_a_first_process_is_told_that_the_models_own_weights_are_wanted(start, rooms) -> None:
+    start()
+
+    assert [room.weights for room in rooms] == [[None], [None]]
+
+
+def test_a_process_that_takes_the_place_of_a_lost_one_gets_the_latest_weights(
+    start, rooms, caplog
+) -> None:
+    sync = start()
+    sync.sync(of("v4"))
+    rooms[1].kill()
+    until(lambda: rooms[1].weights == ["v4"])
+    until(lambda: caplog.messages)
+
+    assert caplog.messages == [
+        "engine-1 was lost and is there again, with the weights of version 4"
+    ]
+
+
+def test_an_engine_that_is_lost_in_a_sync_is_waited_for_until_it_has_the_weights(
+    start, rooms
+) -> None:
+    sync = start()
+    rooms[1].dies_of_weights = True
+
+    assert sync.sync(of("v4")) == 4
+    assert rooms[1].weights == ["v4"]
+
+
+def test_a_sync_waits_for_an_engine_that_was_away_when_it_began(start, rooms) -> None:
+    sync = start()
+    rooms[1].kill(comes_back=False)
+    until(lambda: not sync._engines[1]._is_there)
+    threading.Timer(0.2, rooms[1].come_back).start()
+
+    assert sync.sync(of("v4")) == 4
+    assert rooms[1].weights[-1] == "v4"
+
+
+def test_a_sync_ends_where_no_process_takes_the_place_of_the_lost_one(start, rooms) -> None:
+    sync = start(return_s=0.3)
+    rooms[1].kill(comes_back=False)
+
+    with pytest.raises(RoomLostError, match="engine-1 was lost: none took its place"):
+        sync.sync(of("v4"))
+
+
+def test_with_groups_in_flight_a_lost_engine_is_not_waited_for_and_catches_up(
+    start, rooms, caplog
+) -> None:
+    sync = start(flying())
+    rooms[1].kill(comes_back=False)
+
+    assert sync.sync(of("v4")) == 4
+    assert sync.sync(of("v5")) == 5
+    assert rooms[0].weights[-1] == "v5"
+    rooms[1].come_back()
+    until(lambda: rooms[1].weights[-1:] == ["v5"])
+    assert "engine-1 is lost: weights go to the others" in caplog.text
+
+
+def test_with_groups_in_flight_one_that_cannot_be_built_again_is_done_without(
+    start, rooms, caplog
+) -> None:
+    sync = start(flying())
+    rooms[1].fault_of_building = ModelError("no memory is left")
+    rooms[1].kill()
+
+    assert sync.sync(of("v4")) == 4
+    until(lambda: "engine-1 gets no weights: no memory is left" in caplog.text)
+    rooms[1].fault_of_building = None  # there is again
+    assert sync.sync(of("v5")) == 5
+    until(lambda: rooms[1].weights[-1:] == ["v5"])
+
+
+def test_with_groups_in_flight_the_last_engine_is_waited_for(start, rooms) -> None:
+    sync = start(flying())
+    for room in rooms:
+        room.dies_of_weights = True
+
+    sync.sync(of("v4"))
+
+    assert [room.weights for room in rooms] == [["v4"], ["v4"]]
+
+
+def test_one_that_cannot_be_built_again_ends_the_run(start, rooms) -> None:
+    sync = start()
+    rooms[1].fault_of_building = ModelError("no memory is left")
+    rooms[1].kill()
+
+    with pytest.raises(ModelError, match="no memory is left"):
+        sync.sync(of("v4"))
+
+
+def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:
+    sync = start(flying())
+    rooms[1].fault = ModelError("of another model")
+
+    with pytest.raises(ModelError, match="of another model"):
+        sync.sync(of("v4"))
+
+
+def test_an_explorer_apart_hands_on_what_it_read_in_the_folder_of_the_trainer(start, rooms) -> None:
+    config = Config(mode="explore")
+    config.synchronizer.sync_method = "checkpoint"  # between the sides
+    ledger = ExperienceBufferConfig(storage_type="sql")
+    config.buffer.trainer_input.experience_buffer = ledger
+
+    start(config).sync(of("v7"))
+
+    assert [room.weights[-1] for room in rooms] == ["v7", "v7"]
