@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,15 +78,18 @@ def main() -> None:
 
 def closed(models: list[ModelWrapper], form: ChatFormat) -> dict[str, Any]:
     """End the runs; return what they recorded, and how much of it is another run's."""
-    counts, num_foreign = [], 0
+    counts, num_foreign, spent_s = [], 0, 0.0
     for number, model in enumerate(models):
+        began = time.thread_time()
         experiences = model.extract_experience_from_history()
+        spent_s += time.thread_time() - began
         model.end_run()
         counts.append(len(experiences))
         for experience in experiences:
             asked = form.decode(experience.tokens[: experience.prompt_length].tolist())
             num_foreign += f"run {number} " not in asked
-    return {"recorded": counts, "foreign": num_foreign}
+    extracted_ms = 1e3 * spent_s / max(sum(counts), 1)
+    return {"recorded": counts, "foreign": num_foreign, "extracted_ms": extracted_ms}
 
 
 def vllm_engine(folder: str) -> RolloutEngine:

@@ -10,7 +10,7 @@ from trinity.endpoint.dialect import event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.said import Reply
     from trinity.endpoint.call import Served
     from trinity.endpoint.chat_request import ChatRequest
 
@@ -37,7 +37,7 @@ def message_reply(
         "stop_reason": _stop_reason(reply),
         "stop_sequence": reply.completion.stop_reason,
         "usage": {
-            "input_tokens": len(served.prompt_token_ids),
+            "input_tokens": served.num_prompt_tokens,
             "output_tokens": served.num_sampled,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,

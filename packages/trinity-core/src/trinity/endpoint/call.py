@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.said import Reply
     from trinity.common.ports import Structure
 
 __all__ = ["CanonicalCall", "Retry", "Served"]
@@ -46,9 +46,14 @@ class Served:
     run: str  # batch/task/run
     number: int  # of the call in its run, in order of arrival
     created: int  # seconds since 1970
-    prompt_token_ids: tuple[int, ...]
+    num_prompt_tokens: int
     replies: tuple[Reply, ...]  # one for each choice
     is_delivered: bool = False  # whether a client hears it
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """Return what the engine was asked with."""
+        return self.replies[0].prompt_token_ids
 
     @property
     def version(self) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.said import Reply
     from trinity.endpoint.call import Served
     from trinity.endpoint.chat_request import ChatRequest
 
@@ -41,13 +41,13 @@ def chat_reply(
         "usage": usage_of(served),
     }
     if request.wants_token_ids:
-        body["prompt_token_ids"] = list(served.prompt_token_ids)
+        body["prompt_token_ids"] = served.prompt_token_ids
     return body
 
 
 def usage_of(served: Served) -> Json:
     """Return how many tokens were read and sampled."""
-    num_prompt, num_sampled = len(served.prompt_token_ids), served.num_sampled
+    num_prompt, num_sampled = served.num_prompt_tokens, served.num_sampled
     return {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_sampled,

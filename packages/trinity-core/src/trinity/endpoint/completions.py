@@ -79,7 +79,7 @@ def completion_reply(
             }
         if request.wants_token_ids:
             choice["token_ids"] = list(reply.completion.token_ids)
-            body["prompt_token_ids"] = list(served.prompt_token_ids)
+            body["prompt_token_ids"] = served.prompt_token_ids
         body["choices"].append(choice)
     return body
 

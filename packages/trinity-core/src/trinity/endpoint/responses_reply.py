@@ -10,7 +10,7 @@ from trinity.endpoint.dialect import event
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.said import Reply
     from trinity.endpoint.call import Served
     from trinity.endpoint.chat_request import ChatRequest
 
@@ -53,7 +53,7 @@ def response_reply(
         body[field] = default if given is None else given
     if request.wants_token_ids:
         body["token_ids"] = list(reply.completion.token_ids)
-        body["prompt_token_ids"] = list(served.prompt_token_ids)
+        body["prompt_token_ids"] = served.prompt_token_ids
     return body
 
 
@@ -106,7 +106,7 @@ def _items(reply: Reply, *, name: str, is_cut: bool) -> list[Json]:
 
 
 def _usage(served: Served) -> Json:
-    num_prompt, num_sampled = len(served.prompt_token_ids), served.num_sampled
+    num_prompt, num_sampled = served.num_prompt_tokens, served.num_sampled
     return {
         "input_tokens": num_prompt,
         "input_tokens_details": {"cached_tokens": 0},

@@ -88,7 +88,7 @@ class ServedSession(Session):
         try:
             self._keep([reply.experience for reply in served.replies], served)
         except RunOverError as error:
-            agent = str(served.replies[0].experience.info.get("agent", ""))
+            agent = str(served.replies[0].info.get("agent", ""))
             raise _over(error.run, agent=agent) from error
         except DataError as error:
             raise not_stored(error) from error
@@ -223,7 +223,7 @@ class ServingService(Service):
         def keep(experiences: Sequence[Experience], served: Served) -> None:
             agent = str(experiences[0].info.get("agent", ""))
             self.store.keep(run.number, experiences, request=served.number, agent=agent)
-            self.num_tokens["prompt"] += len(served.prompt_token_ids)
+            self.num_tokens["prompt"] += served.num_prompt_tokens
             self.num_tokens["completion"] += served.num_sampled
 
         session = self._sessions[run.number] = ServedSession(own, keys=self.keys, keep=keep)

@@ -161,13 +161,14 @@ class Session:
             run=self.model.run_id,
             number=key.request,
             created=int(time.time()),
-            prompt_token_ids=asked.prompt.token_ids,
+            num_prompt_tokens=len(asked.prompt.token_ids),
             replies=tuple(replies),
         )
         for place, reply in enumerate(replies):
-            reply.experience.info["agent"] = call.agent
-            reply.experience.eid.step = key.request
-            reply.experience.eid.suffix = f"choice-{place}" if place else ""
+            reply.info["agent"] = call.agent
+            reply.eid.step = key.request
+            reply.eid.suffix = f"choice-{place}" if place else ""
+            reply.call = None  # with all that the engine was asked
             exchanges.offer(reply)
             if reply.conversation is not None:
                 self._unheard[reply.name] = (served, entry.record)
@@ -208,6 +209,8 @@ class Session:
         return sampling
 
     async def _completions(self, asked: Call) -> list[Completion]:
+        if asked.future.done():
+            return asked.future.result(0)
         limit_s = self.model.settings.request_timeout_s
         return await asyncio.wait_for(asyncio.wrap_future(asked.future), limit_s)
 

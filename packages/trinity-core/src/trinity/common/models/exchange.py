@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.common.models.call import Call, end_ids
-from trinity.common.models.history import Conversation, History, Prompt, Turn, make_prompt
+from trinity.common.models.history import History, Prompt, Turn, make_prompt
 from trinity.common.models.messages import canonical_messages
 from trinity.common.models.recorder import Recorded
+from trinity.common.models.said import Reply
 from trinity.common.models.settings import Sampling
+from trinity.common.models.versions import spans_of, version_info
 from trinity.common.ports.reply import ParsedReply, ToolCall
 from trinity.errors import PromptTooLongError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.models.settings import ModelSettings
     from trinity.common.ports import Completion, ReplyParser
@@ -44,32 +45,6 @@ class Asked:
 
     turn: Turn
     prompt: Prompt
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
-    """One reply, as it is served and as it is trained.
-
-    Attributes:
-        call: that it answers.
-        completion: the engine's answer: ids, log-probabilities, the version of the weights.
-        parsed: what it says; the ids of its tool calls are ours, and nobody can guess them.
-        experience: prompt and reply; its ``info`` says what the exchange continues.
-        conversation: that may go on after it.
-        name: of the exchange, unique in the run.
-    """
-
-    call: Call
-    completion: Completion
-    parsed: ParsedReply
-    experience: Experience
-    conversation: Conversation | None
-    name: str
-
-    @property
-    def finish_reason(self) -> str:
-        """Return ``tool_calls`` where the reply calls tools, else ``stop`` or ``length``."""
-        return "tool_calls" if self.parsed.tool_calls else self.completion.finish_reason
 
 
 class Exchanges:
@@ -136,7 +111,8 @@ class Exchanges:
             temperature=self._settings.temperature if temperature is None else temperature,
             keeps_reasoning=self._settings.keep_reasoning,
         )
-        return Asked(turn=turn, prompt=prompt)
+        before = prompt.continues
+        return Asked(turn=turn if before is None else turn.sharing(before.turn), prompt=prompt)
 
     def send(self, asked: Asked, **sampling: Any) -> Call:
         """Ask the engine; ``call.future`` gives its completions.
@@ -211,8 +187,7 @@ class Exchanges:
 
     def train(self, reply: Reply) -> None:
         """Record a reply that was heard."""
-        key, conversation = reply.call.request.key, reply.conversation
-        self._record([Recorded(key=key, experience=reply.experience, conversation=conversation)])
+        self._record([Recorded(key=reply.key, said=reply, conversation=reply.conversation)])
 
     def _check_room(self, prompt: Prompt) -> None:
         length, limit = len(prompt.token_ids), self._settings.prompt_limit
@@ -226,14 +201,7 @@ class Exchanges:
         self, call: Call, completion: Completion, parsed: ParsedReply, *, index: int
     ) -> Reply:
         name = f"{call.request.key.request}-{index}"
-        experience = call.experience(
-            completion, text=self._chat_format.decode(completion.token_ids)
-        )
-        if call.turn is not None:
-            experience.messages = [*map(dict, call.turn.messages), parsed.message()]
-            experience.tools = [*map(dict, call.turn.tools)] or None
-        experience.info |= _notes(call, completion, parsed) | {"request": name}
-        experience.metrics |= _measured(call.prompt)
+        text = self._chat_format.decode(completion.token_ids)
         conversation = call.conversation(
             completion, message=parsed.message(), chat_format=self._chat_format, name=name
         )
@@ -241,9 +209,17 @@ class Exchanges:
             call=call,
             completion=completion,
             parsed=parsed,
-            experience=experience,
             conversation=conversation,
             name=name,
+            key=call.request.key,
+            turn=call.turn,
+            num_prompt_tokens=len(call.prompt.token_ids),
+            text=text,
+            info=version_info(spans_of(completion))
+            | _notes(call, completion, parsed)
+            | {"request": name},
+            metrics=_measured(call.prompt),
+            made=call.experience(completion, text=text) if conversation is None else None,
         )
 
     def _parsed(self, call: Call, completion: Completion, *, calls: Calls) -> ParsedReply:

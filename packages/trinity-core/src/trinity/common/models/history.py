@@ -10,6 +10,7 @@ them is encoded:
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,15 +32,16 @@ __all__ = ["Conversation", "History", "Prompt", "Turn", "make_prompt", "recorded
 class Conversation:
     """A conversation that ends with a reply of the engine.
 
-    ``logprobs`` and ``action_mask`` belong to the tokens from ``prompt_length`` on.
+    One that goes on holds what was added; all of it is put together when it is asked for, so that
+    what a run holds grows with its turns, not with their square. ``logprobs`` and ``action_mask``
+    belong to the tokens from ``prompt_length`` on.
     """
 
     turn: Turn  # its last message is the reply, as it was served
     prompt_text: str  # all before the last message's content, as the template renders it
     prompt_length: int  # of the first prompt of the chain
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    action_mask: tuple[bool, ...]
+    added: array[int]  # the ids behind those of ``before``
+    sampled: array[float]  # log-probabilities of the last of them, which the engine sampled
     reply_text: str  # as it was sampled, with its end token
     end_text: str  # of the token that ended the reply; empty: it was cut
     keys: tuple[Hashable, ...]  # of its messages
@@ -52,10 +54,51 @@ class Conversation:
     @property
     def first(self) -> Conversation:
         """Return the conversation that the chain began with."""
-        first = self
-        while first.before is not None:
-            first = first.before
-        return first
+        return self._chain()[0]
+
+    @property
+    def ids(self) -> array[int]:
+        """Return all token ids."""
+        ids = array("q")
+        for one in self._chain():
+            ids.extend(one.added)
+        return ids
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Return all token ids."""
+        return tuple(self.ids)
+
+    @property
+    def logprobs(self) -> tuple[float, ...]:
+        """Return the log-probability of each token behind the first prompt, 0 if not sampled."""
+        first, *later = self._chain()
+        logprobs = [*first.sampled]
+        for one in later:
+            logprobs += [0.0] * one._num_between
+            logprobs += one.sampled
+        return tuple(logprobs)
+
+    @property
+    def action_mask(self) -> tuple[bool, ...]:
+        """Return which tokens behind the first prompt were sampled."""
+        first, *later = self._chain()
+        mask = [True] * len(first.sampled)
+        for one in later:
+            mask += [False] * one._num_between + [True] * len(one.sampled)
+        return tuple(mask)
+
+    @property
+    def _num_between(self) -> int:
+        return len(self.added) - len(self.sampled)
+
+    def _chain(self) -> list[Conversation]:
+        """Return the conversations that this one goes on with, the first one first."""
+        chain = [self]
+        while chain[-1].before is not None:
+            chain.append(chain[-1].before)
+        chain.reverse()
+        return chain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,16 +276,12 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         temperature: that it was sampled at.
         name: of the exchange.
     """
-    logprobs, mask = completion.logprobs, (True,) * len(completion.token_ids)
-    start, spans = len(prompt.token_ids), spans_of(completion)
+    start, spans, num_before = len(prompt.token_ids), spans_of(completion), 0
     before = prompt.continues
     if before is not None and before.temperature != temperature:  # an experience has but one
         before = None
     if before is not None:
-        between = len(prompt.token_ids) - len(before.token_ids)
-        logprobs = (*before.logprobs, *(0.0,) * between, *logprobs)
-        mask = (*before.action_mask, *(False,) * between, *mask)
-        start = before.prompt_length
+        num_before, start = len(before.ids), before.prompt_length
         offset = len(prompt.token_ids) - start
         spans = joined_spans(before.spans, [(offset + first, v) for first, v in spans])
     prefix = reply_prefix(turn.messages)
@@ -253,9 +292,8 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
         turn=turn.with_messages([*said, served]),
         prompt_text=prompt.text.removesuffix(prefix),
         prompt_length=start,
-        token_ids=(*prompt.token_ids, *completion.token_ids),
-        logprobs=logprobs,
-        action_mask=mask,
+        added=array("q", (*prompt.token_ids[num_before:], *completion.token_ids)),
+        sampled=array("d", completion.logprobs),
         reply_text=prefix + reply_text,
         end_text=end_text,
         keys=(*keys[: len(said)], message_key(served)),

@@ -15,7 +15,7 @@ from trinity.common.models.call import Call, RunRequests
 from trinity.common.models.clients import ClientsOfRun, RunEndpoints
 from trinity.common.models.exchange import Exchanges
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
-from trinity.common.models.recorder import Recorded, Recorder
+from trinity.common.models.recorder import Made, Recorded, Recorder
 from trinity.common.models.reply_choice import reply_parser
 from trinity.common.models.scored import Scored
 from trinity.common.models.settings import ModelSettings, Sampling
@@ -369,7 +369,8 @@ class ModelWrapper(ClientsOfRun, Scored):
         if conversation is not None:
             self._history.add(conversation)
         experience = call.experience(completion, text=text)
-        return Recorded(key=call.request.key, experience=experience, conversation=conversation)
+        said = Made(experience=experience)
+        return Recorded(key=call.request.key, said=said, conversation=conversation)
 
 
 def _give_up(calls: Sequence[Call]) -> None:

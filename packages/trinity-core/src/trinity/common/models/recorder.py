@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from trinity.common.models.versions import version_info
 
@@ -15,7 +15,22 @@ if TYPE_CHECKING:
     from trinity.common.models.history import Conversation
     from trinity.common.ports import RunKey
 
-__all__ = ["Recorded", "Recorder"]
+__all__ = ["Made", "Recorded", "Recorder"]
+
+
+class Said(Protocol):
+    """What makes an experience, or holds one."""
+
+    @property
+    def experience(self) -> Experience:
+        """Return it; always the same object."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Made:
+    """An experience that is there."""
+
+    experience: Experience
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -23,8 +38,13 @@ class Recorded:
     """One reply."""
 
     key: RunKey  # of the request
-    experience: Experience
+    said: Said
     conversation: Conversation | None = None  # None: it cannot go on
+
+    @property
+    def experience(self) -> Experience:
+        """Return the reply as it is trained."""
+        return self.said.experience
 
 
 class Recorder:

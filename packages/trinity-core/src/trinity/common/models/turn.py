@@ -44,6 +44,18 @@ class Turn:
         messages[place] = {**messages[place], **changes}
         return self.with_messages(messages)
 
+    def sharing(self, other: Turn) -> Turn:
+        """Return the same turn, with the other's messages and tools where they are spelled alike.
+
+        So that a chat that goes on, which a client sends anew each time, is held once. What is
+        equal may still be rendered differently: 2 is 2.0, and the order of arguments matters.
+        """
+        held = zip(self.messages, other.messages, strict=False)
+        shared = [theirs if repr(mine) == repr(theirs) else mine for mine, theirs in held]
+        messages = (*shared, *self.messages[len(shared) :])
+        tools = other.tools if repr(self.tools) == repr(other.tools) else self.tools
+        return replace(self, messages=messages, tools=tools)
+
     def has_tools_of(self, other: Turn) -> bool:
         """Return whether both tell the model of the same tools."""
         return [dict(tool) for tool in self.tools] == [dict(tool) for tool in other.tools]
