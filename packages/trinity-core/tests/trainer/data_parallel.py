@@ -12,6 +12,7 @@ from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.errors import TrinityError
+from trinity.trainer.ranks import Ranks
 from trinity.trainer.spreading import whole
 from trinity.trainer.torch_trainer import TorchTrainer
 
@@ -152,6 +153,27 @@ def shared_gradients(model_path, *, group, sequence=2, strategies=("ddp", "fsdp2
     return found
 
 
+def even_gradient(model_path, way, *, group):
+    """Return the gradient where ranks have as many tokens, and how many each has."""
+    trainer = a_spread_trainer(model_path, way, group=group)
+    batch, _ = trainer._preparation.batch_of(rows_of(way), _no_watch, version=0)
+    parts = trainer._scorer.plan(batch).parts
+    tokens = [sum(len(pack) for packs in part for pack in packs) for part in parts]
+    return gradient_of(trainer, way)[0], tokens
+
+
+def trained_without_gradient(group=None):
+    """Return weights after a step: one that all have a gradient of, rank 0 alone, and nobody."""
+    weights = [torch.nn.Parameter(torch.ones(1)) for _ in range(3)]
+    weights[0].grad = torch.ones(1)
+    ranks = Ranks(group)
+    if ranks.rank == 0:
+        weights[1].grad = torch.ones(1)
+    ranks.sum_gradients(weights)
+    torch.optim.AdamW(weights, lr=0.1, weight_decay=0.5).step()
+    return [weight.item() for weight in weights]
+
+
 def refused(model_path, *, group):
     """Return what ranks hear that are to share the sequences of a model that cannot."""
     try:
@@ -199,8 +221,11 @@ def main() -> None:
     except TrinityError as error:
         found["error"] = str(error)
     trainer.save(folder / "saved")
-    for way in WAYS:
-        found[way] = gradient_of(a_spread_trainer(model_path, way, group=group), way)
+    for way in WAYS:  # dealt in turn, so that one rank has nothing in the last round
+        trainer = a_spread_trainer(model_path, way, group=group, balance_batch=False)
+        found[way] = gradient_of(trainer, way)
+        found["even", way] = even_gradient(model_path, way, group=group)
+    found["idle"] = trained_without_gradient(group)
     found["sequences"] = shared_gradients(model_path, group=group)
     found["narrow"] = shared_gradients(folder / "narrow", group=group, strategies=["ddp"])
     found["refused"] = [refused(folder / name, group=group) for name in ("three", "gemma2")]

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from trinity.common.experience import Experience
 from trinity.trainer.forward import tree_mask
 from trinity.trainer.layout import Sharing, pack_rows, rows_apart
-from trinity.trainer.microbatch import model_inputs, pad_to_width, plan_microbatches
+from trinity.trainer.microbatch import (
+    model_inputs,
+    pad_to_width,
+    plan_microbatches,
+    plan_packs,
+)
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 
@@ -127,3 +132,43 @@ def test_a_padded_slot_sees_itself_so_that_no_softmax_is_over_nothing():
     inputs = model_inputs(rows, torch.tensor([[True], [True], [False]]), packs)
 
     assert tree_mask(inputs.ends_PL)[1, 0].int().tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def tokens_of_parts(rows, **settings):
+    settings = {"max_tokens": 100, "max_padding": 0, "num_teams": 2, "is_even": True} | settings
+    plan = plan_packs([np.array(row) for row in rows], **settings)
+
+    assert sorted(row for packs in plan for pack in packs for row in pack.rows) == list(
+        range(len(rows))
+    )
+    return [sum(len(pack) for packs in part for pack in packs) for part in plan.parts]
+
+
+def test_two_ranks_get_as_many_tokens() -> None:
+    """8, then 7 to the other; 6 to it, as it has less; 5 and 2 to the first: 15 against 13."""
+    rows = [[number] * length for number, length in enumerate((2, 6, 8, 5, 7))]
+
+    assert tokens_of_parts(rows) == [15, 13]
+    assert tokens_of_parts(rows, is_even=False, max_tokens=8) == [8 + 6 + 2, 7 + 5]
+
+
+def test_what_rows_share_is_dealt_as_it_is_computed() -> None:
+    """Three answers of 4 to a prompt of 10 are 22 tokens, as many as rows of 12 and 10."""
+    prompt = list(range(100, 110))
+    rows = [prompt + [number] * 4 for number in range(3)] + [[50] * 12, [51] * 10]
+
+    assert tokens_of_parts(rows, sharing=sharing_by("mask")) == [22, 22]
+
+
+def test_a_tree_that_one_rank_would_have_alone_is_cut_where_both_are_done_sooner() -> None:
+    """One tree is 20 + 4 x 10 = 60 tokens; two of them are 20 + 2 x 10 = 40 each."""
+    rows = [[9] * 20 + [number] * 10 for number in range(4)]
+
+    assert tokens_of_parts(rows, sharing=sharing_by("mask")) == [40, 40]
+    assert tokens_of_parts(rows, sharing=sharing_by("mask"), is_even=False) == [60, 0]
+
+
+def test_rows_that_may_not_be_balanced_are_dealt_in_turn() -> None:
+    rows = [[number] * length for number, length in enumerate((9, 1, 9, 1))]
+
+    assert tokens_of_parts(rows, keep_order=True, max_tokens=9) == [18, 2]

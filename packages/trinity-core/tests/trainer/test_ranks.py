@@ -90,13 +90,38 @@ def test_an_error_of_one_is_everybodys_and_one_of_them_saves(of_two):
 @pytest.mark.parametrize("way", data_parallel.WAYS)
 def test_ranks_that_share_the_weights_have_the_gradient_of_one(of_two, tiny, way) -> None:
     """Rows apart leave one rank idle in the last round; a stem takes two passes of both."""
-    expected, stems = data_parallel.gradient_of(data_parallel.a_spread_trainer(tiny, way), way)
+    expected, _ = data_parallel.gradient_of(data_parallel.a_spread_trainer(tiny, way), way)
 
     for found in of_two[0]:
         gradient, stems = found[way]
         assert (gradient - expected).norm() <= 1e-6 * expected.norm()
     assert [bool(stem) for stem in stems].count(True) == (way == "stem")
     assert len(stems) % 2 == (way == "apart")
+
+
+@pytest.mark.parametrize("way", data_parallel.WAYS)
+def test_ranks_that_have_as_many_tokens_have_the_gradient_of_one(of_two, tiny, way) -> None:
+    """The longest row goes to who has least: 16 14 13 11 11 and 16 14 12 12 9 9 tokens.
+
+    Two prompts are two trees. A stem of 150 with 200 after it stays whole: 215 and 235 of it,
+    in two packs, would leave one of the ranks more.
+    """
+    expected_tokens = {"apart": [65, 72], "mask": [34, 29], "stem": [350, 127]}
+    expected, _ = data_parallel.gradient_of(data_parallel.a_spread_trainer(tiny, way), way)
+
+    for found in of_two[0]:
+        gradient, tokens = found["even", way]
+        assert (gradient - expected).norm() <= 2e-6 * expected.norm()
+        assert tokens == expected_tokens[way]
+
+
+def test_a_weight_without_a_gradient_is_left_alone_as_by_one_process(of_two) -> None:
+    """AdamW's first step takes lr off, after lr x decay of the weight: 0.95 - 0.1."""
+    alone = data_parallel.trained_without_gradient()
+
+    assert alone == pytest.approx([0.85, 0.85, 1.0])
+    for found in of_two[0]:
+        assert found["idle"] == pytest.approx(alone)
 
 
 def test_their_checkpoint_is_that_of_one_process_and_so_is_what_they_go_on_from(

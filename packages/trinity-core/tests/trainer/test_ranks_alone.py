@@ -10,6 +10,7 @@ from torch import nn
 from trinity.errors import ConfigError, ModelError, RoomLostError, TrinityError
 from trinity.trainer import ranks
 from trinity.trainer.cutting import Part
+from trinity.trainer.dealing import Plan
 from trinity.trainer.microbatch import ModelInputs
 from trinity.trainer.ranks import Ranks
 from trinity.trainer.spreading import refuse_beside
@@ -28,7 +29,7 @@ def a_rank(monkeypatch):
         monkeypatch.setattr(ranks.distributed, "get_rank", lambda group: rank)
         monkeypatch.setattr(ranks.distributed, "get_world_size", lambda group: 2)
         monkeypatch.setattr(ranks, "told", told)
-        monkeypatch.setattr(ranks.distributed, "all_reduce", lambda t, group: t.add_(1.0))
+        monkeypatch.setattr(ranks.distributed, "all_reduce", lambda t, group: t.add_(1))
         return Ranks("a group", **settings)
 
     return build
@@ -86,7 +87,8 @@ def test_what_is_not_spread_is_refused_where_no_check_could_know(beside) -> None
 
 
 def rounds(own_ranks, plan):
-    return [[turn.packs, turn.num_passes] for turn in own_ranks.rounds(plan)]
+    turns = own_ranks.rounds(Plan.in_turn(plan, num_teams=2))
+    return [[turn.packs, turn.num_passes] for turn in turns]
 
 
 def test_ranks_that_share_weights_make_as_many_passes_in_each_round(a_rank) -> None:
@@ -127,7 +129,8 @@ def test_a_team_has_micro_batches_as_one_rank_and_says_once_what_it_found(monkey
         member = Ranks("a group", sequence_size=2, timeout_s=60)
 
         assert member.sequence == [rank - rank % 2, rank - rank % 2 + 1]
-        assert member.own([[Packed(n)] for n in range(3)])[0][0].stem == rank // 2
+        plan = Plan.in_turn([[Packed(n)] for n in range(3)], num_teams=2)
+        assert member.own(plan)[0][0].stem == rank // 2
         assert member.max_tokens(100, num_tokens=1000) == 200
         counted.append((member.summed(lambda: {"loss": 1.0}), member.sum(torch.ones(1)).item()))
 
@@ -185,7 +188,7 @@ def test_an_error_that_is_told_keeps_its_type_unless_it_has_fields_of_its_own() 
 
 def test_ranks_that_cut_a_batch_in_different_ways_are_told_so_and_train_no_further(a_rank) -> None:
     own = a_rank(others={"metrics": {"loss": 1.0}, "plans": "of another batch"})
-    own.own([[Packed(0)], [Packed(0)]])
+    own.own(Plan.in_turn([[Packed(0)], [Packed(0)]], num_teams=2))
 
     with pytest.raises(TrinityError, match="cut a batch in different ways"):
         own.summed(lambda: {"loss": 1.0})
@@ -193,6 +196,6 @@ def test_ranks_that_cut_a_batch_in_different_ways_are_told_so_and_train_no_furth
 
 def test_metrics_of_ranks_that_cut_alike_are_summed(a_rank) -> None:
     own = a_rank()
-    own.own([[Packed(0)]])
+    own.own(Plan.in_turn([[Packed(0)]], num_teams=2))
 
     assert own.summed(lambda: {"loss": 1.5}) == {"loss": 1.5}

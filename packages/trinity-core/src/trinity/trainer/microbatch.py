@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trinity.trainer.dealing import Plan, dealt
 from trinity.trainer.layout import pack_rows, rows_apart
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ __all__ = [
 ]
 
 
-def plan_packs(
+EVEN = 1.1  # of the mean: what the busiest team may have before anything is cut finer
+FINER = (1.5, 1.0, 0.5)  # of a team's tokens: largest packs that are tried for a more even deal
+
+
+def plan_packs(  # noqa: PLR0913 -- what a plan follows from, one by one
     rows: Sequence[IntArray],
     *,
     max_tokens: int,
@@ -42,10 +47,13 @@ def plan_packs(
     keep_order: bool = False,
     sharing: Sharing | None = None,
     together: int = 1,
-) -> list[list[Pack]]:
+    num_teams: int = 1,
+    is_even: bool = False,
+) -> Plan:
     """Return the packs of each micro-batch: of one row each, or of rows that begin alike.
 
-    A pack with a stem is a micro-batch.
+    A pack with a stem is a micro-batch. Where teams are to have as many tokens, what is shared is
+    cut finer, if that leaves the one with most of them less.
 
     Args:
         rows: the tokens of each row.
@@ -54,14 +62,33 @@ def plan_packs(
         keep_order: rows stay in the batch's order, and nothing but a unit's rows is shared.
         sharing: what the model can; None: nothing is shared.
         together: so many rows in a row, a unit, stay in one micro-batch, and share with each other.
+        num_teams: who share the batch.
+        is_even: deal them as many tokens each, instead of micro-batches in turn.
     """
-    units = _units(
-        rows,
-        size=together,
-        sharing=sharing,
-        max_tokens=max_tokens,
-        is_fixed=keep_order or together > 1,
-    )
+    is_fixed = keep_order or together > 1
+
+    def fill(units: Sequence[list[Pack]]) -> list[list[Pack]]:
+        return _filled(units, max_tokens=max_tokens, max_padding=max_padding, keep_order=keep_order)
+
+    def plan(largest: int) -> Plan:
+        units = _units(rows, size=together, sharing=sharing, max_tokens=largest, is_fixed=is_fixed)
+        if not is_even or keep_order or num_teams == 1:
+            return Plan.in_turn(fill(units), num_teams=num_teams)
+        hands = dealt([sum(map(len, unit)) for unit in units], num_teams=num_teams)
+        return Plan(fill([units[number] for number in hand]) for hand in hands)
+
+    first = plan(max_tokens)
+    mean = first.num_tokens / num_teams
+    if not is_even or sharing is None or is_fixed or first.largest_part <= EVEN * mean:
+        return first
+    others = (plan(max(1, min(max_tokens, int(part * mean)))) for part in FINER)
+    return min(first, *others, key=lambda one: one.largest_part)
+
+
+def _filled(
+    units: Sequence[list[Pack]], *, max_tokens: int, max_padding: int, keep_order: bool
+) -> list[list[Pack]]:
+    """Return the packs of each micro-batch that so many units fill, those with a stem first."""
     is_cached = [unit[0].stem > 0 for unit in units]
     cached = [unit for unit, is_one in zip(units, is_cached, strict=True) if is_one]
     others = [unit for unit, is_one in zip(units, is_cached, strict=True) if not is_one]

@@ -1,7 +1,7 @@
 """Share a batch between the processes that train one model.
 
 every process   the whole batch, its plan, its normalisers
-process i       micro-batches i, i + n, ...: their share of the gradient
+process i       its micro-batches of the plan: their share of the gradient
 all-reduce      the shares summed: the gradient of the batch, in every process
 
 Where several processes share each sequence, such a team has micro-batches as one process has them
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from trinity.common.metrics import Metrics
+    from trinity.trainer.dealing import Plan
     from trinity.trainer.layout import Pack
 
 __all__ = ["Ranks", "Round", "sequence_group", "teams_refused"]
@@ -73,38 +75,38 @@ class Ranks:
         self.shares_weights = shares_weights and group is not None
         self.rank = 0 if group is None else distributed.get_rank(group)
         self.size = 1 if group is None else distributed.get_world_size(group)
-        self._team, self._place = divmod(self.rank, sequence_size)
-        self._num_teams, rest = divmod(self.size, sequence_size)
+        self.team, self._place = divmod(self.rank, sequence_size)
+        self.num_teams, rest = divmod(self.size, sequence_size)
         self._sequence_size = sequence_size
-        if rest or not self._num_teams:
+        if rest or not self.num_teams:
             raise ConfigError(teams_refused(self.size, sequence_size))
         self.sequence: distributed.ProcessGroup | None = None  # None: each computes its own
         if group is not None and sequence_size > 1:
             self.sequence = sequence_group(group, size=sequence_size, timeout_s=timeout_s)
         self._plans = hashlib.blake2b(digest_size=8)  # of all that was shared out so far
 
-    def own(self, plan: Sequence[Sequence[Pack]]) -> Sequence[Sequence[Pack]]:
+    def own(self, plan: Plan) -> Sequence[Sequence[Pack]]:
         """Return the micro-batches of this process."""
+        if self.size == 1:
+            return plan
         self._note(plan)
-        return plan[self._team :: self._num_teams]
+        return plan.parts[self.team]
 
-    def rounds(self, plan: Sequence[Sequence[Pack]]) -> Iterator[Round]:
+    def rounds(self, plan: Plan) -> Iterator[Round]:
         """Yield the micro-batches of this process; where weights are shared, as many as all do."""
         if not self.shares_weights:
             yield from (Round(packs=packs) for packs in self.own(plan))
             return
         self._note(plan)
-        for first in range(0, len(plan), self._num_teams):
-            parts = plan[first : first + self._num_teams]
-            own = parts[self._team] if self._team < len(parts) else None
-            has_stem = any(packs[0].stem for packs in parts)
-            yield Round(packs=own, num_passes=2 if has_stem else 1)
+        for parts in zip_longest(*plan.parts):
+            has_stem = any(packs is not None and packs[0].stem for packs in parts)
+            yield Round(packs=parts[self.team], num_passes=2 if has_stem else 1)
 
     def max_tokens(self, budget: int, *, num_tokens: int) -> int:
         """Return the budget of a team of processes, which leaves none without a micro-batch."""
         if self.size == 1:
             return budget
-        return min(budget * self._sequence_size, max(1, -(-num_tokens // self._num_teams)))
+        return min(budget * self._sequence_size, max(1, -(-num_tokens // self.num_teams)))
 
     @property
     def moves_together(self) -> bool:
@@ -138,8 +140,11 @@ class Ranks:
             raise outcome
         return _totals(outcomes)
 
-    def _note(self, plan: Sequence[Sequence[Pack]]) -> None:
-        rows = [[(pack.rows, len(pack), pack.stem) for pack in packs] for packs in plan]
+    def _note(self, plan: Plan) -> None:
+        rows = [
+            [[(pack.rows, len(pack), pack.stem) for pack in packs] for packs in part]
+            for part in plan.parts
+        ]
         self._plans.update(repr(rows).encode())
 
     def _words_of(self, outcome: Metrics | TrinityError) -> dict[str, Any]:
@@ -180,14 +185,21 @@ class Ranks:
         self.summed(if_first, makes_passes=False)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum each gradient over the processes; one that a process lacks is 0 there."""
-        if self._group is None:
+        """Sum each gradient over the processes; one that a process lacks is 0 there.
+
+        What none of them has stays without: an optimizer passes it over, as it does in one process.
+        """
+        own = [p for p in parameters if p.requires_grad and not isinstance(p, DTensor)]
+        if self._group is None or not own:  # those that are spread are summed
             return
-        for parameter in parameters:
-            if parameter.requires_grad and not isinstance(parameter, DTensor):  # that is summed
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                distributed.all_reduce(parameter.grad, group=self._group)
+        num_found = torch.tensor([p.grad is not None for p in own], dtype=torch.int32)
+        distributed.all_reduce(num_found, group=self._group)
+        for parameter, found in zip(own, num_found.tolist(), strict=True):
+            if not found:
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            distributed.all_reduce(parameter.grad, group=self._group)
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over the processes, in place; what a team has alike counts once."""
@@ -234,7 +246,8 @@ def sequence_group(
         size: ranks that share a sequence, neighbours.
         timeout_s: how long one may wait for another.
     """
-    rank, own = distributed.get_rank(group), None
+    rank = distributed.get_rank(group)
+    own: distributed.ProcessGroup | None = None
     for first in range(0, distributed.get_world_size(group), size):
         members = list(range(first, first + size))
         found = distributed.new_group(members, timeout=timedelta(seconds=timeout_s))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trinity.common.batch import ExperienceBatch
     from trinity.common.config import Config
-    from trinity.trainer.layout import Pack
+    from trinity.trainer.dealing import Plan
     from trinity.trainer.microbatch import ModelInputs
     from trinity.trainer.parts import AlgorithmParts
     from trinity.trainer.policy import Policy
@@ -63,7 +63,7 @@ class Scorer:
         """Return how many tokens the model has."""
         return int(self._policy.module.config.vocab_size)
 
-    def plan(self, batch: ExperienceBatch, *, policy: Policy | None = None) -> list[list[Pack]]:
+    def plan(self, batch: ExperienceBatch, *, policy: Policy | None = None) -> Plan:
         """Return the packs of each micro-batch, as a model (None: the policy) can take them."""
         policy = policy or self._policy
         keep_order = not self._parts.algorithm.setting("can_balance_batch")
@@ -78,6 +78,8 @@ class Scorer:
             keep_order=keep_order,
             sharing=policy.sharing if may_share else None,
             together=ROWS_OF_PAIR if has_pairs else 1,
+            num_teams=self._ranks.num_teams,
+            is_even=self._config.trainer.balance_batch,
         )
 
     def logprobs(self, batch: ExperienceBatch) -> Tensor:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.errors import TrinityError
-    from trinity.trainer.layout import Pack
+    from trinity.trainer.dealing import Plan
     from trinity.trainer.ranks import Round
 
 __all__ = ["TorchTrainer"]
@@ -261,18 +261,14 @@ class TorchTrainer:
         if self._critic is not None:
             self._critic.save(directory)
 
-    def _accumulate(
-        self, batch: ExperienceBatch, plan: Sequence[Sequence[Pack]], *, step: int
-    ) -> Metrics:
+    def _accumulate(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics:
         """Add each micro-batch's share of the gradient; return the batch's metrics."""
         self._optimizer.zero_grad(set_to_none=True)  # a step that failed has left some
         metrics = self._ranks.summed(lambda: self._backward(batch, plan, step=step))
         self._ranks.sum_gradients(self.model.parameters())
         return metrics
 
-    def _backward(
-        self, batch: ExperienceBatch, plan: Sequence[Sequence[Pack]], *, step: int
-    ) -> Metrics | TrinityError:
+    def _backward(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics | TrinityError:
         """Return this process's part of the metrics, or what is wrong, once all passes are made."""
         is_reused = self._preparation.may_reuse(batch, version=self._version)
         totals: Metrics = {}

@@ -18,8 +18,9 @@ from trinity.common.config.base import (
 )
 from trinity.common.config.critic import CRITIC, CriticConfig
 
-__all__ = ["MegatronParallelConfig", "TrainerConfig"]
+__all__ = ["RANKS", "MegatronParallelConfig", "TrainerConfig"]
 
+RANKS = "several ranks of the trainer"
 _MANY, _MEGATRON = "trainers on many GPUs", "trainer_strategy megatron"
 _OTHER = "other trainers"
 
@@ -82,7 +83,9 @@ class TrainerConfig(StrictModel):
     use_remove_padding: bool = other(
         True, "leave padding out; the own trainer always does", used_by=_OTHER
     )
-    balance_batch: bool = other(True, "give each GPU as many tokens", used_by=_MANY)
+    balance_batch: bool = other(
+        True, "give each rank as many tokens, what rows share counted once", used_by=RANKS
+    )
     critic: CriticConfig = section(CriticConfig, "the critic, of algorithms that have one")
     critic_warmup: int = other(
         0, "first steps, in which the critic alone learns", used_by=CRITIC, ge=0

@@ -9,6 +9,7 @@ from trinity.common.config.critic import CRITIC
 from trinity.common.config.engine_arguments import engine_parameters
 from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.config.paths import fields
+from trinity.common.config.trainer import RANKS
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ def _is_read(work: Resolution, used_by: str) -> bool:
     if used_by == CRITIC:
         algorithm: Any = work.parts.load("algorithm", work.config.algorithm.algorithm_type)
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
+    if used_by == RANKS:
+        ranks = work.config.trainer.num_ranks
+        return ranks > 1 or (ranks == 0 and work.machine.num_gpus > 1)
     if used_by == "storage sql":
         return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
     if used_by == "sync style fully_async":
