@@ -7,6 +7,7 @@ import json
 import pytest
 import trinity
 from trinity.common.config import load_config
+from trinity.extend.registry import Registry
 from trinity.runtime.record.result import RunStatus
 
 pytestmark = pytest.mark.slow
@@ -159,3 +160,30 @@ def test_bench_evaluates_the_base_model_and_each_checkpoint(config_dict, write_y
         if "bench/rows/reward/mean@2" in row
     ]
     assert evaluated == [0, 1, 2]
+
+
+def test_two_monitors_show_what_was_trained(config_dict, write_yaml) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from trinity.monitor.tensorboard import TensorboardMonitor
+
+    class Another(TensorboardMonitor):
+        def __init__(self, *, directory, role, below: str):
+            super().__init__(directory=directory / below, role=role)
+
+    Registry("monitors", kind="monitor").register_module("another")(Another)
+    config_dict["monitor"] = {
+        "monitor_type": "tensorboard",
+        "also": [{"monitor_type": "another", "monitor_args": {"below": "second"}}],
+        "sample_interval": 2,
+        "num_samples": 3,
+    }
+
+    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
+
+    for folder in ("tensorboard", "second/tensorboard"):
+        events = EventAccumulator(str(result.directory / "monitor" / folder / "trainer")).Reload()
+        assert len(events.Scalars("actor/loss")) == 2, folder
+        assert events.Tags()["tensors"] == [f"samples/{n}" for n in range(3)], folder
+        (event,) = events.Tensors("samples/1")
+        assert event.step == 2
+        assert "4 + 1 =" in event.tensor_proto.string_val[0].decode()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 from trinity_monitors.mlflow_monitor import MlflowMonitor
@@ -39,3 +41,20 @@ def test_a_run_that_goes_on_keeps_its_id_and_writes_no_step_twice(tmp_path) -> N
     assert (run.info.run_name, run.info.status) == ("n_explorer", "FINISHED")
     assert run.data.tags["role"] == "explorer"
     assert run.data.params == {"project": "p", "name": "n", "seed": "1"}
+
+
+def test_samples_are_a_table_of_their_step(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where the store keeps files
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monitor = MlflowMonitor(directory=tmp_path / "monitor", role="trainer", uri=uri)
+    row = {"eid": "1/0/0/0", "reward": 1.0, "advantage": None, "prompt": "2 + 2 =", "response": "4"}
+    for _ in range(2):  # the second is there
+        monitor.log_samples([row, row | {"reward": 0.0}], step=7)
+    monitor.close()
+
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    run_id = json.loads((tmp_path / "monitor/mlflow-trainer.jsonl").read_text().split("\n")[0])
+    path = client.download_artifacts(run_id["run_id"], "samples/step-000007.json", str(tmp_path))
+    table = json.loads(Path(path).read_text())
+    assert table["columns"] == list(row)
+    assert [cells[1] for cells in table["data"]] == [1.0, 0.0]

@@ -105,3 +105,25 @@ def test_two_roles_have_runs_of_their_own_in_one_process(tmp_path) -> None:
     assert len({run_id for run_id, _, _ in starts}) == 2
     names = [name for _, _, rows in starts for name in rows[0] if "/" in name]
     assert sorted(names) == ["a/x", "b/x"]
+
+
+SAMPLE = {"eid": "1/0/0/0", "reward": 1.0, "advantage": 0.5, "prompt": "2 + 2 =", "response": "4"}
+
+
+def test_samples_are_a_table_beside_the_metrics_of_their_step(tmp_path) -> None:
+    first = WandbMonitor(directory=tmp_path, role="trainer", mode="offline")
+    first.log({"actor/loss": 0.5}, step=1)
+    first.log_samples([SAMPLE, SAMPLE], step=1)
+    first.log({"actor/loss": 0.25}, step=2)
+    first.close()
+    again = WandbMonitor(directory=tmp_path, role="trainer", mode="offline")
+    again.log_samples([SAMPLE], step=1)  # it has them
+    again.close()
+
+    (_, _, rows), (_, _, more) = logged(tmp_path, num_starts=2)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[0]["actor/loss"] == 0.5
+    assert any("table" in str(value) for name, value in rows[0].items() if "samples" in name)
+    assert not any("samples" in name for row in more for name in row)
+    (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/*.table.json")
+    assert json.loads(table.read_text())["data"] == [list(SAMPLE.values())] * 2

@@ -41,6 +41,27 @@ def test_tensorboard_reads_back_what_was_logged(tmp_path) -> None:
     assert [(e.step, e.value) for e in events.Scalars("actor/loss")] == [(3, 0.5)]
 
 
+HOSTILE = "<script>alert(1)</script>\n# not a heading\n"
+
+
+def test_tensorboard_shows_samples_as_text_that_nothing_reads_as_markup(tmp_path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monitor = TensorboardMonitor(directory=tmp_path, role="trainer")
+    sample = {"eid": "1/0/2/0", "reward": 0.5, "advantage": None, "prompt": HOSTILE, "response": ""}
+    monitor.log_samples([sample, sample | {"reward": 1.0}], step=3)
+    monitor.close()
+
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "trainer")).Reload()
+    assert events.Tags()["tensors"] == ["samples/0", "samples/1"]
+    (event,) = events.Tensors("samples/0")
+    text = event.tensor_proto.string_val[0].decode()
+    assert event.step == 3
+    assert text.splitlines()[0] == "eid 1/0/2/0, reward 0.5, advantage None"
+    assert all(line.startswith("    ") for line in text.splitlines()[1:] if line)
+    assert "    # not a heading" in text
+
+
 def test_numbers_are_merged_to_mean_max_and_min_unless_a_suffix_chooses() -> None:
     rows = [{"reward": 1.0, "calls:sum": 2}, {"reward": 0.0, "calls:sum": 3, "text": "x"}]
 

@@ -16,7 +16,7 @@ from trinity_monitors.place import Place
 from trinity_monitors.story import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["MlflowMonitor", "refuse_unreachable", "store_uri"]
@@ -25,6 +25,8 @@ DEFAULT_URI = "http://localhost:5000"
 REACH_S = 5.0
 MAX_PARAMS = 100  # of a request
 MAX_LETTERS = 500  # of a parameter
+
+_TABLE = ("samples/table",)  # in the file of what the store has
 
 
 class MlflowMonitor:
@@ -80,6 +82,15 @@ class MlflowMonitor:
         ]
         self._client.log_batch(self._place.run_id, metrics=values)
         self._place.note(step, metrics)
+
+    def log_samples(self, samples: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        """Write the samples of a step as the table ``samples/step-<step>.json``."""
+        if not samples or self._place.has(step, _TABLE):
+            return
+        columns = {name: [row[name] for row in samples] for name in samples[0]}
+        file = f"samples/step-{step:06d}.json"
+        self._client.log_table(self._place.run_id, data=columns, artifact_file=file)
+        self._place.note(step, _TABLE)
 
     def close(self) -> None:
         """Say that the run is over; safe to call twice."""

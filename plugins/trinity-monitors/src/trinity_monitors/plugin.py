@@ -14,10 +14,12 @@ def trinity_monitors() -> dict[str, ComponentSpec]:
         "wandb": ComponentSpec(
             "trinity_monitors.wandb_monitor:WandbMonitor",
             summary="a run of Weights & Biases for each role",
+            provides=frozenset({"samples"}),
         ),
         "mlflow": ComponentSpec(
             "trinity_monitors.mlflow_monitor:MlflowMonitor",
             summary="a run of MLflow for each role",
+            provides=frozenset({"samples"}),
         ),
     }
 

@@ -10,10 +10,12 @@ from trinity_monitors.place import Place
 from trinity_monitors.story import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["WandbMonitor"]
+
+_TABLE = ("samples/table",)  # in the file of what the service has
 
 
 class WandbMonitor:
@@ -48,6 +50,7 @@ class WandbMonitor:
     ) -> None:
         wandb = imported("wandb")
         self._place = Place(directory / f"wandb-{role}.jsonl")
+        self._table = wandb.Table
         self._open: list[tuple[int, list[str]]] = []  # records of the step that is not complete
         if not self._place.run_id:
             self._place.begin(secrets.token_hex(4))
@@ -76,12 +79,19 @@ class WandbMonitor:
         """Write one record; a step is complete when the next one begins."""
         if self._place.has(step, metrics):
             return
-        if self._open and self._open[-1][0] != step:
-            self._complete()
-        if step != self._row[0]:
-            self._row = (step, max(step, self._row[1] + 1))
+        self._begin(step)
         self._run.log({**metrics, "step": step}, step=self._row[1])
         self._open.append((step, list(metrics)))
+
+    def log_samples(self, samples: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        """Write the samples of a step as the table ``samples``."""
+        if not samples or self._place.has(step, _TABLE):
+            return
+        columns = list(samples[0])
+        table = self._table(columns=columns, data=[[row[c] for c in columns] for row in samples])
+        self._begin(step)
+        self._run.log({"samples": table, "step": step}, step=self._row[1])
+        self._open.append((step, list(_TABLE)))
 
     def close(self) -> None:
         """Write out the last step and end the run; safe to call twice."""
@@ -89,6 +99,12 @@ class WandbMonitor:
         if run is not None:
             run.finish()
             self._complete()
+
+    def _begin(self, step: int) -> None:
+        if self._open and self._open[-1][0] != step:
+            self._complete()
+        if step != self._row[0]:
+            self._row = (step, max(step, self._row[1] + 1))
 
     def _complete(self) -> None:
         for step, names in self._open:

@@ -288,6 +288,7 @@ def trinity_monitors() -> Mapping[str, str | ComponentSpec]:
     return {
         "jsonl": "trinity.monitor.jsonl:JsonlMonitor",
         "tensorboard": ComponentSpec(
-            "trinity.monitor.tensorboard:TensorboardMonitor", provides=frozenset({"flush"})
+            "trinity.monitor.tensorboard:TensorboardMonitor",
+            provides=frozenset({"flush", "samples"}),
         ),
     }

@@ -266,8 +266,13 @@ _ALL_KINDS = (
         hook="trinity_monitors",
         contract=f"{_PORTS}:Monitor",
         provided=("directory", "role"),
-        settings=(Setting(path="monitor.monitor_type", args="monitor.monitor_args", modes=_ALL),),
-        abilities=_abilities(flush="Flushes"),
+        settings=(
+            Setting(path="monitor.monitor_type", args="monitor.monitor_args", modes=_ALL),
+            Setting(
+                path="monitor.also.*.monitor_type", args="monitor.also.*.monitor_args", modes=_ALL
+            ),
+        ),
+        abilities=_abilities(flush="Flushes", samples="TakesSamples"),
     ),
 )
 KINDS = {kind.name: kind for kind in _ALL_KINDS}

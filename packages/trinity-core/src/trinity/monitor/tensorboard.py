@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["TensorboardMonitor"]
@@ -33,6 +33,27 @@ class TensorboardMonitor:
             Event(wall_time=time.time(), step=step, summary=Summary(value=values))
         )
 
+    def log_samples(self, samples: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        """Write one text for each sample: its numbers, the prompt and the response as code."""
+        import time
+
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.util.tensor_util import make_tensor_proto
+
+        values = [
+            Summary.Value(
+                tag=f"samples/{number}",
+                metadata=create_summary_metadata("", ""),
+                tensor=make_tensor_proto([_as_markdown(sample).encode()]),
+            )
+            for number, sample in enumerate(samples)
+        ]
+        self._writer.add_event(
+            Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+        )
+
     def flush(self) -> None:
         """Hand to the operating system what was logged: a checkpoint notes how much that is."""
         self._writer.flush()
@@ -40,3 +61,13 @@ class TensorboardMonitor:
     def close(self) -> None:
         """Flush and close the event file."""
         self._writer.close()
+
+
+def _as_markdown(sample: Mapping[str, Any]) -> str:
+    """Return a sample as TensorBoard shows it: texts indented, so that no markup in them counts."""
+    numbers = ", ".join(f"{name} {sample[name]}" for name in ("eid", "reward", "advantage"))
+    texts = (
+        "\n".join(f"    {line}" for line in sample[name].splitlines() or [""])
+        for name in ("prompt", "response")
+    )
+    return "\n\n".join([numbers, *texts])

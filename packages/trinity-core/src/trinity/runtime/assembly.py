@@ -13,8 +13,8 @@ from trinity.runtime.group_shelf import GroupShelf, WholeGroups, shelf_of
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
 from trinity.runtime.pace import is_in_flight, sync_interval_of
 from trinity.runtime.whole_engine import whole_engine
+from trinity.runtime.whole_monitor import WholeMonitor
 from trinity.runtime.whole_storage import WholeStorage
-from trinity.runtime.without_flush import WithoutFlush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from trinity.extend import Component, PluginManager
     from trinity.runtime.record.rundir import RunDir
+    from trinity.runtime.roles import WholeMonitorRole
 
 __all__ = [
     "make_bounded_source",
@@ -292,25 +293,23 @@ def _raw_experiences(config: Config, *, rundir: RunDir) -> FileStorage | None:
 
 def make_monitors(
     config: Config, manager: PluginManager, *, rundir: RunDir
-) -> Mapping[str, list[Monitor]]:
-    """Return the monitors of each role: the chosen one, and the file of JSON lines."""
-    own, arguments = config.monitor.monitor_type, config.monitor.monitor_args or {}
-    components = [manager.find("monitor", name) for name in dict.fromkeys(["jsonl", own])]
+) -> Mapping[str, list[WholeMonitorRole]]:
+    """Return the monitors of each role: the chosen ones, and the file of JSON lines."""
+    chosen = [config.monitor, *config.monitor.also]
+    arguments = {"jsonl": {}} | {one.monitor_type: one.monitor_args or {} for one in chosen}
+    components = {manager.find("monitor", name): given for name, given in arguments.items()}
     return {
-        role: [
-            _monitor(one, arguments if one.name == own else {}, rundir=rundir, role=role)
-            for one in components
-        ]
+        role: [_monitor(one, given, rundir=rundir, role=role) for one, given in components.items()]
         for role in ("explorer", "trainer", "synchronizer")
     }
 
 
 def _monitor(
     component: Component, arguments: Mapping[str, Any], *, rundir: RunDir, role: str
-) -> Monitor:
+) -> WholeMonitor:
     kind = KINDS["monitor"]
     monitor: Monitor = kind.made(component.load(), arguments, directory=rundir.monitor, role=role)
-    return monitor if "flush" in kind.abilities_of(component) else WithoutFlush(monitor)
+    return WholeMonitor(monitor, abilities=kind.abilities_of(component))
 
 
 def steps_of_tasks(config: Config, manager: PluginManager, *, tasks: TaskSource | None) -> int:

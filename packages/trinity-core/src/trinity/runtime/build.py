@@ -33,6 +33,7 @@ from trinity.runtime.pace import is_in_flight, sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.samples import SampleLog
+from trinity.runtime.record.shown_samples import ShownSamples
 from trinity.runtime.serving import Service
 from trinity.runtime.sides import is_in_order
 
@@ -88,6 +89,7 @@ class _Builder:
         parts, config, mode = self._parts, self._config, self._config.mode
         chat_format = ChatFormat.from_config(config.model)
         parts.monitors = make_monitors(config, self._manager, rundir=parts.rundir)
+        parts.shown = ShownSamples.of(config, parts.monitors, rundir=parts.rundir)
         service = Service(parts) if mode == "serve" else None
         if mode in {"both", "train", "explore", "serve"}:
             parts.storage = make_storage(

@@ -15,7 +15,6 @@ from trinity.runtime.record.metrics import Recorder
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.sides import Turns
-from trinity.runtime.without_flush import name_of_monitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from trinity.runtime.record.progress import Progress
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.samples import SampleLog
+    from trinity.runtime.record.shown_samples import ShownSamples
     from trinity.runtime.roles import (
         BatchSource,
         Closable,
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
         EngineWeights,
         ExplorerRole,
         FlightRole,
-        FlushingMonitor,
         StorageRole,
         SyncRole,
         TrainerRole,
+        WholeMonitorRole,
     )
     from trinity.runtime.sides import Sides
 
@@ -96,8 +96,9 @@ class Parts:
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
     meeting: Meeting | None = None  # with the other side, where that is a run of its own
     rooms: Closable | None = None  # the processes of a run over Ray
-    monitors: Mapping[str, list[FlushingMonitor]] = field(default_factory=dict)  # by role
+    monitors: Mapping[str, list[WholeMonitorRole]] = field(default_factory=dict)  # by role
     recorder: Recorder | None = None  # None: nothing was recorded
+    shown: ShownSamples | None = None  # None: no monitor shows any
     samples: SampleLog | None = None  # None: nobody wants them, or the trainer's room has it
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
@@ -138,6 +139,8 @@ class Parts:
             self.recorder = Recorder(self.monitors)
         numbers = self.recorder.record(role, metrics, step=step)
         if role == "trainer":
+            if self.shown is not None:
+                self.shown.trained(step)
             self.manager.call("trinity_step_finished", step=step, metrics=numbers)
 
     def note_trained(self, step: int, experiences: Any) -> None:  # Any: list, or RemoteBatch
@@ -214,7 +217,7 @@ class Parts:
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:
-            _try(f"{name_of_monitor(monitor)} did not write", monitor.flush)
+            _try(f"{monitor.name} did not write", monitor.flush)
         is_behind = self._engines_are_behind(progress)
         return {
             "mode": self.config.mode,

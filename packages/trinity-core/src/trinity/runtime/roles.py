@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trinity.common.ports import Flushes, Monitor, Stateful
+from trinity.common.ports import Flushes, Monitor, Stateful, TakesSamples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +27,10 @@ __all__ = [
     "EngineWeights",
     "ExplorerRole",
     "FlightRole",
-    "FlushingMonitor",
     "StorageRole",
     "SyncRole",
     "TrainerRole",
+    "WholeMonitorRole",
 ]
 
 
@@ -93,8 +93,11 @@ class StorageRole(Stateful, Closable, Protocol):
         """Return experiences by what became of them; empty: nobody counts."""
 
 
-class FlushingMonitor(Monitor, Flushes, Protocol):
-    """Receives metrics, and writes them out when it is asked to."""
+class WholeMonitorRole(Monitor, Flushes, TakesSamples, Protocol):
+    """Receives metrics and samples, and writes them out when it is asked to."""
+
+    name: str  # of its class, for messages
+    takes_samples: bool  # and does something with them
 
 
 class DueSource(Protocol):

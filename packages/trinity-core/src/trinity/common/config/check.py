@@ -8,6 +8,7 @@ from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_algorithm import algorithm_problems
 from trinity.common.config.check_flight import flight_problems
 from trinity.common.config.check_ledger import ledger_problems
+from trinity.common.config.check_monitors import monitor_problems
 from trinity.common.config.check_names import name_problems
 from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
@@ -49,7 +50,7 @@ def check(
             ``mode``, ``algorithm``, ``numbers``.
     """
     parts = NamedParts(manager)
-    problems = [*support_problems(config), *name_problems(config, parts)]
+    problems = [*support_problems(config), *name_problems(config, parts), *monitor_problems(config)]
     if "mode" not in guessed:
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]

@@ -32,6 +32,7 @@ NAMES = {
     ("InferenceModelConfig", "tool_call_parser"): "reply_parser",
     ("InferenceModelConfig", "reasoning_parser"): "reply_parser",
     ("MonitorConfig", "monitor_type"): "monitor",
+    ("OtherMonitor", "monitor_type"): "monitor",
     ("SynchronizerConfig", "sync_method"): "sync_method",
     ("TrainerConfig", "trainer_type"): "trainer",
 }

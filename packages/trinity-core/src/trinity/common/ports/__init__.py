@@ -17,7 +17,7 @@ from trinity.common.ports.engine import (
     Scores,
     SwapsInFlight,
 )
-from trinity.common.ports.monitor import Flushes, Monitor
+from trinity.common.ports.monitor import Flushes, Monitor, TakesSamples
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
@@ -103,6 +103,7 @@ __all__ = [
     "SwapsInFlight",
     "SyncMethod",
     "TakesBack",
+    "TakesSamples",
     "Tallied",
     "TaskFeedback",
     "TaskReader",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Flushes", "Monitor"]
+__all__ = ["Flushes", "Monitor", "TakesSamples"]
 
 
 class Monitor(Protocol):
@@ -32,3 +32,19 @@ class Flushes(Protocol):
 
     def flush(self) -> None:
         """Hand to the operating system what was logged."""
+
+
+class TakesSamples(Protocol):
+    """Ability ``samples`` of a monitor: it shows texts.
+
+    Without it, ``monitor.sample_interval`` shows nothing there; ``trinity view`` shows all.
+    """
+
+    def log_samples(self, samples: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        """Record some of what an optimizer step trained.
+
+        Args:
+            samples: with ``eid`` (``batch/task/run/step``), ``reward`` and ``advantage`` (floats,
+                or None), ``prompt`` and ``response`` (texts; empty: there is no tokenizer).
+            step: the optimizer step.
+        """

@@ -42,6 +42,7 @@ from trinity.runtime.ray.remote_parts import (
 from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.share import gpu_shares, gpus_of_cluster
 from trinity.runtime.ray.watch import is_ray_lost
+from trinity.runtime.record.shown_samples import ShownSamples
 from trinity.runtime.sides import AtOnce, is_in_order, may_overlap
 
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ class _Builder:
     def build(self) -> Sequence[RoomFacts]:
         parts, config, mode = self._parts, self._config, self._config.mode
         parts.monitors = make_monitors(config, parts.manager, rundir=parts.rundir)
+        parts.shown = ShownSamples.of(config, parts.monitors, rundir=parts.rundir)
         tasks = TaskSource(config) if mode in {"both", "explore"} else None
         if mode in {"both", "train", "explore"}:
             self._add_buffer(is_bounded=tasks is not None)

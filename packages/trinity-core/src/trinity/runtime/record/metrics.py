@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from trinity.common.metrics import numbers_in
 from trinity.runtime.record.disk import is_full
-from trinity.runtime.without_flush import name_of_monitor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.metrics import Metrics
-    from trinity.common.ports import Monitor
+    from trinity.runtime.roles import WholeMonitorRole
 
 __all__ = ["Recorder"]
 
@@ -40,7 +39,7 @@ class Recorder:
         monitors: by role; one that is given up is removed.
     """
 
-    def __init__(self, monitors: Mapping[str, list[Monitor]]) -> None:
+    def __init__(self, monitors: Mapping[str, list[WholeMonitorRole]]) -> None:
         self._monitors = monitors
         self._said: set[str] = set()
         self._num_failed_in_row: Counter[tuple[str, int]] = Counter()
@@ -67,8 +66,8 @@ class Recorder:
             )
         self._num_missed.clear()
 
-    def _give(self, monitor: Monitor, numbers: Metrics, *, role: str, step: int) -> None:
-        key, name = (role, id(monitor)), name_of_monitor(monitor)
+    def _give(self, monitor: WholeMonitorRole, numbers: Metrics, *, role: str, step: int) -> None:
+        key, name = (role, id(monitor)), monitor.name
         try:
             monitor.log(numbers, step=step)
         except Exception as error:  # the boundary around one plugin

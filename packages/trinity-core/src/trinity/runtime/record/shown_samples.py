@@ -1,0 +1,128 @@
+"""Show monitors a few of the samples that a run keeps: ``monitor.sample_interval``.
+
+    samples/from-<step>.bin --> rows with their text --> log_samples of each monitor that can
+
+The files are read, not the experiences: over Ray these are in another process. No run needs it:
+what fails is told once, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from trinity.runtime.record.run_text import RunText
+from trinity.runtime.record.sample_files import find_blocks, part_files, read_step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from trinity.common.config import Config
+    from trinity.runtime.record.rundir import RunDir
+    from trinity.runtime.record.sample_files import Place
+    from trinity.runtime.record.sample_format import Sample
+    from trinity.runtime.roles import WholeMonitorRole
+
+__all__ = ["ShownSamples"]
+
+logger = logging.getLogger(__name__)
+
+MAX_LETTERS = 4_000  # of a prompt, and of a response; the samples' files have all
+
+
+class ShownSamples:
+    """Gives monitors samples of every so many optimizer steps.
+
+    Args:
+        directory: of the run.
+        interval: optimizer steps.
+        count: samples a step, at most.
+        monitors: of the trainer.
+    """
+
+    def __init__(
+        self, directory: Path, *, interval: int, count: int, monitors: Sequence[WholeMonitorRole]
+    ) -> None:
+        self._directory = directory
+        self._interval = interval
+        self._count = count
+        self._monitors = monitors
+        self._text: RunText | None = None
+        self._read: dict[Path, int] = {}  # how far a file was looked through
+        self._is_told = False
+
+    @classmethod
+    def of(
+        cls, config: Config, monitors: Mapping[str, Sequence[WholeMonitorRole]], *, rundir: RunDir
+    ) -> ShownSamples | None:
+        """Return what a configuration asks for; None: nothing, or no monitor can.
+
+        Args:
+            config: of the stage.
+            monitors: by role.
+            rundir: of the stage.
+        """
+        own, trainers = config.monitor, monitors["trainer"]
+        if not own.sample_interval or not any(one.takes_samples for one in trainers):
+            return None
+        return cls(
+            rundir.path, interval=own.sample_interval, count=own.num_samples, monitors=trainers
+        )
+
+    def trained(self, step: int) -> None:
+        """Show what an optimizer step trained, if it is time."""
+        if step % self._interval:
+            return
+        try:
+            place = self._place_of(step)
+            if place is not None:
+                rows = self._rows(read_step(place)[: self._count])
+                for monitor in self._monitors:
+                    monitor.log_samples(rows, step=step)
+        except Exception as error:  # noqa: BLE001 -- the boundary around plugins; the run goes on
+            self._tell(step, error)
+
+    def _place_of(self, step: int) -> Place | None:
+        """Return where the newest block of a step lies; None: it was not kept."""
+        for path in reversed(part_files(self._directory)):
+            start = self._read.get(path, 0)
+            if path.stat().st_size < start:  # cut back to a checkpoint
+                start = 0
+            places, _ = find_blocks(path, start=start)
+            if places:
+                last = places[-1]
+                self._read[path] = last.offset + last.head.size
+                if last.head.step == step:
+                    return last
+        return None
+
+    def _rows(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        if self._text is None:
+            self._text = RunText.of(self._directory)
+        return [
+            {
+                "eid": sample.eid,
+                "reward": sample.reward,
+                "advantage": sample.advantage,
+                "prompt": self._written(sample.tokens[: sample.prompt_length]),
+                "response": self._written(sample.tokens[sample.prompt_length :]),
+            }
+            for sample in samples
+        ]
+
+    def _written(self, tokens: Sequence[int]) -> str:
+        if self._text is None:
+            return ""
+        text = self._text.decode(tokens)
+        return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]} ..."
+
+    def _tell(self, step: int, error: Exception) -> None:
+        if self._is_told:
+            return
+        self._is_told = True
+        logger.warning(
+            "the samples of step %d were not shown to the monitors: %s: %s. The run goes on; "
+            "trinity experiences shows them.",
+            step, type(error).__name__, " ".join(str(error).split()),
+        )  # fmt: skip
