@@ -240,10 +240,32 @@ def trained_with_spread_weights(model_path, folder, *, group):
     trainer.load(folder / "alone")
     metrics = trainer.train_step(rows(), step=2)
     trainer.save(folder / "spread")
+    found = {"metrics": metrics, "losses": parts_on_two_one_two(model_path, folder, group=group)}
     try:
         trainer.train_step(rows(broken=3), step=3)
     except TrinityError as error:
-        return {"metrics": metrics, "error": str(error)}
+        return found | {"error": str(error)}
+
+
+def parts_on_two_one_two(model_path, folder, *, group):
+    """Write parts with two ranks, go on with one, write, go on with two; return their losses."""
+    settings = {"sharded_above_gb": 0}
+    two = a_spread_trainer(model_path, "apart", group=group, **settings)
+    two.load(folder / "alone")
+    losses = [two.train_step(rows(), step=2)["actor/loss"]]
+    two.save(folder / "parts")
+    if distributed.get_rank(group) == 0:
+        one = a_spread_trainer(model_path, "apart", **settings)
+        one.load(folder / "parts")
+        losses.append(one.train_step(rows(), step=3)["actor/loss"])
+        one.save(folder / "one")
+    distributed.barrier(group)
+    again = a_spread_trainer(model_path, "apart", group=group, **settings)
+    again.load(folder / "one")
+    losses.append(again.train_step(rows(), step=4)["actor/loss"])
+    again.save(folder / "parts-again")
+    again.load(folder / "parts-again")
+    return [*losses, again.train_step(rows(), step=5)["actor/loss"]]
 
 
 def _no_watch(name):

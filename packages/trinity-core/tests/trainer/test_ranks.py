@@ -5,13 +5,20 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from trinity.errors import CheckpointError
+from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.progress import Progress
 from trinity_testing.tiny import make_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -144,6 +151,77 @@ def test_their_checkpoint_is_that_of_one_process_and_so_is_what_they_go_on_from(
         assert found["actor/loss"] == pytest.approx(expected["actor/loss"], abs=1e-5)
     assert first["spread"]["error"] == second["spread"]["error"]
     assert "train step 3 stopped" in first["spread"]["error"]
+
+
+def test_parts_that_two_ranks_write_go_on_with_one_and_with_two(of_two, tiny) -> None:
+    (first, second), folder = of_two
+    alone = data_parallel.a_spread_trainer(tiny, "apart")
+    alone.load(folder / "alone")
+    expected = [alone.train_step(data_parallel.rows(), step=n)["actor/loss"] for n in range(2, 6)]
+
+    assert first["spread"]["losses"] == pytest.approx(expected, abs=1e-5)
+    assert second["spread"]["losses"] == pytest.approx([expected[0], *expected[2:]], abs=1e-5)
+    assert not (folder / "one" / "shards").exists()
+    assert {path.name for path in (folder / "parts" / "shards").iterdir()} == {
+        "part-00001-of-00002.safetensors",
+        "part-00002-of-00002.safetensors",
+    }
+    whole, parts = (
+        load_file(folder / name / "huggingface/model.safetensors") for name in ("spread", "parts")
+    )
+    assert all(torch.equal(weight, parts[name]) for name, weight in whole.items())
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut off", "of another save"])
+def test_a_part_that_is_not_there_or_not_whole_is_named(of_two, tiny, tmp_path, harm) -> None:
+    folder = shutil.copytree(of_two[1] / "parts", tmp_path / "parts")
+    path = folder / "shards" / "part-00002-of-00002.safetensors"
+    if harm == "missing":
+        path.unlink()
+    elif harm == "cut off":
+        path.write_bytes(path.read_bytes()[:-8])
+    else:
+        path = path.rename(path.with_name("part-00001-of-00001.safetensors"))
+        shutil.copy(path, path.with_name("part-00002-of-00002.safetensors"))
+    trainer = data_parallel.a_spread_trainer(tiny, "apart")
+
+    with pytest.raises(CheckpointError) as refused:
+        trainer.load(folder)
+
+    assert str(path) in str(refused.value)
+
+
+def test_a_kill_while_parts_are_written_leaves_the_checkpoint_before_it(of_two, tmp_path) -> None:
+    """And a part whose bytes changed on the disk is told by its name, which the manifest knows."""
+    parts = of_two[1] / "parts" / "shards"
+    values = {key: {} for key in ("explorer", "strategy", "storage", "files")}
+    progress = asdict(Progress(trained=1))
+    state = values | {"mode": "both", "progress": progress, "digest": "ab", "plugins": []}
+    store = CheckpointStore(tmp_path)
+    store.save(1, state=state, experiences=[], write_actor=lambda to: copied(parts, to / "shards"))
+    child = os.fork()
+    if child == 0:
+
+        def killed(to):
+            (to / "shards").mkdir()
+            shutil.copy(parts / "part-00001-of-00002.safetensors", to / "shards")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        store.save(2, state=state, experiences=[], write_actor=killed)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+    store.recover()
+    assert store.newest_whole(say=print).step == 1
+    path = store.latest().actor / "shards" / "part-00002-of-00002.safetensors"
+    body = bytearray(path.read_bytes())
+    body[-5] ^= 1
+    path.write_bytes(body)
+    with pytest.raises(CheckpointError, match=r"part-00002-of-00002\.safetensors is damaged"):
+        store.newest_whole(say=print)
+
+
+def copied(source, target):
+    shutil.copytree(source, target)
 
 
 def gradient_of_one(model_path, way):

@@ -177,12 +177,20 @@ class Ranks:
             do()
             return
 
-        def if_first() -> Metrics:
-            if self.rank == 0:
-                do()
+        self.each(do if self.rank == 0 else lambda: None)
+
+    def each(self, do: Callable[[], None]) -> None:
+        """Let each process do it; the error of one is everybody's.
+
+        Raises:
+            TrinityError: one could not.
+        """
+
+        def done() -> Metrics:
+            do()
             return {}
 
-        self.summed(if_first, makes_passes=False)
+        self.summed(done, makes_passes=False)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum each gradient over the processes; one that a process lacks is 0 there.

@@ -10,7 +10,7 @@ B rows of a batch or micro-batch   R response
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from trinity.common.batch import Fields
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.trainer import checkpoint
 from trinity.trainer.batch_metrics import batch_metrics
 from trinity.trainer.critic import Critic
 from trinity.trainer.finite import not_finite
@@ -27,6 +26,7 @@ from trinity.trainer.loading import ModelLoader
 from trinity.trainer.lora import Adapters
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs
+from trinity.trainer.model_state import ModelState
 from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
 from trinity.trainer.parts import build_algorithm_parts
 from trinity.trainer.preparation import Preparation
@@ -34,17 +34,11 @@ from trinity.trainer.ranks import Ranks
 from trinity.trainer.recomputing import recomputing
 from trinity.trainer.scorer import Scorer
 from trinity.trainer.sharing import find_sharing
-from trinity.trainer.spreading import (
-    load_optimizer,
-    optimizer_state,
-    refuse_beside,
-    whole,
-    whole_tensors,
-)
+from trinity.trainer.spreading import refuse_beside, whole
 from trinity.trainer.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch.distributed import ProcessGroup
@@ -125,6 +119,13 @@ class TorchTrainer:
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = make_optimizer(trained, config.algorithm.optimizer)
         self._lr = make_lr_schedule(config.algorithm.optimizer, total_steps=total_steps)
+        self._state = ModelState(
+            config,
+            model_path=model_path,
+            model=self.model,
+            adapters=self._adapters,
+            ranks=self._ranks,
+        )
         self._version = 0
         self._trained: ExperienceBatch | None = None  # of the last step, until somebody asks
 
@@ -185,7 +186,7 @@ class TorchTrainer:
         if self._adapters is not None:
             return WeightSnapshot(version=self.version, tensors=self._adapters.merged())
         if self._ranks.shares_weights:
-            return WeightSnapshot(version=self.version, tensors=self._whole_weights())
+            return WeightSnapshot(version=self.version, tensors=self._state.whole_weights())
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
         if copy:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
@@ -193,11 +194,16 @@ class TorchTrainer:
 
     def save(self, directory: Path) -> None:
         """Write what :meth:`load` needs; the first of several processes does, the others wait."""
-        optimizer, tensors = self._optimizer.state_dict(), None
-        if self._ranks.shares_weights:  # all ranks give their parts, the first one keeps them
-            optimizer = optimizer_state(optimizer, is_kept=self._ranks.rank == 0)
-            tensors = self._whole_weights()
-        self._ranks.first(lambda: self._save(directory, optimizer=optimizer, tensors=tensors))
+        penalty, critic = self._parts.kl_penalty_fn, self._critic
+        self._state.save(
+            directory,
+            optimizer=self._optimizer,
+            others={
+                "version": self._version,
+                "kl_penalty_coef": None if penalty is None else penalty.kl_coef,
+            },
+            beside=(lambda: None) if critic is None else (lambda: critic.save(directory)),
+        )
 
     def load(self, directory: Path) -> None:
         """Go on from what :meth:`save` wrote.
@@ -205,61 +211,21 @@ class TorchTrainer:
         Raises:
             CheckpointError: it cannot be read, or is of another model.
         """
-        state = checkpoint.load_state(directory)
-        if self._adapters is not None:
-            self._adapters.load(directory)  # what they stand beside never changes
-        else:
-            checkpoint.load_weights(
-                self.model,
-                directory / checkpoint.MODEL_FOLDER,
-                trust_remote_code=self._config.model.trust_remote_code,
-            )
-        load_optimizer(self._optimizer, state["optimizer"])
-        checkpoint.restore_random_state(state["random"])
+        state = self._state.load(directory, optimizer=self._optimizer)
         if self._parts.kl_penalty_fn is not None and state["kl_penalty_coef"] is not None:
             self._parts.kl_penalty_fn.kl_coef = state["kl_penalty_coef"]
         self._version = state["version"]
         if self._critic is not None:
             self._critic.load(directory)
 
-    def save_hf(self, directory: Path, *, tensors: Mapping[str, Tensor] | None = None) -> None:
-        """Write the model and its tokenizer in the Hugging Face format.
-
-        Args:
-            directory: where to.
-            tensors: its weights by name; None: those of the module, or with adapters in them.
-        """
-        if tensors is None and self._adapters is not None:
-            tensors = self._adapters.merged()
-        checkpoint.save_hf(
-            self.model,
-            directory,
-            tensors=tensors,
-            tokenizer_path=self._model_path,
-            trust_remote_code=self._config.model.trust_remote_code,
-        )
+    def save_hf(self, directory: Path) -> None:
+        """Write the model and its tokenizer in the Hugging Face format."""
+        self._state.save_hf(directory)
 
     def close(self) -> None:
         """Free the gradients and the reference model."""
         self._optimizer.zero_grad(set_to_none=True)
         self._scorer.reference = None
-
-    def _save(
-        self, directory: Path, *, optimizer: dict[str, Any], tensors: Mapping[str, Tensor] | None
-    ) -> None:
-        self.save_hf(directory / checkpoint.MODEL_FOLDER, tensors=tensors)
-        penalty = self._parts.kl_penalty_fn
-        state = {
-            "version": self._version,
-            "optimizer": optimizer,
-            "random": checkpoint.random_state(),
-            "kl_penalty_coef": None if penalty is None else penalty.kl_coef,
-        }
-        checkpoint.save_state(directory, state)
-        if self._adapters is not None:
-            self._adapters.save(directory)
-        if self._critic is not None:
-            self._critic.save(directory)
 
     def _accumulate(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics:
         """Add each micro-batch's share of the gradient; return the batch's metrics."""
@@ -327,10 +293,6 @@ class TorchTrainer:
             total_steps=total_steps,
             ranks=self._ranks,
         )
-
-    def _whole_weights(self) -> dict[str, Tensor]:
-        """Return all weights, at the first rank; the others give their parts."""
-        return whole_tensors(self.model.named_parameters(), is_kept=self._ranks.rank == 0)
 
 
 def _ranks(config: Config, group: ProcessGroup | None) -> Ranks:

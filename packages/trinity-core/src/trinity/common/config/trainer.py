@@ -109,6 +109,12 @@ class TrainerConfig(StrictModel):
     save_strategy: Annotated[
         Literal["single_thread", "single_process", "single_node", "unrestricted"], Lowercase
     ] = other("unrestricted", "who may write checkpoints at the same time", used_by=_MANY)
+    sharded_above_gb: float = other(
+        20.0,
+        "with fsdp2, gigabytes of weights and optimizer above which each rank writes its own part",
+        used_by=RANKS,
+        ge=0,
+    )
     max_checkpoints_to_keep: int = core(0, "older checkpoints are deleted; 0: keep all", ge=0)
     megatron: MegatronParallelConfig = section(MegatronParallelConfig, "how Megatron cuts")
     trainer_config: Any = other({}, "raw settings of another trainer", used_by=_OTHER)

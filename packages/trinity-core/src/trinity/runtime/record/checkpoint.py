@@ -4,6 +4,7 @@ global_step_<N>/
     state.json             explorer, trainer, buffer positions and the plugin set
     actor/huggingface/     the model and tokenizer, as transformers reads them
     actor/trainer.pt       optimizer, scheduler, random state
+    actor/shards/          what each rank held, where that was too large for one of them
     engine/                the engines' weights, where they are older than the model's
     experiences.jsonl      what the buffer held and nobody had read
     manifest.json          size and digest of each of these files (manifest.py)
