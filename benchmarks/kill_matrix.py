@@ -33,7 +33,7 @@ import kill_matrix_agents as agents
 
 NUM_STEPS = 8  # of each run, unless --steps says otherwise
 PHASES = ("explore", "train", "sync", "save", "evaluation")
-ROOMS = ("trainer", "engine-0", "runner-0", "explorer", "buffer")
+ROOMS = ("trainer", "engine-0", "runner-0")
 MAX_STARTS = 16
 SEEN = re.compile(r"lost|taken over|going on after|Error")
 REWARD = """

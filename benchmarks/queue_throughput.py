@@ -2,9 +2,9 @@
 
     python benchmarks/queue_throughput.py [--batches 40] [--rows 512] [--tokens 600]
 
-Three real processes: one makes batches and writes them as the explorer's room does, the buffer's
-room stores and samples, one reads as the trainer's room does. Counted is the CPU of all three, of
-the driver and of Ray's own processes, less what making the experiences costs (measured alone).
+Three real processes: one makes batches and hands them on as a runner does, the driver stores and
+samples, one reads as the trainer's room does. Counted is the CPU of all three and of Ray's own
+processes, less what making the experiences costs (measured alone).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WARM_UP = 5  # batches
 
 @dataclass
 class Writer:
-    """Makes experiences, and writes them to the buffer."""
+    """Makes experiences."""
 
     context: Any
     rows: int
@@ -37,13 +37,11 @@ class Writer:
         self.ids = torch.randint(0, 150_000, (self.rows, self.tokens), generator=generator)
         self.numbers = torch.randn(self.rows, self.tokens, generator=generator)
 
-    def write(self, buffer: Any, step: int) -> None:
-        """Write one batch."""
-        from trinity.runtime.ray.remote_sink import RemoteSink
+    def packed(self, step: int) -> Any:
+        """Return one batch as it travels."""
+        from trinity.common.wire import encode
 
-        sink = RemoteSink(buffer)
-        sink.batch_id = str(step)
-        sink.write(self.make(step))
+        return encode(self.make(step))
 
     def make_only(self, num_batches: int) -> float:
         """Return the CPU seconds of making so many batches."""
@@ -115,6 +113,7 @@ def measure(
     """Return the CPU seconds of all processes, and those of making the experiences."""
     from trinity.common.config import ExperienceBufferConfig
     from trinity.extend import get_manager
+    from trinity.runtime.assembly import make_bounded_source, make_storage, make_strategy
     from trinity.runtime.ray.handle import start_room
     from trinity.runtime.ray.passport import Passport
     from trinity.runtime.record.rundir import RunDir
@@ -122,29 +121,44 @@ def measure(
     config.buffer.train_batch_size = options.rows
     config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig()
     config.algorithm.sample_strategy, config.algorithm.sample_strategy_args = "default", {}
-    passport = Passport.of(
-        config, rundir=RunDir(folder), manager=get_manager(), namespace=namespace
-    )
-    room = "trinity.runtime.ray.buffer_room:BufferRoom"
-    buffer = start_room(passport, "buffer", room, num_threads=4, is_bounded=True)
+    manager, rundir = get_manager(), RunDir(folder)
+    passport = Passport.of(config, rundir=rundir, manager=manager, namespace=namespace)
     sizes = {"rows": options.rows, "tokens": options.tokens}
     writer = start_room(passport, "writer", "queue_throughput:Writer", **sizes)
     reader = start_room(passport, "reader", "queue_throughput:Reader")
+    storage = make_storage(config, manager, chat_format=None, rundir=rundir)
+    source = make_bounded_source(config, manager, storage=storage)
+    strategy = make_strategy(config, manager, source=source, chat_format=None)
+    carry = Carrier(writer, storage, source, strategy, reader, options.rows)
     for step in range(WARM_UP):
-        carry(step, writer, buffer, reader, num=options.rows)
+        carry(step)
     making_s = writer.call("make_only", options.batches)
     began = total_s()
     for step in range(WARM_UP, WARM_UP + options.batches):
-        carry(step, writer, buffer, reader, num=options.rows)
+        carry(step)
     return total_s() - began, making_s
 
 
-def carry(step: int, writer: Any, buffer: Any, reader: Any, *, num: int) -> None:
-    """Let one batch go all the way."""
-    writer.call("write", buffer, step)
-    _, packet = buffer.call_with_payload("sample", step, num_due=num)
-    if reader.call("train_step", packet) != num:
-        raise SystemExit(f"batch {step} did not arrive whole")
+@dataclass
+class Carrier:
+    """Lets one batch go all the way."""
+
+    writer: Any
+    storage: Any
+    source: Any
+    strategy: Any
+    reader: Any
+    num: int
+
+    def __call__(self, step: int) -> None:
+        """Carry it."""
+        from trinity.common.wire import encode
+
+        self.storage.write(self.writer.call("packed", step).held())
+        self.source.num_due = self.num
+        experiences, _ = self.strategy.sample(step)
+        if self.reader.call("train_step", encode(experiences)) != self.num:
+            raise SystemExit(f"batch {step} did not arrive whole")
 
 
 def total_s() -> float:

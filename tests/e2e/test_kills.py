@@ -301,7 +301,7 @@ def lose_a_room(monkeypatch):
         def dies(self, step):
             if step in steps:
                 steps.remove(step)
-                raise RoomLostError("explorer", cause="The actor died unexpectedly.")
+                raise RoomLostError("runner-0", cause="The actor died unexpectedly.")
             return explore_step(self, step)
 
         monkeypatch.setattr(Explorer, "explore_step", dies)

@@ -45,4 +45,4 @@ def test_kills_of_an_agent_and_of_its_endpoint_while_it_streams_lose_nothing() -
 
 
 def test_kills_while_the_sides_overlap_lose_nothing() -> None:
-    the_matrix("trainer:train", "explorer:train", "driver:save", options=("--offset", "1"))
+    the_matrix("trainer:train", "trainer:explore", "driver:save", options=("--offset", "1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from trinity.buffer.queue import QueueStorage
 from trinity.buffer.task_feedback import without_feedback
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.ports import RowValues
-from trinity.errors import PluginError
+from trinity.errors import BufferClosedError, PluginError
 from trinity_testing.builders import a_group, an_experience
 
 
@@ -224,3 +225,40 @@ def test_an_operators_metric_that_is_no_number_is_told_once_and_its_numbers_are_
         "NotesTheTaskset.process() gave the metric selector_metric/0/index, which is no number and "
         "is left out here and later: [3, 4]. Return numbers, or dicts of numbers, as metrics."
     ]
+
+
+class Slow(ExperienceOperator):
+    """Takes its time."""
+
+    def __init__(self):
+        self.began, self.may_end = threading.Event(), threading.Event()
+
+    def process(self, exps):
+        self.began.set()
+        self.may_end.wait(10)
+        return exps, {}
+
+
+def test_what_is_on_its_way_when_the_explorer_is_closed_is_not_written():
+    sink, slow, failed = a_sink(), Slow(), []
+    pipeline = ExperiencePipeline([slow], None, sink)
+
+    def process():
+        try:
+            pipeline.process(a_group((1.0,)))
+        except BufferClosedError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=process)
+    thread.start()
+    slow.began.wait(10)
+    pipeline.close()
+    was_over = pipeline.is_over(timeout_s=0.01)
+    slow.may_end.set()
+
+    assert (was_over, pipeline.is_over(timeout_s=10)) == (False, True)
+    assert len(failed) == 1
+    assert sink.available() == 0
+    with pytest.raises(BufferClosedError, match="is over"):
+        pipeline.process(a_group((1.0,)))
+    thread.join(10)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.errors import TrinityError
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
 from trinity.runtime.parts import Parts
 from trinity.runtime.record.engine_weights import read_weights, write_weights
@@ -176,3 +177,13 @@ def test_the_models_own_weights_are_not_copied(behind, tmp_path) -> None:
     assert behind.sync.loaded == []
     assert behind._engines_are_behind(Progress(trained=2, pulled=0))
     assert list((tmp_path / "again").iterdir()) == []
+
+
+def test_a_run_does_not_go_on_beside_a_step_that_it_broke_off(parts) -> None:
+    parts.check_quiet()  # nobody writes
+    asked = []
+    parts.writing = SimpleNamespace(is_over=lambda *, timeout_s: asked.append(timeout_s))
+
+    with pytest.raises(TrinityError, match=r"an experience operator takes that long\. Run"):
+        parts.check_quiet()
+    assert asked == [60.0]

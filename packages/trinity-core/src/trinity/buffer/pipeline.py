@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.common.operators import ExperienceOperatorV1
-from trinity.errors import PluginError
+from trinity.errors import BufferClosedError, PluginError
 from trinity.extend.whose import whose
 
 if TYPE_CHECKING:
@@ -59,14 +60,32 @@ class ExperiencePipeline:
         self._input_sink = input_sink
         self._plugin_digest = plugin_digest
         self._feedback: dict[str, RowValues] = {}
+        self._turn = threading.Lock()  # of the one call that writes
+        self._is_closed = False
         self._said: set[tuple[str, str]] = set()  # operators and metrics that were warned of
 
     def process(self, exps: list[Experience]) -> Metrics:
         """Write what the operators leave; return their metrics and how many were written.
 
         Raises:
-            BufferClosedError: the sink was closed.
+            BufferClosedError: the sink was closed, or this.
         """
+        with self._turn:
+            self._check()
+            return self._processed(exps)
+
+    def is_over(self, *, timeout_s: float) -> bool:
+        """Return whether nothing is written any more, once this was closed.
+
+        Args:
+            timeout_s: how long to wait for the call that is being made.
+        """
+        is_over = self._turn.acquire(timeout=timeout_s)
+        if is_over:
+            self._turn.release()
+        return is_over
+
+    def _processed(self, exps: list[Experience]) -> Metrics:
         metrics: Metrics = {"experience_pipeline/num_read": float(len(exps))}
         if self._plugin_digest:
             for exp in exps:
@@ -81,6 +100,7 @@ class ExperiencePipeline:
             numbers = self._numbers(own, of=type(operator).__qualname__)
             metrics |= with_prefix("experience_pipeline", numbers)
         exps, own = self._with_advantages(exps)
+        self._check()
         began = time.perf_counter()
         self._sink.write(exps)
         return {
@@ -95,12 +115,17 @@ class ExperiencePipeline:
         return self._feedback
 
     def close(self) -> None:
-        """Close the operators; safe to call twice."""
+        """Close the operators, and write nothing that comes later; safe to call twice."""
+        self._is_closed = True
         while self._operators:
             self._finished(self._operators.pop().close())
         if self._loop is not None:
             self._loop.close()
             self._loop = None
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise BufferClosedError("the run that these experiences are of is over")
 
     def _finished(self, given: Any) -> Any:  # Any: what an operator returns, or what gives it
         """Return what an operator gave; one that awaits does so in the loop of this pipeline."""

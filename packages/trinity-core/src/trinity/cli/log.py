@@ -35,7 +35,7 @@ def log(  # noqa: PLR0913, PLR0917 -- the options of a command
         Path | None, typer.Option("--config", "-c", help="The YAML file of the run, instead.")
     ] = None,
     room: Annotated[
-        str, typer.Option(help="Only this room's: driver, explorer, runner-0, engine-0, ...")
+        str, typer.Option(help="Only this room's: driver, trainer, runner-0, engine-0, ...")
     ] = "",
     level: Annotated[str, typer.Option(help="The least severe messages to show.")] = "debug",
     run: Annotated[

@@ -97,8 +97,11 @@ class PackedResults:
         return cls(tuple(ends), packet, busy_s, num_hung)
 
     def unpacked(self, orders: Sequence[RunOrder]) -> list[RunReport]:
-        """Return the results of these orders, which are those that were sent."""
-        experiences = iter(self.packet.decode())
+        """Return the results of these orders, which are those that were sent.
+
+        Most of their experiences are passed on: their tensors are made when asked for.
+        """
+        experiences = iter(self.packet.held())
         return [
             RunReport(
                 order=order,

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import TrinityError
 from trinity.explorer.flight import has_ended, names_of_ended
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.engine_weights import read_weights, write_weights
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         SyncRole,
         TrainerRole,
         WholeMonitorRole,
+        WritingRole,
     )
     from trinity.runtime.sides import Sides
 
@@ -51,6 +53,7 @@ __all__ = ["EXPLORER_STATE", "Parts", "RunInfo"]
 
 logger = logging.getLogger(__name__)
 
+QUIET_S = 60.0  # for operators and writes that a lost room broke off
 EXPLORER_STATE = "explorer_state.json"  # where a run without a trainer keeps its place
 
 
@@ -89,6 +92,7 @@ class Parts:
     source: DueSource | None = None
     storage: StorageRole | None = None
     sync: SyncRole | None = None
+    writing: WritingRole | None = None  # between the explorer and the storage
     sides: Sides = field(default_factory=Turns)
     lead: Lead | None = None  # of the explorer, where it begins its steps by itself
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
@@ -143,15 +147,13 @@ class Parts:
                 self.shown.trained(step)
             self.manager.call("trinity_step_finished", step=step, metrics=numbers)
 
-    def note_trained(self, step: int, experiences: Any) -> None:  # Any: list, or RemoteBatch
+    def note_trained(self, step: int, experiences: Sequence[Experience]) -> None:
         """Write down whose experiences an optimizer step used.
 
         Raises:
             CheckpointError: it cannot be written.
         """
-        eids = getattr(experiences, "eids", None)
-        if eids is None:
-            eids = [experience.eid.uid for experience in experiences]
+        eids = [experience.eid.uid for experience in experiences]
         History(self.rundir.path).trained(step, eids)
         if self.samples is not None:
             self.samples.trained(step, experiences)
@@ -214,6 +216,20 @@ class Parts:
         if self.recorder is not None:
             self.recorder.tell_missed()
         self.monitors, self.recorder = {}, None
+
+    def check_quiet(self) -> None:
+        """Hold that an explore step that was left alone writes no more, after :meth:`close`.
+
+        Raises:
+            TrinityError: it still does.
+        """
+        if self.writing is not None and not self.writing.is_over(timeout_s=QUIET_S):
+            raise TrinityError(
+                f"the experiences of an explore step that was broken off are still on their way "
+                f"after {QUIET_S:.0f} s, and the run cannot go on beside them: an experience "
+                f"operator takes that long. Run the same command again: it goes on from the last "
+                f"checkpoint."
+            )
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:

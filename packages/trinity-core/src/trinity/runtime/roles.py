@@ -1,7 +1,6 @@
 """What the pipeline calls, whether a room stands in this process or in another.
 
-A *batch* is whatever the strategy hands to the trainer: the experiences themselves, or a reference
-to them that knows how many they are and their ids.
+A *batch* is what the strategy hands to the trainer.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ __all__ = [
     "SyncRole",
     "TrainerRole",
     "WholeMonitorRole",
+    "WritingRole",
 ]
 
 
@@ -98,6 +98,13 @@ class WholeMonitorRole(Monitor, Flushes, TakesSamples, Protocol):
 
     name: str  # of its class, for messages
     takes_samples: bool  # and does something with them
+
+
+class WritingRole(Protocol):
+    """Takes experiences from the explorer to the storage."""
+
+    def is_over(self, *, timeout_s: float) -> bool:
+        """Return whether nothing is written any more, once the explorer was closed."""
 
 
 class DueSource(Protocol):

@@ -177,6 +177,8 @@ class _Story:
             self.close()
             if self._parts is not None and self._parts.interrupt.is_requested:
                 raise Interrupted from lost
+            if self._parts is not None:
+                self._parts.check_quiet()
             self._place = self._saved_place()
             said = self._attempts.lost(lost, place=_name_of(self._place[1]))
             logger.info("%s", said)

@@ -11,7 +11,7 @@ MODULES = (
     "room",
     "remote_sync",
     "kept_engine",
-    "buffer_room",
+    "remote_trainer",
     "trainer_room",
     "engine_room",
     "build",

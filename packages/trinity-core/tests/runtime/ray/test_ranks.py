@@ -75,7 +75,10 @@ def clock(monkeypatch):
             clock.now += timeout
         return ready[:num_returns], []
 
-    monkeypatch.setattr(ranks, "ray", SimpleNamespace(wait=wait))
+    def put(packet):
+        return [len(packet), "experiences by reference"]
+
+    monkeypatch.setattr(ranks, "ray", SimpleNamespace(wait=wait, put=put))
     monkeypatch.setattr(ranks, "time", clock)
     monkeypatch.setattr(ranks, "check_ray", lambda: None)
     return clock
@@ -84,10 +87,11 @@ def clock(monkeypatch):
 def test_every_rank_gets_the_same_reference_and_the_first_one_tells_the_metrics() -> None:
     rooms = [Rank(f"trainer-{n}", train_step={"loss": float(n)}) for n in range(3)]
 
-    metrics = RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=4)
+    metrics = RemoteRanks(rooms, timeout_s=60).train_step([], step=4)
 
     assert metrics == {"loss": 0.0}
-    assert [room.calls for room in rooms] == [[("train_step", "packet", 4)]] * 3
+    packet = [0, "experiences by reference"]
+    assert [room.calls for room in rooms] == [[("train_step", packet, 4)]] * 3
 
 
 def test_the_first_one_says_where_all_of_them_meet() -> None:
@@ -125,7 +129,7 @@ def test_ranks_that_did_not_reach_each_other_are_no_error_of_the_step() -> None:
     rooms = [Rank(f"trainer-{n}", train_step=late) for n in range(2)]
 
     with pytest.raises(RoomLostError, match=r"trainer-0 was lost: RuntimeError: .*Timed out"):
-        RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+        RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
 
 
 def test_a_machine_that_is_gone_is_named_before_ray_knows_it(clock) -> None:
@@ -134,7 +138,7 @@ def test_a_machine_that_is_gone_is_named_before_ray_knows_it(clock) -> None:
     rooms = [Rank("trainer-0", train_step=broken), Rank("trainer-1", train_step=NEVER)]
 
     with pytest.raises(RoomLostError, match="trainer-1 was lost: it does not answer, and the"):
-        RemoteRanks(rooms, timeout_s=600).train_step(SimpleNamespace(ref="packet"), step=1)
+        RemoteRanks(rooms, timeout_s=600).train_step([], step=1)
 
 
 def test_a_full_disk_is_told_as_the_rank_that_writes_met_it() -> None:
@@ -180,7 +184,7 @@ def test_an_error_that_all_have_is_the_runs_and_ends_no_rank() -> None:
     rooms = [Rank(f"trainer-{n}", train_step=DataError("no rewards")) for n in range(2)]
 
     with pytest.raises(DataError, match="no rewards"):
-        RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+        RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
 
     assert not any(room.is_killed for room in rooms)
 
@@ -201,7 +205,7 @@ def test_a_rank_that_is_stopped_is_named_within_the_timeout(silent, clock, caplo
     rooms = [Rank(f"trainer-{n}", train_step=NEVER, beats=n != silent) for n in range(2)]
 
     with pytest.raises(RoomLostError, match=f"trainer-{silent} was lost: it is there and has not"):
-        RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+        RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
 
     assert clock.now <= 60
     assert f"trainer-{silent} has not answered for" in caplog.text
@@ -214,7 +218,7 @@ def test_a_step_that_takes_longer_than_the_timeout_is_waited_for(clock) -> None:
     for room in rooms:
         room.start = lambda *_, **__: SlowCall(clock, until_s=500)
 
-    metrics = RemoteRanks(rooms, timeout_s=60).train_step(SimpleNamespace(ref="packet"), step=1)
+    metrics = RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
 
     assert metrics == {"loss": 1.0}
     assert clock.now >= 500

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trinity.common.config import Config
 from trinity.errors import ConfigError
+from trinity.runtime.ray.cluster import _num_rooms
 from trinity.runtime.ray.share import shares_of
 
 
@@ -94,3 +96,14 @@ def test_all_rooms_fit_onto_the_gpus(num_gpus, trains, num_engines) -> None:
     for share in [shares.trainer] * ranks + [shares.engine] * num_engines:
         place = next(number for number, left in enumerate(free) if left >= share - 1e-9)
         free[place] -= share
+
+
+def test_ray_starts_as_many_processes_as_the_stage_has_rooms() -> None:
+    config = Config()
+    config.explorer.rollout_model.engine_num = 2
+    numbers = []
+    for mode in ("both", "explore", "train", "bench"):
+        config.mode = mode
+        numbers.append(_num_rooms(config))
+
+    assert numbers == [5, 4, 1, 4]

@@ -1,9 +1,8 @@
-"""Start the rooms that a stage's mode needs, each in a process of its own.
+"""Start the rooms of a stage that stand in processes of their own, beside the driver.
 
-driver: pipeline, synchronizer, monitors,  buffer, trainer
-|       checkpoints                        engine-0 .. engine-n   (started again if lost)
-+-- calls all of them by their handles     runner-0 .. runner-n   (started again if lost)
-explorer
+driver: pipeline, tasks, explorer's logic,     trainer, or trainer-0 .. trainer-n
+|       buffer, weights, monitors              engine-0 .. engine-n   (started again if lost)
++-- calls all of them by their handles         runner-0 .. runner-n   (started again if lost)
 """
 
 from __future__ import annotations
@@ -13,18 +12,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.task_source import TaskSource
 from trinity.errors import RayLostError, RoomLostError
 from trinity.runtime.apart_roles import meet
-from trinity.runtime.assembly import (
-    make_monitors,
-    rows_of_a_batch,
-    steps_of_storage,
-    steps_of_tasks,
-)
 from trinity.runtime.boundary import boundary
 from trinity.runtime.lead import lead_of
-from trinity.runtime.pace import is_in_flight
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.digests import check_plugin_sets
@@ -32,28 +23,25 @@ from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
 from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.ranks import RemoteRanks
-from trinity.runtime.ray.remote_parts import (
-    RemoteBuffer,
-    RemoteExplorer,
-    RemoteFlight,
-    RemoteStrategy,
-    RemoteTrainer,
-)
 from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
+from trinity.runtime.ray.remote_trainer import RemoteTrainer
+from trinity.runtime.ray.room import settle, unsettle
 from trinity.runtime.ray.share import gpu_shares, gpus_of_cluster
 from trinity.runtime.ray.watch import is_ray_lost
-from trinity.runtime.record.shown_samples import ShownSamples
-from trinity.runtime.sides import AtOnce, is_in_order, may_overlap
+from trinity.runtime.sides import AtOnce, may_overlap
+from trinity.runtime.stage_builder import StageBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.config import Config
+    from trinity.common.models.chat_format import ChatFormat
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.ray.cluster import Cluster
     from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.remote_scheduler import RemoteScheduler
     from trinity.runtime.ray.room import RoomFacts
     from trinity.runtime.record.rundir import RunDir
 
@@ -110,11 +98,12 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     )
     try:
         with boundary("the start of the run"):
-            facts = _Builder(parts, rooms).build()
+            builder = _Builder(parts, rooms)
+            builder.build()
     except BaseException:
         parts.close()
         raise
-    display.say(startup_line(ground, facts, seconds=time.perf_counter() - began))
+    display.say(startup_line(ground, builder.facts, seconds=time.perf_counter() - began))
     return parts
 
 
@@ -149,11 +138,14 @@ class Rooms:
         facts = [_facts(handle) for handle in self._handles]
         check_plugin_sets(facts, manager=manager)
         self._are_built = True
+        settle()
         return facts
 
     def close(self) -> None:
         """Let each room close what it holds, and end all processes; safe to call twice."""
         handles, self._handles = self._handles, []
+        if self._are_built:
+            unsettle()
         if is_ray_lost():  # whose workers end by themselves
             return
         if self._are_built:
@@ -207,57 +199,29 @@ def _await_end(pending: Pending, *, timeout_s: float) -> None:
         logger.warning("a room did not close: %s: %s", type(error).__name__, error)
 
 
-class _Builder:
+class _Builder(StageBuilder):
     def __init__(self, parts: Parts, rooms: Rooms) -> None:
-        self._parts = parts
-        self._config = parts.config
+        super().__init__(parts)
         self._rooms = rooms
         self._shares = gpu_shares(parts.config, parts.manager)
         self._engines: list[KeptEngine] = []
+        self._format = _chat_format(parts.config)
+        self.facts: Sequence[RoomFacts] = ()
 
-    def build(self) -> Sequence[RoomFacts]:
-        parts, config, mode = self._parts, self._config, self._config.mode
-        parts.monitors = make_monitors(config, parts.manager, rundir=parts.rundir)
-        parts.shown = ShownSamples.of(config, parts.monitors, rundir=parts.rundir)
-        tasks = TaskSource(config) if mode in {"both", "explore"} else None
-        if mode in {"both", "train", "explore"}:
-            self._add_buffer(is_bounded=tasks is not None)
-        if mode in {"both", "train"}:
-            self._add_trainer(tasks)
-        if mode in {"both", "explore", "bench"}:
-            self._add_explorer(tasks)
-        facts = self._rooms.check(parts.manager)
+    def build(self) -> None:
+        super().build()
+        parts = self._parts
+        self.facts = self._rooms.check(parts.manager)
         if isinstance(parts.trainer, RemoteRanks):
             parts.trainer.join()
         for engine in self._engines:
             engine.keep()
         meet(parts)
-        return facts
 
-    def _add_buffer(self, *, is_bounded: bool) -> None:
-        parts = self._parts
-        room = self._rooms.start(
-            "buffer", "buffer_room:BufferRoom", num_threads=4, is_bounded=is_bounded
-        )
-        parts.storage = buffer = RemoteBuffer(room)
-        parts.is_in_order = is_in_order(self._config, parts.manager)
-        if is_bounded:
-            parts.source = buffer
-        if self._config.mode != "explore":
-            parts.strategy = RemoteStrategy(buffer)
+    def _chat_format(self) -> ChatFormat | None:
+        return self._format
 
-    def _add_trainer(self, tasks: TaskSource | None) -> None:
-        parts, config = self._parts, self._config
-        parts.num_train_steps = config.trainer.total_steps
-        if tasks is None and parts.num_train_steps is None:
-            room_of_buffer = parts.storage.room
-            parts.num_train_steps = steps_of_storage(
-                config, count=lambda: room_of_buffer.call("num_stored")
-            )
-        parts.batch_size = rows_of_a_batch(config, parts.manager)
-        parts.trainer = self._start_trainer(total_steps=self._num_steps(tasks))
-
-    def _start_trainer(self, *, total_steps: int) -> RemoteTrainer | RemoteRanks:
+    def _make_trainer(self, *, total_steps: int) -> RemoteTrainer | RemoteRanks:
         num_gpus, num_ranks = self._shares.trainer, self._shares.num_ranks
         common = {"num_gpus": num_gpus, "total_steps": total_steps}
         if num_ranks == 1:
@@ -275,44 +239,28 @@ class _Builder:
         ]
         return RemoteRanks(rooms, timeout_s=self._config.synchronizer.sync_timeout)
 
-    def _num_steps(self, tasks: TaskSource | None) -> int:
-        """Return the optimizer steps; 0: nobody knows."""
-        given, config = self._parts.num_train_steps, self._config
-        if given is not None or config.is_apart:
-            return given or 0
-        return steps_of_tasks(config, self._parts.manager, tasks=tasks)
-
-    def _add_explorer(self, tasks: TaskSource | None) -> None:
+    def _make_scheduler(self) -> RemoteScheduler:
         parts, config = self._parts, self._config
-        num_engines = max(1, config.explorer.rollout_model.engine_num)
-        namespace = self._rooms.passport.namespace
-        for number in range(num_engines):
-            self._engines.append(KeptEngine(self._start_engine(namespace, number)))
-        room = self._rooms.start(
-            "explorer",
-            "explorer_room:ExplorerRoom",
-            num_threads=2,
-            namespace=namespace,
-            num_engines=num_engines,
-        )
-        state = {"tasks": tasks.state_dict() if tasks is not None else {}}
-        if is_in_flight(config):
-            parts.explorer = parts.flight = RemoteFlight(room, state=state)
-        else:
-            parts.explorer = RemoteExplorer(room, state=state)
-        sync = RemoteSync(config, parts.manager, engines=self._engines)
-        parts.engines = [RemoteEngines(sync)]
-        parts.has_evaluation = bool(config.buffer.explorer_input.eval_tasksets)
-        if tasks is not None:
-            parts.num_explore_steps = tasks.num_steps
-        if parts.trainer is not None:
-            parts.sync = parts.engine_weights = sync
-            if may_overlap(config, parts.manager):
-                parts.lead = lead_of(config)
-                parts.sides = AtOnce() if parts.lead is None else parts.sides
+        runners = [
+            self._start_engine(number)
+            for number in range(max(1, config.explorer.rollout_model.engine_num))
+        ]
+        self._sync = RemoteSync(config, self._manager, engines=self._engines)
+        parts.engines = [RemoteEngines(self._sync)]
+        from trinity.runtime.ray.remote_scheduler import RemoteScheduler  # brings torch
 
-    def _start_engine(self, namespace: str, number: int) -> RoomHandle:
-        """Start an engine and its runner; return the engine's room."""
+        return RemoteScheduler(runners)
+
+    def _make_sync(self) -> RemoteSync:
+        parts, config = self._parts, self._config
+        if may_overlap(config, self._manager):
+            parts.lead = lead_of(config)
+            parts.sides = AtOnce() if parts.lead is None else parts.sides
+        parts.engine_weights = self._sync
+        return self._sync
+
+    def _start_engine(self, number: int) -> RoomHandle:
+        """Start an engine and its runner; return the runner's room."""
         engine = self._rooms.start(
             f"engine-{number}",
             "engine_room:EngineRoom",
@@ -321,12 +269,24 @@ class _Builder:
             max_restarts=MAX_RESTARTS,
             number=number,
         )
-        self._rooms.start(
+        self._engines.append(KeptEngine(engine))
+        return self._rooms.start(
             f"runner-{number}",
             "runner_room:RunnerRoom",
             num_threads=4,
             max_restarts=MAX_RESTARTS,
-            namespace=namespace,
+            namespace=self._rooms.passport.namespace,
             engine=f"engine-{number}",
         )
-        return engine
+
+
+def _chat_format(config: Config) -> ChatFormat | None:
+    """Return what turns rows into tokens; None for a queue or a ledger, which hold none."""
+    given = config.buffer.trainer_input
+    buffer = given.experience_buffer
+    has_rows = buffer is not None and buffer.storage_type not in {"queue", "sql"}
+    if config.mode == "bench" or not (has_rows or given.auxiliary_buffers):
+        return None
+    from trinity.common.models.chat_format import ChatFormat
+
+    return ChatFormat.from_config(config.model)

@@ -40,7 +40,7 @@ __all__ = ["Cluster", "cluster", "startup_line"]
 
 logger = logging.getLogger(__name__)
 
-NUM_CPUS = 4  # so many processes Ray starts at once, for the first rooms
+MAX_CPUS = 4  # so many processes Ray starts at once, for the first rooms
 MIN_STORE_BYTES = 256 << 20
 MAX_STORE_SHARE = 0.3  # of the memory: Ray's own default
 NUM_COPIES_OF_WEIGHTS = 6  # float32 of bfloat16 files, the snapshot in use and the next, spare
@@ -166,7 +166,7 @@ def _init(address: str, config: Config) -> None:
             with _without_helpers():
                 ray.init(
                     "local",
-                    num_cpus=NUM_CPUS,
+                    num_cpus=min(MAX_CPUS, _num_rooms(config)),
                     include_dashboard=False,
                     object_store_memory=_store_bytes(config),
                     log_to_driver=False,
@@ -210,6 +210,13 @@ def _own_signal_handlers() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _num_rooms(config: Config) -> int:
+    """Return how many processes the stage has beside the driver: Ray starts no others."""
+    explores = config.mode in {"both", "explore", "bench"}
+    num_engines = max(1, config.explorer.rollout_model.engine_num) if explores else 0
+    return 2 * num_engines + (config.trainer.num_ranks or 1) * config.has_trainer
 
 
 def _store_bytes(config: Config) -> int:

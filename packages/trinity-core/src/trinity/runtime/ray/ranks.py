@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from trinity.common.wire import encode
 from trinity.errors import RoomLostError
 from trinity.runtime.ray.remote_weights import snapshot_of
 from trinity.runtime.ray.watch import LOOK_S, check_ray
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import Pending, RoomHandle
-    from trinity.runtime.ray.remote_parts import RemoteBatch
 
 __all__ = ["RemoteRanks"]
 
@@ -60,9 +61,10 @@ class RemoteRanks:
         (place,) = self._gathered([self._rooms[0].start("host")])
         self._all("join", place)
 
-    def train_step(self, batch: RemoteBatch, *, step: int) -> Metrics:
+    def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         """Return the metrics of one optimizer step, which all ranks make together."""
-        metrics: Metrics = self._all("train_step", batch.ref, step=step)[0]
+        packet = ray.put(encode(experiences))  # once for all of them
+        metrics: Metrics = self._all("train_step", packet, step=step)[0]
         return metrics
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:

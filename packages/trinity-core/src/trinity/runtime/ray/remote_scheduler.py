@@ -116,6 +116,7 @@ class RemoteScheduler:
 
     def close(self) -> None:
         """End the threads; the runners' rooms are closed by who started them."""
+        self.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _results(self, shares: Sequence[tuple[_Runner, Sequence[RunOrder]]]) -> list[RunReport]:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.passport import Passport
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["Reply", "Room", "RoomContext", "RoomFacts", "WithPayload"]
+__all__ = ["Reply", "Room", "RoomContext", "RoomFacts", "WithPayload", "settle", "unsettle"]
 
+_ALLOCATIONS_AT_START = gc.get_threshold()[0]
 _ALLOCATIONS = 20_000  # between two collections: of the order of what a batch of experiences makes
 
 tracebacks = logging.getLogger(TRACEBACKS)
@@ -144,8 +145,7 @@ class Room:
         self._part = getattr(importlib.import_module(module), name)(context, **arguments)
         built = time.perf_counter()
         self._seconds = {"plugins": entered - began, "build": built - entered}
-        gc.freeze()  # what is there now stays: no later collection has to look at all of it again,
-        gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])  # and the young ones less often
+        settle()
 
     def _told(self, error: BaseException, method: str) -> BaseException:
         """Return the error as it leaves this process, whose log keeps the traceback."""
@@ -155,6 +155,18 @@ class Room:
 
     def _heard(self) -> tuple[dict[str, Any], ...]:
         return tuple(self._said.pop(0) for _ in range(len(self._said)))
+
+
+def settle() -> None:
+    """Let no later collection look at what this process has now, and the young ones come seldom."""
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
+
+
+def unsettle() -> None:
+    """Undo that, in a process that goes on with something else."""
+    gc.unfreeze()
+    gc.set_threshold(_ALLOCATIONS_AT_START, *gc.get_threshold()[1:])
 
 
 def _portable(error: BaseException) -> BaseException:

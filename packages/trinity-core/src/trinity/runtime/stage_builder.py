@@ -1,0 +1,137 @@
+"""The rooms of a stage that stand in the driver, wherever the others are.
+
+StageBuilder    tasks, the explorer's logic, buffer, strategy, monitors
+build.py        and beside them engines and trainer, in the same process
+ray/build.py    or engines, runners and the trainer's ranks, each in a process of its own
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.task_source import TaskSource, build_evaluation_sets
+from trinity.runtime.assembly import (
+    make_bounded_source,
+    make_experience_pipeline,
+    make_monitors,
+    make_storage,
+    make_strategy,
+    rows_of_a_batch,
+    steps_of_storage,
+    steps_of_tasks,
+)
+from trinity.runtime.group_shelf import GroupShelf, GroupSink
+from trinity.runtime.record.rewind import GrowingFiles
+from trinity.runtime.record.shown_samples import ShownSamples
+from trinity.runtime.sides import is_in_order
+
+if TYPE_CHECKING:
+    from trinity.buffer.pipeline import ExperiencePipeline
+    from trinity.common.models.chat_format import ChatFormat
+    from trinity.runtime.parts import Parts
+    from trinity.runtime.roles import SyncRole, TrainerRole
+
+__all__ = ["StageBuilder"]
+
+
+class StageBuilder(ABC):
+    """Builds what the stage's mode needs.
+
+    Args:
+        parts: of the stage, to which all is added.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._manager = parts.manager
+        self._storage: Any = None  # Any: of the mode; None: it has none
+
+    @abstractmethod
+    def _chat_format(self) -> ChatFormat | None:
+        """Return what turns rows of a file into tokens; None: there are none."""
+
+    @abstractmethod
+    def _make_trainer(self, *, total_steps: int) -> TrainerRole:
+        """Return the trainer of so many optimizer steps; 0: nobody knows."""
+
+    @abstractmethod
+    def _make_scheduler(self) -> Any:  # Any: runs orders, and where groups are in flight takes them
+        """Return what runs orders, once there are engines."""
+
+    @abstractmethod
+    def _make_sync(self) -> SyncRole:
+        """Return what brings weights to the engines."""
+
+    def build(self) -> None:
+        """Add all that the mode needs.
+
+        Raises:
+            TrinityError: a model, a dataset or a component cannot be loaded.
+        """
+        parts, config, mode = self._parts, self._config, self._config.mode
+        parts.monitors = make_monitors(config, self._manager, rundir=parts.rundir)
+        parts.shown = ShownSamples.of(config, parts.monitors, rundir=parts.rundir)
+        if mode in {"both", "train", "explore", "serve"}:
+            parts.storage = self._storage = make_storage(
+                config, self._manager, chat_format=self._chat_format(), rundir=parts.rundir
+            )
+            parts.is_in_order = is_in_order(config, self._manager)
+        tasks = TaskSource(config) if mode in {"both", "explore"} else None
+        if config.has_trainer:
+            self._add_trainer(tasks)
+        if mode in {"both", "explore", "bench"}:
+            self._add_explorer(tasks)
+
+    def _add_trainer(self, tasks: TaskSource | None) -> None:
+        parts, config = self._parts, self._config
+        parts.num_train_steps = config.trainer.total_steps
+        if config.mode == "train" and parts.num_train_steps is None:
+            parts.num_train_steps = steps_of_storage(config, count=lambda: len(self._storage))
+        num_steps = parts.num_train_steps or 0  # 0: a service goes on until it is stopped
+        if tasks is not None:
+            num_steps = num_steps or steps_of_tasks(config, self._manager, tasks=tasks)
+        parts.trainer = self._make_trainer(total_steps=num_steps)
+        source: Any = self._storage
+        if config.mode != "train":
+            source = make_bounded_source(config, self._manager, storage=self._storage)
+            parts.source, parts.batch_size = source, rows_of_a_batch(config, self._manager)
+        parts.strategy = make_strategy(
+            config, self._manager, source=source, chat_format=self._chat_format()
+        )
+
+    def _add_explorer(self, tasks: TaskSource | None) -> None:
+        parts, config = self._parts, self._config
+        scheduler = self._make_scheduler()
+        from trinity.explorer.continuous import ContinuousExplorer  # bring torch: what is started
+        from trinity.explorer.explorer import Explorer  # in other processes is built meanwhile
+
+        evaluation_sets = build_evaluation_sets(config)
+        parts.has_evaluation = bool(evaluation_sets)
+        common = {"evaluation_sets": evaluation_sets, "scheduler": scheduler}
+        if isinstance(self._storage, GroupShelf) and tasks is not None:
+            parts.explorer = parts.flight = ContinuousExplorer(
+                config,
+                tasks=tasks,
+                pipeline=self._pipeline(),
+                shelf=self._storage,
+                marks=GrowingFiles(config, rundir=parts.rundir).explorer_marks,
+                **common,
+            )
+        else:
+            pipeline = self._pipeline() if tasks is not None else None
+            parts.explorer = Explorer(config, tasks=tasks, pipeline=pipeline, **common)
+        if tasks is not None:
+            parts.num_explore_steps = tasks.num_steps
+        if parts.trainer is not None:
+            parts.sync = self._make_sync()
+
+    def _pipeline(self) -> ExperiencePipeline:
+        parts, sink = self._parts, self._storage
+        if isinstance(sink, GroupShelf):
+            sink = GroupSink(sink)
+        parts.writing = made = make_experience_pipeline(
+            parts.config, parts.manager, sink=sink, rundir=parts.rundir
+        )
+        return made
