@@ -171,6 +171,13 @@ def test_evaluation_sets_take_their_own_default_workflow(a_run, cpu) -> None:
     assert (training.default_workflow_type, training.repeat_times) == ("math_workflow", 4)
 
 
+def test_engines_that_are_asked_for_without_gpus_run_on_processors(a_run, cpu) -> None:
+    config = resolved(a_run("explorer: {rollout_model: {engine_num: 2}}"), cpu)
+
+    assert config.explorer.rollout_model.engine_num == 2
+    assert not any("engine" in note for note in config.notes)
+
+
 def test_a_laptop_gets_one_embedded_engine_and_says_so(a_run, cpu) -> None:
     config = resolved(
         a_run("""

@@ -45,10 +45,14 @@ def _resolve_engine(work: Resolution) -> None:
 
 
 def _run_without_gpus(work: Resolution) -> None:
+    of_gpus = {"cluster.gpu_per_node": 0, f"{_ENGINE}.tensor_parallel_size": 1}
+    is_for_gpus = any(work.value(path) > have for path, have in of_gpus.items())
+    # Who asks for engines alone gets them: each has a process of its own over Ray.
+    num_engines = 1 if is_for_gpus else work.value(f"{_ENGINE}.engine_num")
     wanted = {
         "cluster.node_num": 1,
         "cluster.gpu_per_node": 0,
-        f"{_ENGINE}.engine_num": 1,
+        f"{_ENGINE}.engine_num": num_engines,
         f"{_ENGINE}.tensor_parallel_size": 1,
     }
     beyond = [
