@@ -65,6 +65,7 @@ SIDE_BY_SIDE = (
     "--no-loadscope-reorder",
 )
 
+TWO_HOSTS = "tests/e2e/test_two_hosts.py"
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
 
 SDKS = {  # of agents; oldest: the clients that the endpoint promises to work with
@@ -81,7 +82,7 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
 
 HEAVY = (  # what CI does not run, the quick ones first
     *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "postgres"),
-    "studio",
+    *("hosts", "studio"),
     *("sdks", "openenv", "verifiers", "agentscope", "vllm", "wheels", "minimums", "acceptance"),
 )
 
@@ -114,7 +115,15 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def acceptance(session: nox.Session) -> None:
     """Run the tests that take minutes: more seeds, more data."""
-    pytest(session, "-m", "acceptance", *session.posargs)
+    pytest(session, "-m", "acceptance", f"--ignore={TWO_HOSTS}", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def hosts(session: nox.Session) -> None:
+    """Run over two machines, network namespaces of this one, and lose one of them; needs root."""
+    if shutil.which("ip") is None:
+        session.error("the program ip is missing; on Debian: apt-get install iproute2")
+    pytest(session, "-m", "acceptance", "--log-cli-level=INFO", TWO_HOSTS, *session.posargs)
 
 
 @nox.session(venv_backend="none")
