@@ -23,7 +23,7 @@ WITH_A_TEACHER = ["on_policy_distill", "jsd"]
 NUM_STEPS = 5
 
 
-@REWARD_FUNCTIONS.register_module("share_of_letters")
+@REWARD_FUNCTIONS.register_module("letters_while_overlapping")
 class ShareOfLetters(RewardFn):
     """Tells answers apart that a fresh model gives."""
 
@@ -53,7 +53,7 @@ def beside_s(result) -> list[float]:
 def test_its_numbers_are_those_of_one_process(
     config_dict, taskset, write_yaml, tmp_path, ray_cluster, name
 ) -> None:
-    taskset["default_reward_fn_type"] = "share_of_letters"
+    taskset["default_reward_fn_type"] = "letters_while_overlapping"
     config_dict["buffer"]["total_steps"] = NUM_STEPS
     config_dict["synchronizer"] = {"sync_offset": 1}
     config_dict["algorithm"] = {
