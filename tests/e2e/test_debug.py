@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from trinity.runtime.record.result import RunStatus
 from typer.testing import CliRunner
 
 GUESSING = '''
-from trinity.common.workflows import WORKFLOWS, Workflow
+import random
+
+from trinity.common.workflows import WORKFLOWS, Workflow, recorded
 
 
 @WORKFLOWS.register_module("guessing")
@@ -31,6 +34,41 @@ class Guessing(Workflow):
             messages.append({"role": "assistant", "content": reply.response_text})
         experience = self.model.convert_messages_to_experience(messages)
         experience.reward = float(len(reply.response_text) % 3 + arguments["bonus"])
+        return [experience]
+
+
+class Dice:
+    """Answers by chance."""
+
+    num_built = 0
+
+    def __init__(self):
+        Dice.num_built += 1
+
+    def reset(self):
+        return f"a die of {random.random()}", {}
+
+    def step(self, action):
+        return f"{action} gives {random.random()}", random.random(), False, {"odd": None}
+
+
+@WORKFLOWS.register_module("playing")
+class Playing(Workflow):
+    def run(self):
+        arguments = {"turns": 2, "shout": False, "end": 0, **self.task.workflow_args}
+        env = recorded(Dice, self.task)
+        shown, _ = env.reset()
+        messages = []
+        for _ in range(arguments["turns"]):
+            messages.append({"role": "user", "content": shown[:24]})
+            [reply] = self.model.chat(messages)
+            messages.append({"role": "assistant", "content": reply.response_text})
+            action = f"throw {len(messages)}"
+            shown, reward, _, _ = env.step(action.upper() if arguments["shout"] else action)
+        for _ in range(arguments["end"]):
+            env.step("again")
+        experience = self.model.convert_messages_to_experience(messages)
+        experience.reward = reward
         return [experience]
 
 
@@ -131,6 +169,7 @@ def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place, replay) 
     same = debug(place, "--replay", run / "1/1/1")
     assert same.exit_code == 0, same.output
     assert "the replay is equal: 2 calls, reward " in same.output
+    assert "no answer of an environment was recorded: the workflow has none" in same.output
     again = [replay(place / "run.yaml", run / "1/1/1") for _ in range(20)]
     assert [one.difference for one in again] == [None] * 20
     assert len({tuple(one.outcome[0].tokens.tolist()) for one in again}) == 1
@@ -157,3 +196,37 @@ def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place, replay) 
     reward = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.bonus=5")
     assert reward.exit_code == 1
     assert "the replay differs: the reward of 1/1/1/0 was " in reward.output
+
+
+@pytest.mark.slow
+def test_a_replay_gives_the_environments_answers_and_finds_another_action(place, replay) -> None:
+    plugins = place / "plugins"
+    set_manager(get_manager().narrowed(plugin_dirs=[plugins]))
+    taskset = "buffer.explorer_input.taskset"
+    playing = f"{taskset}.default_workflow_type=playing"
+    result = trinity.run(load_config(place / "run.yaml", overrides=[playing]), local=True)
+    assert result.status is RunStatus.FINISHED
+    run = Path(result.directory)
+    dice = next(one.Dice for one in sys.modules.values() if hasattr(one, "Dice"))
+    dice.num_built = 0
+
+    again = [replay(place / "run.yaml", run / "1/1/1", playing) for _ in range(20)]
+    assert [one.difference for one in again] == [None] * 20
+    assert len({tuple(one.outcome[0].tokens.tolist()) for one in again}) == 1
+    same = debug(place, "--replay", run / "1/1/1", "--set", playing)
+    assert same.exit_code == 0, same.output
+    assert "the environment is not built: 3 recorded answers stand for it" in same.output
+    assert dice.num_built == 0
+
+    args = f"{taskset}.workflow_args"
+    with_playing = ("--replay", run / "1/1/1", "--set", playing, "--set")
+    other = debug(place, *with_playing, f"{args}.shout=true")
+    assert other.exit_code == 1
+    assert "the replay differs at step 2 of 3 of the environment" in other.output
+    was, now = other.output.split("There the action was recorded as:")[1].split("and is now:")
+    assert "step('throw 2')" in was
+    assert "step('THROW 2')" in now
+
+    more = debug(place, *with_playing, f"{args}.end=1")
+    assert "the replay differs at step 4 of 3 of the environment" in more.output
+    assert dice.num_built == 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 from trinity.common.config import FormatConfig
 from trinity.common.workflows import Task
+from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import ConfigError, DataError, EnvError
+from trinity.runtime.debug.environments import RepeatedEnvironments, answers_of
 from trinity_envs_webshop.env import WebShopEnv
 from trinity_envs_webshop.oracle import oracle_action
 from trinity_envs_webshop.prompt import format_observation, parse_action, validate_action
@@ -222,3 +225,33 @@ def test_wrong_arguments_and_missing_data_are_found_before_a_run(cls, monkeypatc
         cls.check_arguments({})
     with pytest.raises(DataError, match=r"holds no items_shuffle\.json"):
         cls.check_arguments({"data": str(tmp_path)})
+
+
+def played(cls, environments, engine, *, folder):
+    workflow = a_workflow(cls, engine, folder=folder, session=3)
+    workflow.task = replace(workflow.task, environments=environments)
+    return workflow.run()
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_a_recorded_session_needs_no_shop_and_finds_another_action(
+    cls, shop, invented_folder, tmp_path
+) -> None:
+    recording = Recording()
+    first = played(cls, recording, OracleEngine(shop, 3), folder=invented_folder)
+    answers = answers_of(recording.text(), place="run/1/0/0")
+    assert answers.problem == ""
+
+    empty = tmp_path / "no-shop"
+    repeated = RepeatedEnvironments(answers, is_over=lambda: False)
+    again = played(cls, repeated, OracleEngine(shop, 3), folder=empty)
+    assert [one.tokens.tolist() for one in again] == [one.tokens.tolist() for one in first]
+    assert [one.metrics for one in again] == [one.metrics for one in first]
+    assert (repeated.departure, repeated.left) == (None, None)
+
+    repeated = RepeatedEnvironments(answers, is_over=lambda: False)
+    other = ScriptedEngine("<think>x</think><action>search[nothing]</action>", repeat=True)
+    with pytest.raises(EnvError, match="of the environment differs"):
+        played(cls, repeated, other, folder=empty)
+    assert repeated.departure.now == "step('search[nothing]')"
+    assert repeated.departure.was.startswith("step('search[")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.workflows.recorded_env import recorded
 from trinity.common.workflows.step_wise_workflow import RewardPropagationWorkflow
 
 from trinity_envs_alfworld.prompt import AlfWORLD_SYSTEM_PROMPT, format_observation, parse_action
@@ -91,8 +92,9 @@ class StepWiseAlfworldWorkflow(RewardPropagationWorkflow):
         return self.env
 
     def _started(self) -> AlfworldEnv:
-        self.env = environment_of(self.task)
-        self.observation, _ = self.env.reset()
+        env: AlfworldEnv = recorded(lambda: environment_of(self.task), self.task)
+        self.env = env
+        self.observation, _ = env.reset()
         self.memory = [{"role": "system", "content": AlfWORLD_SYSTEM_PROMPT}]
         self.done, self.final_reward = False, UNFINISHED_REWARD
-        return self.env
+        return env

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
+from trinity.common.workflows.recorded_env import recorded
 
 from trinity_envs_alfworld.env import AlfworldEnv, create_environment
 from trinity_envs_alfworld.prompt import AlfWORLD_SYSTEM_PROMPT, format_observation, parse_action
@@ -48,7 +49,7 @@ class AlfworldWorkflow(MultiTurnWorkflow):
 
     def run(self) -> list[Experience]:
         """Return one experience for each of ``repeat_times`` plays of the game."""
-        self._env = environment_of(self.task)
+        self._env = recorded(lambda: environment_of(self.task), self.task)
         return self.generate_env_inference_samples(self._env, self.repeat_times)
 
     def generate_env_inference_samples(

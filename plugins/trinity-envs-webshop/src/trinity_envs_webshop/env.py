@@ -122,6 +122,20 @@ class WebShopEnv:
         return self._session
 
     @property
+    def session_name(self) -> str:
+        """Return the name of the session that is played.
+
+        Raises:
+            RuntimeError: the environment is closed.
+        """
+        return self.session.name
+
+    @property
+    def tagger_name(self) -> str:
+        """Return who found the words for goods in the goals."""
+        return self.shop.tagger.name
+
+    @property
     def goal(self) -> Goal:
         """Return what the customer wants."""
         return self.session.goal

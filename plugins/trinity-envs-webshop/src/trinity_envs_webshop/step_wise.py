@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.of_task import OfTask
+from trinity.common.workflows.recorded_env import recorded
 from trinity.common.workflows.step_wise_workflow import RewardPropagationWorkflow
 
 from trinity_envs_webshop.failures import as_env_error
@@ -87,9 +88,11 @@ class StepWiseWebShopWorkflow(RewardPropagationWorkflow):
 
     def _started(self) -> WebShopEnv:
         session = session_of(self.task)
-        self._env = EnvSettings.of(self.task.workflow_args).environment(session)
+        settings = EnvSettings.of(self.task.workflow_args)
+        env: WebShopEnv = recorded(lambda: settings.environment(session), self.task)
+        self._env = env
         with as_env_error(f"reset({session!r})"):
-            self._observation, _ = self._env.reset(session=session)
+            self._observation, _ = env.reset(session=session)
         self._memory = [{"role": "system", "content": WEBSHOP_SYSTEM_PROMPT}]
         self._is_done, self._final_reward, self._num_round = False, UNFINISHED_REWARD, 0
-        return self._env
+        return env

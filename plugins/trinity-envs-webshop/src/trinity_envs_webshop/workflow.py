@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
 from trinity.common.workflows.of_task import OfTask
+from trinity.common.workflows.recorded_env import recorded
 
 from trinity_envs_webshop.failures import as_env_error
 from trinity_envs_webshop.prompt import (
@@ -55,7 +56,8 @@ class WebShopWorkflow(MultiTurnWorkflow):
     def run(self) -> list[Experience]:
         """Return one experience for each of ``repeat_times`` sessions."""
         session = session_of(self.task)
-        env = EnvSettings.of(self.task.workflow_args).environment(session)
+        settings = EnvSettings.of(self.task.workflow_args)
+        env = recorded(lambda: settings.environment(session), self.task)
         return self.generate_env_inference_samples(env, session, self.repeat_times)
 
     def generate_env_inference_samples(
@@ -93,7 +95,7 @@ def act(env: WebShopEnv, response_text: str) -> tuple[str, float, bool]:
     is_allowed, problem = validate_action(action, env.get_available_actions())
     if not is_allowed:
         return problem, 0.0, False
-    with as_env_error(f"step({action!r}) of session {env.session.name}"):
+    with as_env_error(f"step({action!r}) of session {env.session_name}"):
         observation, reward, is_done, _ = env.step(action)
     return observation, reward, is_done
 
@@ -106,8 +108,8 @@ def report_of(env: WebShopEnv, *, num_round: int, is_done: bool) -> dict[str, An
     )
     numbers = {name: float(value) for name, value in parts.items() if name.startswith("r_")}
     return {
-        "session_id": env.session.name,
-        "tagger": env.shop.tagger.name,
+        "session_id": env.session_name,
+        "tagger": env.tagger_name,
         "env_rounds": num_round,
         "env_done": int(is_done),
         "success": int(is_success),

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest
     from trinity.explorer.order import RunOrder
+    from trinity.runtime.debug.recorded import Recorded
     from trinity.runtime.debug.session import Debugged, Difference
 
 __all__ = ["debug"]
 
 _WIDTH = 78
+_AS = {"prompt": "From there the prompt was", "action": "There the action was"}
 
 
 def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
@@ -121,11 +123,12 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     if isinstance(outcome, list):
         for experience in outcome:
             typer.echo(_line(experience))
-    elif ended.repeating is None or ended.repeating.difference is None:
+    elif not ended.has_departed:
         typer.echo(plain(ended.traceback).rstrip())
         typer.echo(plain(f"failed: {outcome}"))
     if ended.recorded is None:
         return isinstance(outcome, list)
+    typer.echo(plain(_about_the_environment(ended.recorded)))
     if ended.difference is not None:
         _say_the_difference(ended.difference)
         return False
@@ -136,14 +139,23 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     return True
 
 
+def _about_the_environment(recorded: Recorded) -> str:
+    """Return who answered in the environment's place."""
+    answers = recorded.answers
+    if answers.tracks:
+        return f"the environment is not built: {answers.num_calls} recorded answers stand for it"
+    why = answers.problem or "the workflow has none, or does not use recorded()"
+    return f"no answer of an environment was recorded: {why}. One that there is was asked anew"
+
+
 def _say_the_difference(difference: Difference) -> None:
     if not (difference.was or difference.now):
         typer.echo(str(difference))
         return
-    typer.echo(f"the replay differs at {difference.what}. From there the prompt was recorded as:")
+    typer.echo(f"the replay differs at {difference.what}. {_AS[difference.thing]} recorded as:")
     typer.echo(indented(plain(difference.was)) if difference.was else "    (no such call)")
     typer.echo("and is now:")
-    typer.echo(indented(plain(difference.now)))
+    typer.echo(indented(plain(difference.now)) if difference.now else "    (no such call)")
 
 
 def _line(experience: Experience) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import RunKey
+from trinity.common.workflows.recorded_env import Recording
 from trinity.explorer.runner import Runner
 from trinity.explorer.scheduler import Limits, Scheduler
 from trinity.explorer.threads import EventLoopThread
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import EndpointOpener, RolloutEngine
+    from trinity.explorer.order import RunOrder
 
 __all__ = ["build_scheduler"]
 
@@ -38,7 +40,12 @@ def build_scheduler(
     """
     loop = EventLoopThread()
     runners = [
-        Runner(model.for_run(RunKey(), engine=engine), auxiliary_models=auxiliary_models, loop=loop)
+        Runner(
+            model.for_run(RunKey(), engine=engine),
+            auxiliary_models=auxiliary_models,
+            loop=loop,
+            environments=_kept if config.buffer.record_samples else lambda _: None,
+        )
         for engine in engines
     ]
     explorer = config.explorer
@@ -51,3 +58,8 @@ def build_scheduler(
         max_at_once=explorer.max_repeat_times_per_runner,
     )
     return Scheduler(runners, engines=engines, loop=loop, limits=limits, endpoints=endpoints)
+
+
+def _kept(order: RunOrder) -> Recording | None:
+    """Return what keeps the environments of a run that is trained on and was made alone."""
+    return None if order.task.is_eval or order.num_runs > 1 else Recording()

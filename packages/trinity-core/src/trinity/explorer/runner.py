@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.models.auxiliary import Auxiliary, wrapper_of
 from trinity.common.models.model import ModelWrapper
 from trinity.common.workflows.env_pool import end_free_environments
+from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import EnvError
 from trinity.explorer.failure import FATAL, failure_of
 from trinity.explorer.finish import finished
@@ -18,12 +19,13 @@ from trinity.explorer.threads import EventLoopThread
 from trinity.explorer.tracebacks import traceback_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from trinity.common.experience import Experience
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Workflow
+    from trinity.common.workflows.recorded_env import Environments
     from trinity.explorer.order import RunOrder
 
 __all__ = ["Attempt", "Runner"]
@@ -132,6 +134,7 @@ class Runner:
         model: the wrapper of the engine; each run gets one of its own.
         auxiliary_models: handed to every workflow; each run gets a client of an ``Auxiliary``.
         loop: where workflows that await run.
+        environments: keeps or gives back what the environments of an order answer; None: neither.
     """
 
     def __init__(
@@ -140,10 +143,12 @@ class Runner:
         *,
         auxiliary_models: Sequence[Any] = (),
         loop: EventLoopThread | None = None,
+        environments: Callable[[RunOrder], Environments | None] = lambda _: None,
     ) -> None:
         self._model = model
         self._auxiliary_models = list(auxiliary_models)
         self._loop = loop or EventLoopThread()
+        self._environments = environments
         self._pool = _Pool()
         self._told: set[str] = set()
 
@@ -174,7 +179,8 @@ class Runner:
 
     def _run(self, attempt: Attempt) -> list[Experience]:
         order = attempt.order
-        attempt.instance = instance = self._instance(attempt)
+        environments = self._environments(order)
+        attempt.instance = instance = self._instance(attempt, environments)
         workflow = instance.workflow
         if attempt.is_abandoned:  # while it was built
             instance.close()
@@ -191,6 +197,8 @@ class Runner:
                 version=version,
                 earlier_chains=instance.model.earlier_chains,
             )
+            if environments is not None and (kept := environments.text()):
+                experiences[-1].info[ENVIRONMENT] = kept
             is_whole = attempt.let_go()
         finally:
             instance.close_endpoints()
@@ -200,12 +208,12 @@ class Runner:
                 instance.close()
         return experiences
 
-    def _instance(self, attempt: Attempt) -> _Instance:
+    def _instance(self, attempt: Attempt, environments: Environments | None) -> _Instance:
         """Return an instance that was reset to the task, or a new one."""
         order = attempt.order
         key = replace(order.key, attempt=attempt.number)
         instance = self._pool.take(order.workflow.cls)
-        task = order.task.with_reward_class()
+        task = replace(order.task.with_reward_class(), environments=environments)
         if instance is not None:
             instance.model.begin_run(key, task=task)
             try:

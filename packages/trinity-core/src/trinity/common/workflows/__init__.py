@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trinity.common.workflows.code import CodeWorkflow
     from trinity.common.workflows.math import AsyncMathWorkflow, MathWorkflow
     from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
+    from trinity.common.workflows.recorded_env import recorded
     from trinity.common.workflows.simple import AsyncSimpleWorkflow, SimpleWorkflow
     from trinity.common.workflows.step_wise_workflow import (
         RewardPropagationWorkflow,
@@ -35,6 +36,7 @@ __all__ = [
     "StepWiseRewardWorkflow",
     "Task",
     "Workflow",
+    "recorded",
 ]
 
 _MODULES = {
@@ -50,10 +52,11 @@ _MODULES = {
     "StepWiseRewardWorkflow": "step_wise_workflow",
     "Task": "task",
     "Workflow": "workflow",
+    "recorded": "recorded_env",
 }
 
 
-def __getattr__(name: str) -> Any:  # Any: a class, or the registry
+def __getattr__(name: str) -> Any:  # Any: a class, a function, or the registry
     if name in _MODULES:
         value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
         globals()[name] = value

@@ -15,6 +15,7 @@ from trinity.extend import get_manager
 if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.rewards import RewardFn
+    from trinity.common.workflows.recorded_env import Environments
     from trinity.common.workflows.workflow import Workflow
 
 __all__ = ["Task"]
@@ -41,6 +42,8 @@ class Task:
         task_id: the position in the step; with ``batch_id`` it names the group.
         index: where the row comes from, ``{"taskset_id": 0, "index": 17}``.
         origin: the same for a person, ``tasks.jsonl, row 18``.
+        environments: keeps or gives back what environments answer, for
+            :func:`~trinity.common.workflows.recorded_env.recorded`; None: neither.
     """
 
     workflow: str | type[Workflow] = "simple_workflow"
@@ -56,6 +59,7 @@ class Task:
     task_id: int | str = ""
     index: dict[str, int] = field(default_factory=dict)
     origin: str = "no dataset"
+    environments: Environments | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.format_args, Mapping):

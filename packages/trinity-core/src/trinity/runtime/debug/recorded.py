@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
+from trinity.runtime.debug.environments import Answers, answers_of
 from trinity.runtime.record.sample_files import places_of
 from trinity.runtime.record.sample_rows import samples_of
 
@@ -48,6 +49,7 @@ class Recorded:
     taskset: str  # as info["task_index"] says
     row: int
     exchanges: tuple[Exchange, ...]
+    answers: Answers  # of its environments
 
 
 def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
@@ -59,7 +61,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
 
     Raises:
         ConfigError: nothing of it was recorded, or not of which row it is.
-        DataError: a file of samples is damaged.
+        DataError: a file of samples is damaged, or what the environment answered.
     """
     directory, eid = _split(place)
     steps = samples_of(places_of(directory), task=eid)
@@ -81,6 +83,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
     if not exchanges:
         raise ConfigError(f"the model's own tokens of {eid} are masked: nothing can be replayed.")
     batch, task = mine[0].task.rsplit("/", 1)
+    kept = next((one.environment for one in mine if one.environment is not None), None)
     return Recorded(
         batch=batch,
         task=int(task),
@@ -89,6 +92,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
         taskset=str(index.get("taskset_id", 0)),
         row=int(index["index"]),
         exchanges=tuple(exchanges),
+        answers=Answers(tracks=()) if kept is None else answers_of(kept, place=str(place)),
     )
 
 

@@ -21,6 +21,7 @@ from trinity.runtime.assembly import make_engine
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.boundary import boundary
 from trinity.runtime.debug.engines import Repeating, Saying, Watched
+from trinity.runtime.debug.environments import Departure, RepeatedEnvironments
 from trinity.runtime.debug.recorded import Recorded, recorded_run
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.environment import environment
@@ -62,6 +63,7 @@ class Difference:
     what: str
     was: str = ""
     now: str = ""
+    thing: str = "prompt"  # what the texts are: the prompt of a call, the action of a step
 
     def __str__(self) -> str:
         """Return it as a sentence."""
@@ -80,7 +82,16 @@ class Debugged:
     traceback: str  # of the workflow, where it failed
     recorded: Recorded | None = None
     repeating: Repeating | None = None
+    environments: RepeatedEnvironments | None = None
     is_reshaped: bool = False  # operators changed what was recorded: rewards are not compared
+
+    @property
+    def has_departed(self) -> bool:
+        """Return whether a replayed run was stopped where it asked something else."""
+        repeating, environments = self.repeating, self.environments
+        return (repeating is not None and repeating.difference is not None) or (
+            environments is not None and environments.departure is not None
+        )
 
     @property
     def difference(self) -> Difference | None:
@@ -88,6 +99,9 @@ class Debugged:
         repeating, recorded = self.repeating, self.recorded
         if repeating is None or recorded is None:
             return None
+        environments = self.environments
+        if environments is not None and environments.departure is not None:
+            return _of_environment(environments.departure)
         total, made = len(recorded.exchanges), repeating.num_repeated
         if repeating.difference is not None:
             was, now = repeating.difference
@@ -96,7 +110,16 @@ class Debugged:
             return Difference(what=f"it failed after call {made} of {total}")
         if repeating.left:
             return Difference(what=f"{made} of {total} recorded calls were made")
-        return None if self.is_reshaped else self._other_reward(recorded, self.outcome)
+        return self._in_the_end(recorded, self.outcome)
+
+    def _in_the_end(
+        self, recorded: Recorded, experiences: Sequence[Experience]
+    ) -> Difference | None:
+        """Return what differs where all calls of the model are equal."""
+        left = None if self.environments is None else self.environments.left
+        if left is not None:
+            return _of_environment(left)
+        return None if self.is_reshaped else self._other_reward(recorded, experiences)
 
     def _other_reward(
         self, recorded: Recorded, experiences: Sequence[Experience]
@@ -167,7 +190,9 @@ class _Session:
         with ExitStack() as stack:
             engine = stack.enter_context(closing(self._engine(wanted, recorded)))
             watched = engine if observer is None else Watched(engine, observer(self._chat_format))
-            runner = stack.enter_context(self._runner(watched))
+            repeating = engine if isinstance(engine, Repeating) else None
+            environments = _environments(recorded, repeating)
+            runner = stack.enter_context(self._runner(watched, environments))
             if begins is not None:
                 begins(order, taskset)
             attempt = Attempt(order)
@@ -176,7 +201,8 @@ class _Session:
             outcome=outcome,
             traceback=attempt.traceback,
             recorded=recorded,
-            repeating=engine if isinstance(engine, Repeating) else None,
+            repeating=repeating,
+            environments=environments,
             is_reshaped=bool(self._config.data_processor.experience_pipeline.operators),
         )
 
@@ -206,7 +232,9 @@ class _Session:
         return engine
 
     @contextmanager
-    def _runner(self, engine: RolloutEngine | Watched) -> Iterator[Runner]:
+    def _runner(
+        self, engine: RolloutEngine | Watched, environments: RepeatedEnvironments | None
+    ) -> Iterator[Runner]:
         config, endpoints = self._config, make_endpoints(self._config)
         model = ModelWrapper(
             engine,
@@ -219,7 +247,21 @@ class _Session:
             if endpoints is not None:
                 stack.callback(endpoints.close)
             auxiliary = make_auxiliary_models(config, self._manager, endpoints=endpoints)
-            yield stack.enter_context(closing(Runner(model, auxiliary_models=auxiliary)))
+            runner = Runner(model, auxiliary_models=auxiliary, environments=lambda _: environments)
+            yield stack.enter_context(closing(runner))
+
+
+def _environments(
+    recorded: Recorded | None, repeating: Repeating | None
+) -> RepeatedEnvironments | None:
+    if recorded is None or repeating is None:
+        return None
+    return RepeatedEnvironments(recorded.answers, is_over=lambda: repeating.difference is not None)
+
+
+def _of_environment(departure: Departure) -> Difference:
+    what = f"step {departure.step} of {departure.of} of the environment"
+    return Difference(what=what, was=departure.was, now=departure.now, thing="action")
 
 
 def _reward(experience: Experience) -> float | None:

@@ -88,6 +88,8 @@ class Sample:
         truncate_status: as the experience's.
         metrics: of the workflow.
         info: what was noted of it and is small.
+        environment: what the run's environments answered, as JSON; None: nothing was kept, or it is
+            with another row of the run.
     """
 
     step: int
@@ -104,6 +106,7 @@ class Sample:
     truncate_status: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     info: dict[str, Any] = field(default_factory=dict)  # Any: json
+    environment: str | None = None
 
     @property
     def task(self) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.extend import KINDS
 from trinity.runtime.record.sample_files import FOLDER, part_files
 from trinity.runtime.record.sample_format import ABSENT, encode
@@ -46,7 +47,7 @@ _FIELDS = {
     "token_rewards": "token_level_reward",
 }
 _OF_BATCH = {"mask": "action_mask", "advantages": "advantages"}
-_KNOWN = {"plugins"}  # entries of info that the run directory has already
+_KNOWN = {"plugins", ENVIRONMENT}  # entries of info that are kept elsewhere
 
 
 class SampleLog:
@@ -150,9 +151,15 @@ def _rows(experiences: Sequence[Experience]) -> list[dict[str, Any]]:  # Any: js
             "truncate_status": experience.truncate_status,
             "metrics": experience.metrics,
             "info": _small(experience.info),
+            **_environment(experience),
         }
         for experience in experiences
     ]
+
+
+def _environment(experience: Experience) -> dict[str, str]:
+    kept = experience.info.get(ENVIRONMENT)
+    return {"environment": kept} if isinstance(kept, str) else {}
 
 
 def _columns(experiences: Sequence[Experience], batch: ExperienceBatch | None) -> dict[str, Column]:
