@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import sys
 import threading
 import time
@@ -40,13 +41,26 @@ def guarded(job: dict[str, Any], number: int, took: list[float], failed: list[st
         failed.append(f"run {number}: {type(error).__name__}: {error}")
 
 
+WORDS = (
+    "you see a table two chairs and an open door north of the kitchen where it is warm take the "
+    "apple from fridge put in on under shelf look at book desk lamp go to bed room clean mug with "
+    "sink then heat egg microwave examine drawer close cabinet carry knife towel"
+)
+
+
+def told(job: dict[str, Any], number: int, repeat: int) -> str:
+    """Return what a user says: other words, and as many as their number decides."""
+    drawn = random.Random(1000 * number + repeat)
+    return " ".join(drawn.choices(WORDS.split(), k=drawn.randint(*job["num_words"])))
+
+
 def play(job: dict[str, Any], number: int, took: list[float]) -> None:
     """Play the conversations of one key, all over one connection."""
     where = urlsplit(job["url"])
     connection = http.client.HTTPConnection(where.netloc, timeout=300)
     for repeat in range(job["conversations"]):
         # The first words differ, so that no cache of prefixes knows the prompt.
-        first = f"run {number} {repeat} {time.monotonic_ns()} " + job["words"]
+        first = f"run {number} {repeat} {time.monotonic_ns()} " + told(job, number, repeat)
         messages = [{"role": "user", "content": first}]
         for _ in range(job["turns"]):
             began = time.perf_counter()

@@ -2,8 +2,9 @@
 
     python benchmarks/endpoint_requests.py [--requests 600]
 
-Each request is a chat of about 700 tokens that is answered by one token of a scripted engine, with
-log-probabilities: HTTP, JSON, chat template, tokenising, recording and extraction are counted.
+Each request is a chat of 500 to 900 tokens, of other words each, that is answered by one token of a
+scripted engine, with log-probabilities: HTTP, JSON, chat template, tokenising, recording and
+extraction are counted.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, script_chat_format
 
 CLIENT = """
-import http.client, json, sys
+WORDS = 200, 360  # about 500 to 900 tokens of the script's tokenizer
+import http.client, json, random, sys
 host, key, count, first = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 connection = http.client.HTTPConnection(host)
 for number in range(count):
-    text = f"{first} {number} " + "go to the kitchen " * 98
+    drawn = random.Random(f"{first} {number}")
+    words = "go to the kitchen and open a door north of it where you see two warm chairs".split()
+    text = f"{first} {number} " + " ".join(drawn.choices(words, k=drawn.randint(*WORDS)))
     body = {"model": "scripted", "messages": [{"role": "user", "content": text}],
             "max_tokens": 1, "logprobs": True}
     connection.request("POST", "/v1/chat/completions", json.dumps(body),
@@ -57,7 +61,7 @@ def main() -> None:
         experiences = model.extract_experience_from_history()
         model.end_run()
         assert len(experiences) == PER_RUN
-        num_tokens = experiences[-1].prompt_length
+        num_tokens = sum(one.prompt_length for one in experiences) // PER_RUN
         if run:
             spent += time.process_time() - began
     room.close()

@@ -2,8 +2,9 @@
 
     python benchmarks/endpoint_table.py [--vllm PYTHON] [--litellm PROGRAM] [--requests 100]
 
-Same model, same chat of about 700 tokens, one new token, log-probabilities on. All servers are up
-at the same time and are asked in turns; a number is the median of the rounds. CPU is that of the
+Same model, same chats of 500 to 900 tokens (words and length by number), one new token,
+log-probabilities on. All servers are up at the same time and are asked in turns; a number is the
+median of the rounds. CPU is that of the
 server's processes, the client apart. PYTHON is the interpreter of an environment with vLLM
 (docs/how-to/use-vllm.md), PROGRAM is ``litellm`` of one with ``litellm[proxy]``; without them their
 rows are absent. LiteLLM answers by itself (``mock_response``), our first row by a scripted engine.

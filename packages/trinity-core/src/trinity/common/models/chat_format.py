@@ -183,7 +183,7 @@ class ChatFormat:
 
         goes_on = add_generation_prompt and reply_prefix(messages) != ""
         try:
-            text = None
+            text: Any = None  # of transformers' many kinds of answers it is a string
             if not goes_on:
                 text = rendered_plain(
                     self.tokenizer,

@@ -32,9 +32,9 @@ __all__ = ["Conversation", "History", "Prompt", "Turn", "make_prompt", "recorded
 class Conversation:
     """A conversation that ends with a reply of the engine.
 
-    One that goes on holds what was added; all of it is put together when it is asked for, so that
-    what a run holds grows with its turns, not with their square. ``logprobs`` and ``action_mask``
-    belong to the tokens from ``prompt_length`` on.
+    One that goes on holds the tokens that were added; all are put together when they are asked
+    for. Its messages are those of the one before and new ones; their list and the prompt's text
+    are its own. ``logprobs`` and ``action_mask`` belong to the tokens from ``prompt_length`` on.
     """
 
     turn: Turn  # its last message is the reply, as it was served
