@@ -28,6 +28,31 @@ def test_a_step_is_shown_as_conversations_with_how_likely_each_token_was(built, 
     assert html.count("&lt;s&gt; say") == 1  # which all of them share
 
 
+def test_a_short_reply_takes_a_line_and_a_long_one_a_card(built, browse) -> None:
+    many = {"tokens": [0, 1] + [2] * 80, "logprobs": [-1.0] * 80, "advantages": [0.5] * 80}
+    built.samples(3, [a_row(batch=3), a_row(1, batch=3, **many)])
+
+    html = browse(built.path).html("step/3")
+
+    assert html.count('<article class="sample short">') == 1
+    assert html.count('<article class="sample">') == 1
+
+
+def test_a_page_is_called_by_the_run_s_project_and_name_and_its_stage(
+    built, browse, tmp_path
+) -> None:
+    stage = tmp_path / "p" / "rft" / "grpo"
+    stage.mkdir()
+    (stage / "config.yaml").write_text("project: addition\nname: rft\n")
+    (built.path / "config.yaml").write_text("project: addition\nname: <b>rft\n")
+
+    html = browse(stage).html()
+
+    assert "<title>addition/rft/grpo</title>" in html
+    assert "addition/rft/grpo" in browse(stage).text("failures")
+    assert "<title>addition/&lt;b&gt;rft</title>" in browse(built.path).html()
+
+
 def test_samples_are_ordered_and_found_by_task(built, browse) -> None:
     page = browse(built.path)
 

@@ -40,13 +40,21 @@ class Line:
     is_faint: bool = False
 
 
-def chart(title: str, lines: Sequence[Line], *, note: str = "") -> Markup:
-    """Return a chart with its legend; empty where no line has a point."""
+def chart(title: str, lines: Sequence[Line], *, note: str = "", floor: float = 0.0) -> Markup:
+    """Return a chart with its legend; empty where no line has a point.
+
+    Args:
+        title: of it.
+        lines: what it holds.
+        note: beside the title.
+        floor: the least that the axis of values spans, so that noise is not drawn as movement;
+            where it does, the axis says so.
+    """
     drawn = [line for line in lines if any(math.isfinite(value) for _, value in line.points)]
     if not drawn:
         return Markup("")
     points = [p for line in drawn for p in line.points if math.isfinite(p[1])]
-    frame = _Frame.of(points)
+    frame = _Frame.of(points, floor=floor)
     body = Markup("").join([frame.axes(), *(_drawn(line, frame) for line in drawn)])
     named = [line for line in drawn if line.label]
     legend = Markup("").join(
@@ -79,14 +87,19 @@ class _Frame:
     last: float
     low: float
     high: float
+    told: str = ""  # of its own range
 
     @classmethod
-    def of(cls, points: Series) -> _Frame:
+    def of(cls, points: Series, *, floor: float) -> _Frame:
         steps, values = [p[0] for p in points], [p[1] for p in points]
         low, high = min(values), max(values)
+        told = ""
+        if high - low < floor:
+            told = f"spans {floor:g}, the least drawn; values differ by {high - low:.2g}"
+            low, high = _widened(low, high, floor)
         pad = (high - low) * 0.06 or abs(high) * 0.1 or 0.5
         first, last = min(steps), max(steps)
-        return cls(first, last if last > first else first + 1, low - pad, high + pad)
+        return cls(first, last if last > first else first + 1, low - pad, high + pad, told)
 
     def x(self, step: float) -> float:
         return LEFT + (step - self.first) / (self.last - self.first) * (WIDTH - LEFT - RIGHT)
@@ -113,7 +126,21 @@ class _Frame:
                         self.x(step), HEIGHT - 7, f"{int(step):,}"
                     )
                 )
+        if self.told:
+            parts.append(
+                Markup('<text class="tick" x="{}" y="{}">{}</text>').format(
+                    LEFT + 4, TOP + 4, self.told
+                )
+            )
         return Markup("").join(parts)
+
+
+def _widened(low: float, high: float, floor: float) -> tuple[float, float]:
+    """Return a range of a width around a narrower one; what is never negative begins at 0."""
+    middle = (low + high) / 2
+    if low >= 0 and middle < floor / 2:
+        return 0.0, floor
+    return middle - floor / 2, middle + floor / 2
 
 
 def _drawn(line: Line, frame: _Frame) -> Markup:

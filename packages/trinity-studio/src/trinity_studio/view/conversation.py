@@ -23,6 +23,7 @@ __all__ = ["MAX_TOKENS", "Shown", "facts", "shown_sample"]
 
 MAX_TOKENS = 3000  # drawn of one response among the tries of its task
 FEW_TOKENS = 500  # and among the samples of a step
+SHORT = 60  # characters of a reply that stands beside its numbers
 _ELSEWHERE = "all tries of its task shows more of it, trinity experiences all"
 # Natural log-probabilities at which the colour changes: 0.9, 0.6, 0.3, 0.1, 0.01.
 _BOUNDS = (-0.105, -0.511, -1.204, -2.303, -4.605)
@@ -38,6 +39,7 @@ class Shown:
         response: spans, one a token.
         reasons: what of the response was not trained, and why, a line each.
         num_trained: tokens that the loss was over.
+        is_short: whether its reply fits on a line, beside its numbers.
     """
 
     sample: Sample
@@ -45,6 +47,7 @@ class Shown:
     response: Markup
     reasons: list[str]
     num_trained: int
+    is_short: bool = False
 
 
 def shown_sample(sample: Sample, text: RunText | None, *, limit: int = FEW_TOKENS) -> Shown:
@@ -60,7 +63,13 @@ def shown_sample(sample: Sample, text: RunText | None, *, limit: int = FEW_TOKEN
         response=_spans(sample, pieces),
         reasons=_reasons(sample),
         num_trained=int(sample.mask.sum()),
+        is_short=_is_short(sample, pieces),
     )
+
+
+def _is_short(sample: Sample, pieces: list[str]) -> bool:
+    said = "".join(pieces)
+    return len(sample.mask) == len(pieces) and len(said) <= SHORT and "\n" not in said.strip()
 
 
 def _spans(sample: Sample, pieces: list[str]) -> Markup:

@@ -22,18 +22,20 @@ __all__ = ["compared", "figures", "flat_figures", "times_of"]
 _SMOOTH = 10
 _TIMED = 100  # steps that the table of times is a mean of
 _E, _T, _S = "explorer", "trainer", "synchronizer"
-# title, what it shows, its role, names of which the first that is there is shown
-_CHARTS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
-    ("loss", "of each train step", _T, ("actor/loss", "loss")),
-    ("response length", "tokens, mean of a step", _E, ("rollout/response_length/mean",)),
-    ("KL from the rollout's policy", "mean", _T, ("actor/ppo_kl", "actor/kl_loss")),
-    ("entropy", "nats a token", _T, ("actor/entropy_loss", "actor/entropy")),
-    ("gradient norm", "", _T, ("actor/grad_norm",)),
-    ("age of samples", "versions, mean", _T, ("sample/model_version_drift/mean",)),
-    ("failed runs", "of a step, left out", _E, ("rollout/failed_runs",)),
+_REWARD_FLOOR, _TIME_FLOOR = 0.01, 0.01
+# title, what it shows, its role, names of which the first that is there is shown, and how much of
+# its unit the axis spans at least
+_CHARTS: tuple[tuple[str, str, str, tuple[str, ...], float], ...] = (
+    ("loss", "of each train step", _T, ("actor/loss", "loss"), 1e-3),
+    ("response length", "tokens, mean of a step", _E, ("rollout/response_length/mean",), 1),
+    ("KL from the rollout's policy", "mean", _T, ("actor/ppo_kl", "actor/kl_loss"), 1e-3),
+    ("entropy", "nats a token", _T, ("actor/entropy_loss", "actor/entropy"), 0.01),
+    ("gradient norm", "", _T, ("actor/grad_norm",), 1e-3),
+    ("age of samples", "versions, mean", _T, ("sample/model_version_drift/mean",), 1),
+    ("failed runs", "of a step, left out", _E, ("rollout/failed_runs",), 1),
     ("rollout against trainer", "difference of log-probabilities", _T,
-     ("actor/rollout_logprob_diff",)),
-    ("seconds of a step", "", _S, ("time/step_s",)),
+     ("actor/rollout_logprob_diff",), 1e-3),
+    ("seconds of a step", "", _S, ("time/step_s",), _TIME_FLOOR),
 )  # fmt: skip
 
 
@@ -41,12 +43,13 @@ def figures(run: Run) -> list[Markup]:
     """Return the charts of one run, those alone that have something to show."""
     rewards = _rewards(run)
     note = "mean of a step; bold: of the last ten" if rewards[0].is_faint else "mean of a step"
-    found = [chart("reward", rewards, note=note)]
-    for title, note, role, names in _CHARTS:
+    found = [chart("reward", rewards, note=note, floor=_REWARD_FLOOR)]
+    for title, note, role, names, floor in _CHARTS:
         points = run.metrics.series(*names, role=role)
         if _is_worth(title, points):
-            found.append(chart(title, [Line(label="", points=points)], note=note))
-    found.append(chart("where the time goes", _times(run), note="seconds by side"))
+            found.append(chart(title, [Line(label="", points=points)], note=note, floor=floor))
+    times = chart("where the time goes", _times(run), note="seconds by side", floor=_TIME_FLOOR)
+    found.append(times)
     return [one for one in found if one]
 
 
@@ -54,28 +57,31 @@ def flat_figures(run: Run) -> list[str]:
     """Return the titles of what is 0 in every step, and so has no chart."""
     return [
         title
-        for title, _, role, names in _CHARTS
+        for title, _, role, names, _ in _CHARTS
         if (points := run.metrics.series(*names, role=role)) and not _is_worth(title, points)
     ]
 
 
 def compared(runs: Mapping[int, Run]) -> list[Markup]:
     """Return the charts of several runs, a line each in the colour of its number."""
-    wanted = [("reward", "mean of ten steps", _E, ("rollout/reward/mean",)), *_CHARTS]
+    reward = ("reward", "mean of ten steps", _E, ("rollout/reward/mean",), _REWARD_FLOOR)
     charts = []
-    for title, note, role, names in wanted:
+    for title, note, role, names, floor in (reward, *_CHARTS):
         found = {place: run.metrics.series(*names, role=role) for place, run in runs.items()}
         lines = [
             Line(label=runs[place].name, colour=place, points=_smooth(title, points))
             for place, points in found.items()
         ]
-        charts.append(chart(title, lines, note=note))
+        charts.append(chart(title, lines, note=note, floor=floor))
     lines = [
         Line(label=run.name, colour=place, points=points)
         for place, run in runs.items()
         for _, points in _evaluations(run)[:1]
     ]
-    charts.insert(1, chart("reward on held-out tasks", lines, note="first set of each"))
+    held_out = chart(
+        "reward on held-out tasks", lines, note="first set of each", floor=_REWARD_FLOOR
+    )
+    charts.insert(1, held_out)
     return [one for one in charts if one]
 
 

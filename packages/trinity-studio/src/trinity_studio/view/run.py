@@ -59,6 +59,17 @@ class Run:
         return self._provenance[1]
 
     @property
+    def title(self) -> str:
+        """Return its project and name, and its stage where it is one."""
+        values = self.provenance().values
+        project, name = str(values.get("project") or ""), str(values.get("name") or "")
+        if not project or not name:
+            return self.name
+        parts = self.directory.absolute().parts[-2:]  # of a stage, the run's comes first
+        own = [place for place, part in enumerate(parts) if _is_named(part, name)]
+        return "/".join([project, *(parts[own[0] :] if own else [name])])
+
+    @property
     def is_live(self) -> bool:
         """Return whether a process has the directory now."""
         return is_held(self.directory) or is_held(self.directory.parent)
@@ -135,6 +146,11 @@ def _below(path: Path) -> list[Path]:
     if _is_run(path):
         return [path]
     return [run for one in folders for run in _below(one)]
+
+
+def _is_named(folder: str, name: str) -> bool:
+    """Return whether a run of a name has the folder: a second run's has a time behind it."""
+    return folder == name or folder.startswith(f"{name}_")
 
 
 def _is_run(path: Path) -> bool:
