@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import yaml
+from trinity_studio.config_registry.config_registry import ConfigEntry
 from trinity_studio.studio.arguments import part_named
 from trinity_studio.studio.document import Document
+from trinity_studio.studio.extensions import shared_paths
 from trinity_studio.studio.fields import label_of
 from trinity_studio.studio.findings import findings
 
@@ -44,6 +46,17 @@ def test_another_part_in_its_place_takes_the_arguments_of_the_first_away(draw_st
     page.button(key="_use:algorithm.advantage_fn").click().run()
 
     assert page.session_state["_document"].values == {"algorithm": {"advantage_fn": "grpo"}}
+
+
+def test_two_settings_that_write_one_key_are_told() -> None:
+    entries = [
+        ConfigEntry(name=name, draw=print, path=path)
+        for name, path in (("rate", "a.lr"), ("own_rate", "a.lr"), ("free", None), ("seed", "seed"))
+    ]
+
+    (line,) = shared_paths(entries)
+
+    assert line.startswith("`a.lr` is written by 2 settings: rate, own_rate.")
 
 
 def test_a_part_that_cannot_be_loaded_says_why() -> None:
@@ -101,8 +114,7 @@ def test_a_file_is_opened_changed_and_saved(draw_studio, tmp_path) -> None:
     page.number_input(key="w:buffer.batch_size").set_value(5)
     pressed(page, "Save")  # with what was typed just now
 
-    written = yaml.safe_load(file.read_text())
-    assert written == {"project": "${oc.env:USER,me}", "buffer": {"batch_size": 5}}
+    assert file.read_text() == "project: ${oc.env:USER,me}  # mine\nbuffer: {batch_size: 5}\n"
 
 
 def test_a_second_file_is_not_saved_in_place_of_the_first(draw_studio, tmp_path) -> None:

@@ -10,10 +10,10 @@ from trinity.common.config import Config
 from trinity_studio.config_registry.config_registry import CONFIG_GENERATORS
 from trinity_studio.studio.document import NOTHING, merged, yaml_text
 from trinity_studio.studio.entries import Entries
-from trinity_studio.studio.extensions import load_generators
+from trinity_studio.studio.extensions import load_generators, shared_paths
 from trinity_studio.studio.fields import field_at, fields_of, in_order, model_of
 from trinity_studio.studio.findings import Findings, findings
-from trinity_studio.studio.output import draw_output
+from trinity_studio.studio.output import beside, draw_output
 from trinity_studio.studio.sheet import DOCUMENT, Sheet
 from trinity_studio.studio.starting import a_new_document, draw_opening
 from trinity_studio.studio.widgets import COLUMNS, draw_field, draw_fields
@@ -46,7 +46,8 @@ class ConfigManager:
 
     def __init__(self, generators: ConfigGenerators = CONFIG_GENERATORS) -> None:
         self.unfinished_fields: set[str] = set()
-        self.headings, self.failures = load_generators(generators)
+        self.headings, failures = load_generators(generators)
+        self.failures = [*failures, *shared_paths(generators)]
         if DOCUMENT not in st.session_state:
             Sheet().put(a_new_document())
         self.entries = Entries(generators)
@@ -59,6 +60,21 @@ class ConfigManager:
         for failure in self.failures:
             st.warning(failure)
         self.sheet, before, found = self.judged()
+        fields, output = beside()
+        with fields:
+            self._draw_settings()
+        values = self.generate_config()
+        after = yaml_text(values)
+        if after != before and self._may_draw_again():
+            st.rerun()
+        st.session_state["_again"] = 0
+        if after != before:
+            found = _cached_findings(after)
+        with output:
+            draw_output(self.sheet, values, found, unfinished=self.unfinished_fields)
+
+    def _draw_settings(self) -> None:
+        """Draw the settings of the mode that is chosen."""
         st.session_state.setdefault("_mode", MODES[0])
         mode = st.segmented_control(
             "Mode",
@@ -71,14 +87,6 @@ class ConfigManager:
             self.expert_mode()
         else:
             self.beginner_mode()
-        values = self.generate_config()
-        after = yaml_text(values)
-        if after != before and self._may_draw_again():
-            st.rerun()
-        st.session_state["_again"] = 0
-        if after != before:
-            found = _cached_findings(after)
-        draw_output(self.sheet, values, found, unfinished=self.unfinished_fields)
 
     def judged(self) -> tuple[Sheet, str, Findings]:
         """Return what to draw on, the file as it would be written, and what the check says."""
@@ -153,8 +161,8 @@ class ConfigManager:
 
     def _beginner_essential_part(self) -> None:
         st.header("Essential Configs")
-        self.get_configs("project", "name", "checkpoint_root_dir")
-        self.get_configs("model_path", "mode", "algorithm.algorithm_type")
+        self.get_configs("project", "name", "checkpoint_root_dir", "model_path")
+        self.get_configs("mode", "algorithm.algorithm_type")
         if self._trains_on_rows():
             keys = ("path", "format.prompt_type", "format.messages_key")
             self.get_configs(*(f"{_ROWS}.{key}" for key in keys))
@@ -164,19 +172,17 @@ class ConfigManager:
 
     def _beginner_tasks(self) -> None:
         tasks = self._taskset()
-        keys = ("path", "default_workflow_type", "default_reward_fn_type")
-        self.get_configs(*(f"{tasks}.{key}" for key in keys))
-        keys = ("format.prompt_key", "format.response_key", "format.system_prompt")
-        self.get_configs(*(f"{tasks}.{key}" for key in keys))
+        parts = ("path", "default_workflow_type", "default_reward_fn_type")
+        columns = ("format.prompt_key", "format.response_key", "format.system_prompt")
+        self.get_configs(*(f"{tasks}.{key}" for key in (*parts, *columns)))
 
     def _beginner_important_part(self) -> None:
         st.header("Important Configs")
-        self.get_configs("total_epochs", "buffer.total_steps", "algorithm.optimizer.lr")
+        self.get_configs("total_epochs", "buffer.total_steps", "algorithm.optimizer.lr", "seed")
         self.get_configs("repeat_times", "buffer.batch_size", "train_batch_size")
         self.get_configs("model.max_model_len", "model.max_response_tokens", "model.temperature")
-        self.get_configs("cluster.node_num", "cluster.gpu_per_node", "engine_num")
-        self.get_configs("sync_interval", "explorer.eval_interval", "save_interval")
-        self.get_configs("monitor.monitor_type", "seed")
+        self.get_configs("cluster.node_num", "cluster.gpu_per_node", "engine_num", "sync_interval")
+        self.get_configs("explorer.eval_interval", "save_interval", "monitor.monitor_type")
         self._registered("Important Configs")
 
     def _expert_model_part(self) -> None:

@@ -36,11 +36,19 @@ class Document:
     Args:
         values: the settings; they are copied.
         is_fresh: whether nobody's file says what it holds, so that the page's defaults go in.
+        text: of the file that it was read from, with its comments; empty: of none.
     """
 
-    def __init__(self, values: Mapping[str, Any] | None = None, *, is_fresh: bool = True) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any] | None = None,
+        *,
+        is_fresh: bool = True,
+        text: str = "",
+    ) -> None:
         self.values: dict[str, Any] = copy.deepcopy(dict(values or {}))
         self.is_fresh = is_fresh
+        self.text = text
 
     @classmethod
     def read(cls, text: str, *, name: str) -> Document:
@@ -53,7 +61,7 @@ class Document:
         if read.problems:
             raise config_error(read.problems, name=name)
         values, _, _ = with_published_names(read.values or {}, read.lines)
-        return cls(values, is_fresh=False)
+        return cls(values, is_fresh=False, text=text)
 
     def get(self, path: str) -> Any:
         """Return what stands at a path, or NOTHING."""

@@ -11,9 +11,11 @@ from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as
 
 if TYPE_CHECKING:
-    from trinity_studio.config_registry.config_registry import ConfigGenerators
+    from collections.abc import Iterable
 
-__all__ = ["HEADINGS", "load_generators"]
+    from trinity_studio.config_registry.config_registry import ConfigEntry, ConfigGenerators
+
+__all__ = ["HEADINGS", "load_generators", "shared_paths"]
 
 HEADINGS = (
     "Essential Configs",
@@ -54,3 +56,17 @@ def load_generators(generators: ConfigGenerators) -> tuple[dict[str, list[str]],
             names = [one.name for one in generators if one.draw.__module__ == name]
             found.setdefault(heading, []).extend(names)
     return found, failures
+
+
+def shared_paths(generators: Iterable[ConfigEntry]) -> list[str]:
+    """Return a line for each key that two settings or more write: the last drawn would win."""
+    names: dict[str, list[str]] = {}
+    for entry in generators:
+        if entry.path is not None:
+            names.setdefault(entry.path, []).append(entry.name)
+    return [
+        f"`{path}` is written by {len(own)} settings: {', '.join(own)}. What is drawn last wins; "
+        f"give each setting a path of its own."
+        for path, own in names.items()
+        if len(own) > 1
+    ]

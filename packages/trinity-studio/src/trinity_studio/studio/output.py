@@ -6,15 +6,32 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from trinity_studio.studio.document import yaml_text
-from trinity_studio.studio.secrets import without_secrets
+from trinity_studio.studio.kept_text import kept_text
+from trinity_studio.studio.secrets import shown_text
 from trinity_studio.studio.writing import place_of, stamp_of, write_file
 
 if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
     from trinity_studio.studio.findings import Findings
     from trinity_studio.studio.sheet import Sheet
 
-__all__ = ["draw_output"]
+__all__ = ["beside", "draw_output"]
+
+_KEY = "output"
+_STAYS = f"""<style>
+[data-testid="stColumn"]:has(.st-key-{_KEY}) {{
+  position: sticky; top: 3.5rem; align-self: flex-start;
+}}
+[data-testid="stMainBlockContainer"] {{ padding-top: 3.2rem; }}
+</style>"""
+
+
+def beside() -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Return where settings go, and beside them where the file stays in sight as they scroll."""
+    st.html(_STAYS)
+    fields, output = st.columns([3, 2], gap="medium")
+    return fields, output.container(key=_KEY)
 
 
 def draw_output(
@@ -23,8 +40,8 @@ def draw_output(
     """Draw the file as it would be written, what is wrong with it, and where it can go."""
     st.header("Configuration File")
     _draw_verdict(sheet, found, unfinished)
-    st.code(yaml_text(without_secrets(values)), language="yaml", height=360)
-    text = yaml_text(values)
+    text = kept_text(sheet.document.text, values)
+    st.code(shown_text(sheet.document.text, values), language="yaml", height=420)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.session_state.setdefault("_save_as", "")
         path = st.text_input("Save as", key="_save_as", placeholder="path on this machine")

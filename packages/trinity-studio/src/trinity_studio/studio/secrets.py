@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
 from trinity.runtime.record.changes import flat, is_secret
 
 from trinity_studio.studio.document import Document
+from trinity_studio.studio.kept_text import kept_text
 from trinity_studio.view.shown import Masker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["holds_secrets", "masker_of", "without_secrets"]
+__all__ = ["holds_secrets", "masker_of", "shown_text", "without_secrets"]
+
+_COMMENTED = re.compile(  # a setting that a comment holds
+    r"(#.*(?:key|token|secret|passw\w*)\w*[\"']?\s*[:=]\s*)\S.*", re.IGNORECASE
+)
 
 
 def without_secrets(values: dict[str, Any]) -> dict[str, Any]:
@@ -22,6 +28,18 @@ def without_secrets(values: dict[str, Any]) -> dict[str, Any]:
     masked = _masked(values, "", masker)
     assert isinstance(masked, dict)
     return masked
+
+
+def shown_text(text: str, values: dict[str, Any]) -> str:
+    """Return the file as it would be written, with stars in place of secrets, comments included.
+
+    Args:
+        text: of the file that was opened.
+        values: what it is to say now.
+    """
+    masker = Masker(dict(flat(values)))
+    kept = kept_text(text, without_secrets(values))
+    return _COMMENTED.sub(r"\1****", masker.text(kept))
 
 
 def holds_secrets(value: Any, path: str) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_field", "draw_fields"]
 
-COLUMNS = 3
+COLUMNS = 2
 _WIDE = ("arguments", "section", "list")
 
 

@@ -1,0 +1,102 @@
+"""A file that is opened and changed keeps what its author wrote beside the settings."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from trinity_studio.studio.document import Document, yaml_text
+from trinity_studio.studio.kept_text import kept_text
+from trinity_studio.studio.secrets import shown_text
+
+from .test_studio_round_trip import FILES
+
+AT_ONCE = [pytest.param(path, id=path.stem) for path in FILES[::40]]
+LATER = [
+    pytest.param(path, id=path.stem, marks=pytest.mark.acceptance)
+    for path in FILES[::8]
+    if path not in FILES[::40]
+]
+FILE = """# The run of Monday
+project: "p"   # quoted
+buffer:
+  # two tasks
+  batch_size: 2  # small
+  explorer_input:
+    tasksets:
+    - path: a.jsonl  # first
+      format: {prompt_key: q, response_key: a}
+    - path: b.jsonl
+  # the end of the buffer
+# before the seed
+seed: 7
+"""
+
+
+def changed(path: str, value: object) -> str:
+    document = Document.read(FILE, name="")
+    document.set(path, value)
+    return kept_text(document.text, document.values)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "before", "after"),
+    [
+        ("buffer.batch_size", 5, "batch_size: 2  # small", "batch_size: 5  # small"),
+        ("project", "on", 'project: "p"   # quoted', "project: 'on'   # quoted"),
+        ("seed", None, "seed: 7", "seed: null"),
+        ("buffer.explorer_input.tasksets.0.path", "c", "path: a.jsonl  #", "path: c  #"),
+        ("buffer.explorer_input.tasksets.0.format.prompt_key", "x", "key: q,", "key: x,"),
+        ("buffer.total_steps", 3, "- path: b.jsonl\n", "- path: b.jsonl\n  total_steps: 3\n"),
+        ("name", "n", "seed: 7\n", "seed: 7\nname: n\n"),
+        ("seed", {"a": [1]}, "seed: 7", "seed:\n  a:\n  - 1"),
+    ],
+)
+def test_a_change_changes_its_place_and_no_other_letter(path, value, before, after) -> None:
+    assert changed(path, value) == FILE.replace(before, after)
+
+
+def test_a_key_that_goes_takes_its_own_lines_and_leaves_the_comments_of_others() -> None:
+    document = Document.read(FILE, name="")
+    document.remove("buffer.explorer_input")
+
+    kept = kept_text(document.text, document.values)
+
+    assert "tasksets" not in kept
+    assert "  # the end of the buffer\n# before the seed\nseed: 7\n" in kept
+    assert "# two tasks\n  batch_size: 2  # small\n" in kept
+
+
+def test_what_stands_under_an_anchor_is_written_without_comments_and_means_the_same() -> None:
+    document = Document.read("a: &one {x: 1}  # note\nb: *one\n", name="")
+    document.set("a.x", 2)
+
+    assert kept_text(document.text, document.values) == yaml_text({"a": {"x": 2}, "b": {"x": 1}})
+
+
+@pytest.mark.parametrize("path", AT_ONCE + LATER)
+def test_each_key_of_a_file_can_be_changed_taken_away_and_added(path) -> None:
+    text = path.read_text()
+    document = Document.read(text, name=path.name)
+    assert kept_text(text, document.values) == text
+    for key in [*document.values][:3]:
+        for how in ("change", "remove", "add"):
+            values = copy.deepcopy(document.values)
+            if how == "change":
+                values[key] = {"x": [1, "two\nlines\n"]}
+            elif how == "remove":
+                del values[key]
+            else:
+                values = {**values, "added": {"x": values[key]}}
+            assert Document.read(kept_text(text, values), name="").values == values
+
+
+def test_comments_show_no_secret_on_the_page() -> None:
+    text = "model: {api_key: hush-hush-1}  # hush-hush-1\n# old_api_key: hush-hush-2\nseed: 1\n"
+    document = Document.read(text, name="")
+
+    shown = shown_text(text, document.values)
+
+    assert "hush" not in shown
+    assert "# old_api_key: ****" in shown
+    assert kept_text(text, document.values) == text
