@@ -232,14 +232,20 @@ class Slow(ExperienceOperator):
 
     def __init__(self):
         self.began, self.may_end = threading.Event(), threading.Event()
+        self.is_closed = False
 
     def process(self, exps):
         self.began.set()
         self.may_end.wait(10)
+        assert not self.is_closed
         return exps, {}
 
+    def close(self):
+        self.is_closed = True
 
-def test_what_is_on_its_way_when_the_explorer_is_closed_is_not_written():
+
+def test_what_is_on_its_way_when_the_explorer_is_closed_is_not_written(monkeypatch):
+    monkeypatch.setattr("trinity.buffer.pipeline.CLOSE_S", 0.01)
     sink, slow, failed = a_sink(), Slow(), []
     pipeline = ExperiencePipeline([slow], None, sink)
 
@@ -257,6 +263,7 @@ def test_what_is_on_its_way_when_the_explorer_is_closed_is_not_written():
     slow.may_end.set()
 
     assert (was_over, pipeline.is_over(timeout_s=10)) == (False, True)
+    assert slow.is_closed  # by the call that used it
     assert len(failed) == 1
     assert sink.available() == 0
     with pytest.raises(BufferClosedError, match="is over"):

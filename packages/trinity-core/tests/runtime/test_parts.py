@@ -187,3 +187,13 @@ def test_a_run_does_not_go_on_beside_a_step_that_it_broke_off(parts) -> None:
     with pytest.raises(TrinityError, match=r"an experience operator takes that long\. Run"):
         parts.check_quiet()
     assert asked == [60.0]
+
+
+def test_where_the_explorer_stands_is_a_copy_of_what_a_selector_goes_on_changing(parts) -> None:
+    seen = [1]
+    parts.explorer = SimpleNamespace(state_dict=lambda: {"files": {}, "seen": seen})
+
+    state = parts.explorer_state()
+    seen.append(2)
+
+    assert state["seen"] == [1]

@@ -29,6 +29,9 @@ __all__ = ["ExperiencePipeline"]
 logger = logging.getLogger(__name__)
 
 
+CLOSE_S = 1.0  # so long a call that is being made is waited for
+
+
 class ExperiencePipeline:
     """What happens to the experiences of an explore step before the trainer sees them.
 
@@ -72,7 +75,11 @@ class ExperiencePipeline:
         """
         with self._turn:
             self._check()
-            return self._processed(exps)
+            try:
+                return self._processed(exps)
+            finally:
+                if self._is_closed:  # meanwhile, by somebody who left the operators to this call
+                    self._close_operators()
 
     def is_over(self, *, timeout_s: float) -> bool:
         """Return whether nothing is written any more, once this was closed.
@@ -94,6 +101,7 @@ class ExperiencePipeline:
             self._input_sink.write(exps)
         self._feedback = {}
         for operator in self._operators:
+            self._check()
             exps, own = _checked(operator, self._finished(operator.process(exps)))
             own, outcomes = without_feedback(own)
             self._feedback |= outcomes
@@ -115,8 +123,18 @@ class ExperiencePipeline:
         return self._feedback
 
     def close(self) -> None:
-        """Close the operators, and write nothing that comes later; safe to call twice."""
+        """Write nothing that comes later, and close the operators; safe to call twice.
+
+        A call that is being made closes them at its end.
+        """
         self._is_closed = True
+        if self._turn.acquire(timeout=CLOSE_S):
+            try:
+                self._close_operators()
+            finally:
+                self._turn.release()
+
+    def _close_operators(self) -> None:
         while self._operators:
             self._finished(self._operators.pop().close())
         if self._loop is not None:

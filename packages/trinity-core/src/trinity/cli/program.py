@@ -14,7 +14,10 @@ __all__ = ["program"]
 
 # How the explorer names threads of runs whose time was up, those that close what they hold, loops
 # that they block, and threads that they await.
-_LEFT_BEHIND = ("trinity-hung-", "trinity-closing-", "trinity-stuck-", "trinity-awaited")
+_LEFT_BEHIND = (
+    *("trinity-hung-", "trinity-closing-", "trinity-stuck-", "trinity-awaited"),
+    *("trinity-explore", "trinity-runner-calls"),  # a step of a run that was broken off
+)
 
 
 def program() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -159,10 +160,13 @@ class Parts:
             self.samples.trained(step, experiences)
 
     def explorer_state(self) -> dict[str, Any]:
-        """Return where the explorer stands in its tasks and in what it writes."""
+        """Return where the explorer stands in its tasks and in what it writes, as it is now.
+
+        A copy: a selector may give what it goes on changing, beside a checkpoint too.
+        """
         if self.explorer is None:
             return {}
-        state = self.explorer.state_dict()
+        state = copy.deepcopy(self.explorer.state_dict())
         return state if "files" in state else {**state, "files": self.files.explorer_marks()}
 
     def save(self, progress: Progress, explorer_state: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ class Turns:
 
 
 class AtOnce:
-    """The trainer works in this thread, and another one waits for the explorer's process."""
+    """The trainer works in this thread, and another one explores."""
 
     overlap = True
 
@@ -72,7 +72,7 @@ class AtOnce:
     ) -> tuple[ExploreResult, float]:
         """Return what the step gave, and how long the trainer worked on its side.
 
-        Where ``beside`` fails, the step is left alone: its process ends with the run.
+        Where ``beside`` fails, the step is left alone: once closed, it writes nothing.
         """
         ended: Future[ExploreResult] = Future()
         threading.Thread(

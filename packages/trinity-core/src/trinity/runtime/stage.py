@@ -105,7 +105,7 @@ def run_stage(
 
 
 def _local_build() -> Callable[..., Parts]:
-    from trinity.runtime.build import build_parts  # brings torch, which a driver over Ray needs not
+    from trinity.runtime.build import build_parts  # with engines and a trainer
 
     return build_parts
 

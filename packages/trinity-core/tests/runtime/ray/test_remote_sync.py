@@ -233,6 +233,21 @@ def test_one_that_cannot_be_built_again_ends_the_run(start, rooms) -> None:
         sync.sync(of("v4"))
 
 
+def test_weights_that_could_not_be_brought_between_two_syncs_are_brought_again(
+    start, rooms, monkeypatch
+) -> None:
+    monkeypatch.setattr("trinity.runtime.ray.kept_engine.AGAIN_S", 0.05)
+    sync = start()
+    sync.sync(of("v4"))
+    rooms[1].fault = ModelError("the memory of the process before is not free yet")
+    rooms[1].kill()
+    until(lambda: rooms[1].log.count((rooms[1].name, "waited for load_weights")) > 3)
+
+    rooms[1].fault = None
+
+    until(lambda: rooms[1].weights == ["v4"])
+
+
 def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:
     sync = start(flying())
     rooms[1].fault = ModelError("of another model")

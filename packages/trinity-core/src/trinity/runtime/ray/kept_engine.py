@@ -29,6 +29,8 @@ __all__ = ["KeptEngine"]
 
 logger = logging.getLogger(__name__)
 
+AGAIN_S = 5.0  # after a failure, until weights are brought again
+
 
 class KeptEngine:
     """What a sync method sees of an engine; all of them load at the same time.
@@ -48,6 +50,7 @@ class KeptEngine:
         self._wanted: ray.ObjectRef[PackedWeights] | None = None  # None: the model's own
         self._is_there = self._is_closed = False
         self._num_brought = 0  # how often it was AWAY and is THERE
+        self._told = ""  # the failure that was told last
         self._failure: Exception | None = None  # why it does not come back
         self._loading: tuple[Pending | None, int] | None = None  # and num_brought before it
 
@@ -165,15 +168,17 @@ class KeptEngine:
                 self.close()
 
     def _note(self, error: Exception) -> None:
-        """Keep why it does not come back; try again when there are other weights."""
+        """Keep why it does not come back; try again after a while, or with other weights."""
         with self._changed:
             if self._is_closed:
                 return
             self._is_there, self._failure = False, error
             self._changed.notify_all()
-            if not isinstance(error, RayLostError):
+            if not isinstance(error, RayLostError) and str(error) != self._told:
+                self._told = str(error)
                 logger.warning("%s gets no weights: %s", self.name, error)
-            while self._failure is error and not self._is_closed:
+            again = time.monotonic() + AGAIN_S
+            while self._failure is error and not self._is_closed and time.monotonic() < again:
                 self._changed.wait(LOOK_S)
 
     def _miss(self, num_brought: int) -> None:

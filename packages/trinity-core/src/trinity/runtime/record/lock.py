@@ -135,10 +135,10 @@ def _refusal(owner: Owner, path: Path) -> str:
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     """Let one process at a time inside, as far as the file system can tell them apart."""
-    guard = FileLock(directory / GUARD_NAME, timeout=GUARD_TIMEOUT_S, poll_interval=0.005)
+    guard = FileLock(directory / GUARD_NAME, timeout=GUARD_TIMEOUT_S)
     is_held = False
     with contextlib.suppress(OSError):  # a file system without such locks, or a held one that hangs
-        guard.acquire()
+        guard.acquire(poll_interval=0.005)
         is_held = True
     try:
         yield
