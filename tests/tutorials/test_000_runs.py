@@ -162,11 +162,15 @@ def test_P024_the_engine_is_built_as_the_rollout_model_says(config_dict, run_it,
 
     run_it()
 
-    assert [(made["dtype"], made["seed"]) for made in CountingEngine.built] == [("bfloat16", 7)]
-    # without GPUs there is one embedded engine, whatever engine_num asks for
-    assert (
-        "asked for GPUs (explorer.rollout_model.engine_num), have none" in capsys.readouterr().out
-    )
+    assert [(made["dtype"], made["seed"]) for made in CountingEngine.built] == [("bfloat16", 7)] * 2
+    # who asks for GPUs, and has none, gets one engine, whatever engine_num asks for
+    CountingEngine.built.clear()
+    config_dict |= {"name": "asks_for_gpus", "cluster": {"gpu_per_node": 8}}
+    run_it()
+
+    assert len(CountingEngine.built) == 1
+    said = capsys.readouterr().out
+    assert "asked for GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num), have" in said
 
 
 def test_P024_the_history_is_kept_where_the_yaml_says_so(config_dict, look_around, run_it) -> None:
