@@ -33,8 +33,8 @@ class Conversation:
     """A conversation that ends with a reply of the engine.
 
     One that goes on holds the tokens that were added; all are put together when they are asked
-    for. Its messages are those of the one before and new ones; their list and the prompt's text
-    are its own. ``logprobs`` and ``action_mask`` belong to the tokens from ``prompt_length`` on.
+    for. The texts of its messages' keys and of its prompt are its own. ``logprobs`` and
+    ``action_mask`` belong to the tokens from ``prompt_length`` on.
     """
 
     turn: Turn  # its last message is the reply, as it was served
