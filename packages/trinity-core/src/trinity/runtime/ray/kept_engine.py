@@ -87,9 +87,10 @@ class KeptEngine:
         except RoomLostError:
             self._miss(num_before)
             return False
-        except Exception:
+        except Exception as error:
             if self._is_built():
                 raise
+            logger.warning("%s is not built, and took no weights: %s", self.name, error)
             return False
         self._loading = None
         return True
