@@ -56,6 +56,56 @@ def test_a_change_changes_its_place_and_no_other_letter(path, value, before, aft
     assert changed(path, value) == FILE.replace(before, after)
 
 
+def test_comments_stand_beside_what_becomes_a_section() -> None:
+    assert "batch_size:  # small\n    a: 1\n  explorer_input" in changed(
+        "buffer.batch_size", {"a": 1}
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "after"), [(5, "a: 5  # top\nb: 2\n"), ({"d": 1}, "a:  # top\n  d: 1\nb: 2\n")]
+)
+def test_a_section_that_goes_leaves_the_comment_beside_its_name(value, after) -> None:
+    text = "a:  # top\n  c: 1  # of c\nb: 2\n"
+    assert kept_text(text, {"a": value, "b": 2}) == after
+
+
+LIST = """tasks:
+# of school
+- path: a  # easy
+  name: first
+- b   # hard
+# the last
+- c
+seed: 1  # any
+"""
+A = {"path": "a", "name": "first"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "before", "after"),
+    [
+        ([A, "b", "c", "d"], "- c\n", "- c\n- d\n"),
+        ([A, "b"], "- c\n", ""),
+        ([A, "c"], "- b   # hard\n", ""),
+        (["b", "c"], "- path: a  # easy\n  name: first\n", ""),
+        (["z", A, "b", "c"], "- path: a  #", "- z\n- path: a  #"),
+        ([A, {"x": [1]}, "q", "c"], "- b   # hard\n", "- x:\n  - 1\n- q\n"),
+    ],
+)
+def test_an_entry_that_comes_or_goes_leaves_the_comments_of_the_others(
+    tasks, before, after
+) -> None:
+    document = Document.read(LIST, name="")
+    document.values["tasks"] = tasks
+
+    assert kept_text(LIST, document.values) == LIST.replace(before, after, 1)
+
+
+def test_a_key_without_a_value_can_be_given_one() -> None:
+    assert kept_text("? a\n", {"a": 5}) == "a: 5\n"
+
+
 def test_a_key_that_goes_takes_its_own_lines_and_leaves_the_comments_of_others() -> None:
     document = Document.read(FILE, name="")
     document.remove("buffer.explorer_input")
@@ -100,3 +150,11 @@ def test_comments_show_no_secret_on_the_page() -> None:
     assert "hush" not in shown
     assert "# old_api_key: ****" in shown
     assert kept_text(text, document.values) == text
+
+
+def test_a_secret_that_was_replaced_is_not_shown_where_a_comment_says_it() -> None:
+    text = "model: {api_key: hush-hush-1}  # it was hush-hush-1\n"
+    document = Document.read(text, name="")
+    document.set("model.api_key", "another-one")
+
+    assert "hush" not in shown_text(text, document.values)

@@ -16,6 +16,7 @@ from trinity.buffer.queue import QueueStorage
 from trinity.buffer.task_feedback import without_feedback
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.ports import RowValues
+from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import BufferClosedError, PluginError
 from trinity_testing.builders import a_group, an_experience
 
@@ -46,6 +47,21 @@ class DropsZero(ExperienceOperator):
 
 def a_sink() -> QueueStorage:
     return QueueStorage(ExperienceBufferConfig())
+
+
+def test_what_an_environment_answered_goes_to_the_trainer_and_not_to_what_is_kept_of_all():
+    sink, kept = a_sink(), a_sink()
+    pipeline = ExperiencePipeline([], None, sink, input_sink=kept)
+    rows = a_group((1.0, 0.0))
+    rows[-1].info |= {ENVIRONMENT: "long", "mine": 1}
+
+    pipeline.process(rows)
+
+    assert [one.info.get(ENVIRONMENT) for one in sink.read(2, timeout_s=1)] == [None, "long"]
+    _, last = kept.read(2, timeout_s=1)
+    assert ENVIRONMENT not in last.info
+    assert last.info["mine"] == 1
+    assert last.tokens.tolist() == rows[-1].tokens.tolist()
 
 
 def test_operators_work_in_order_before_advantages_and_the_write():

@@ -1,5 +1,6 @@
 """What an environment answers is kept, and given again to a workflow that acts as it did."""
 
+import contextlib
 import json
 import random
 
@@ -105,6 +106,52 @@ def test_environments_are_given_in_the_order_in_which_they_were_made() -> None:
     assert again(text, playing=both)[0] == seen
     _, third = again(text, playing=lambda task, make: both(task, make) + play(task, make=make))
     assert third.departure.now == "another environment is made"
+
+
+@pytest.mark.parametrize("other", [True, 1.0])
+def test_an_action_of_another_type_is_another_action(other) -> None:
+    _, text = kept(1)
+    assert again(text, other)[1].departure.now == f"step({other!r})"
+
+
+def test_an_action_that_is_not_a_number_is_equal_to_itself() -> None:
+    _, text = kept(float("nan"))
+    assert again(text, float("nan"))[1].departure is None
+
+
+def test_a_method_that_is_looked_for_and_not_called_is_there_in_a_replay() -> None:
+    def play_if_it_can(task, make):
+        env = recorded(make, task)
+        assert hasattr(env, "step")
+        return env.reset(sides=6)
+
+    seen, text = kept(playing=play_if_it_can)
+    assert again(text, playing=play_if_it_can)[0] == seen
+
+
+def test_an_environment_whose_names_are_ours_answers_for_itself() -> None:
+    class Own:
+        num_made = "seven"
+
+    def looks(task, make):
+        return recorded(make, task).num_made
+
+    _, text = kept(make=Own, playing=looks)
+    assert again(text, playing=looks)[0] == "seven"
+
+
+def test_an_environment_that_could_not_be_built_at_first_is_built_in_a_replay_too() -> None:
+    def stubborn(task, make):
+        makes = iter([make_none, make])
+        with contextlib.suppress(ConnectionError):
+            recorded(next(makes), task)
+        return recorded(next(makes), task).reset(sides=6)
+
+    def make_none():
+        raise ConnectionError("not yet")
+
+    _, text = kept(playing=stubborn)
+    assert answers_of(text, place="p").problem == "building it raised ConnectionError"
 
 
 class Odd(Dice):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import logging
 import threading
@@ -15,6 +16,7 @@ from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.common.operators import ExperienceOperatorV1
+from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import BufferClosedError, PluginError
 from trinity.extend.whose import whose
 
@@ -98,7 +100,7 @@ class ExperiencePipeline:
             for exp in exps:
                 exp.info["plugins"] = self._plugin_digest
         if self._input_sink is not None:
-            self._input_sink.write(exps)
+            self._input_sink.write([_without_environment(exp) for exp in exps])
         self._feedback = {}
         for operator in self._operators:
             self._check()
@@ -171,6 +173,15 @@ class ExperiencePipeline:
         began = time.perf_counter()
         batch, own = apply_advantage(self._advantage_fn, ExperienceBatch.from_experiences(exps))
         return batch.write_back(), {**own, "time/advantage_s": time.perf_counter() - began}
+
+
+def _without_environment(exp: Experience) -> Experience:
+    """Return it without what its environment answered, which the samples keep once, and bounded."""
+    if ENVIRONMENT not in exp.info:
+        return exp
+    shown = copy.copy(exp)
+    shown.info = {name: value for name, value in exp.info.items() if name != ENVIRONMENT}
+    return shown
 
 
 async def _awaited(given: Any) -> Any:

@@ -213,10 +213,11 @@ class Parts:
         One that fails to close is named, and the others are closed all the same.
         """
         rooms = [self.explorer, *self.engines, self.storage, self.trainer, self.rooms, self.meeting]
-        monitors = [monitor for own in self.monitors.values() for monitor in own]
-        for room in [*rooms, *monitors]:
+        for room in rooms:
             if room is not None:
                 _try(f"{type(room).__qualname__} did not close", room.close)
+        for monitor in [monitor for own in self.monitors.values() for monitor in own]:
+            _try(f"{monitor.name} did not close", monitor.close)
         if self.recorder is not None:
             self.recorder.tell_missed()
         self.monitors, self.recorder = {}, None

@@ -27,6 +27,16 @@ class Seen:
         pass
 
 
+class Fails(Seen):
+    """Is asked in vain."""
+
+    num_asked = 0
+
+    def log_samples(self, samples, *, step):
+        self.num_asked += 1
+        raise OSError("the service is away")
+
+
 def experiences(step, count=3):
     return [
         Experience(
@@ -92,15 +102,37 @@ def test_samples_that_were_not_kept_are_not_shown(tmp_path) -> None:
 
 
 def test_a_monitor_that_fails_is_told_once_and_the_run_goes_on(tmp_path, caplog) -> None:
-    class Fails(Seen):
-        def log_samples(self, samples, *, step):
-            raise OSError("the service is away")
-
     log, to_show = SampleLog(tmp_path, limit=10**6), shown(tmp_path, Fails())
     for step in (1, 2):
         log.trained(step, experiences(step))
         to_show.trained(step)
 
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "samples of step 1 were not shown" in line
+    assert "samples of step 1 were not shown by the monitor Fails" in line
     assert "the service is away" in line
+
+
+def test_a_monitor_that_fails_keeps_nothing_from_the_next_and_is_given_up(tmp_path, caplog) -> None:
+    log, fails, seen = SampleLog(tmp_path, limit=10**6), Fails(), Seen()
+    to_show = shown(tmp_path, fails, seen, count=1)
+    for step in range(1, 6):
+        log.trained(step, experiences(step))
+        to_show.trained(step)
+
+    assert [step for step, _ in seen.shown] == [1, 2, 3, 4, 5]
+    assert fails.num_asked == 3
+    assert "the monitor Fails failed 3 times in a row and gets no more samples" in caplog.text
+
+
+def test_a_monitor_that_changes_what_it_is_shown_changes_it_for_no_other(tmp_path) -> None:
+    class Changing(Seen):
+        def log_samples(self, samples, *, step):
+            for row in samples:
+                row["reward"] = -1.0
+
+    log, seen = SampleLog(tmp_path, limit=10**6), Seen()
+    log.trained(1, experiences(1))
+
+    shown(tmp_path, Changing(), seen, count=1).trained(1)
+
+    assert seen.shown == [(1, [("1/0/0/0", 0.0)])]

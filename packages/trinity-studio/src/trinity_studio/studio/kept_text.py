@@ -39,7 +39,7 @@ def kept_text(text: str, values: Mapping[str, Any]) -> str:
             return text
         changed = _changed(text, old, dict(values))
         is_kept = _is_same(Document.read(changed, name="the file").values, values)
-    except (ConfigError, _CannotKeepError, yaml.YAMLError, RecursionError):
+    except (ConfigError, _CannotKeepError, yaml.YAMLError, ValueError, RecursionError):
         return plain
     return changed if is_kept else plain
 
@@ -87,10 +87,29 @@ class _Editor:
             self._edits.append((node.start_mark.index, node.end_mark.index, _flow(new)))
         elif isinstance(node, yaml.MappingNode):
             self._change_mapping(node, old, new)
-        else:
+        elif len(old) == len(new):
             for below, before, now in zip(node.value, old, new, strict=True):
                 if not _is_same(before, now):
                     self._change_entry(below, before, now)
+        else:
+            self._change_length(node, old, new)
+
+    def _change_length(self, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> None:
+        """Take entries out of a list, or put some in: between those that both begin and end with.
+
+        At least one entry stays.
+        """
+        first = _num_shared(old, new)
+        last = _num_shared(old[first:][::-1], new[first:][::-1])
+        gone, come = node.value[first : len(old) - last], new[first : len(new) - last]
+        if come:
+            beside = node.value[first - 1] if first else node.value[0]
+            start = self._line(beside, before="-")
+            column = self._text.index("-", start) - start
+            place = self._behind(beside) if first else start
+            self._edits.append((place, place, _block(come, column)))
+        for entry in gone:  # after what comes in its place: later edits are made first
+            self._edits.append((self._line(entry, before="-"), self._behind(entry), ""))
 
     def _change_mapping(self, node: yaml.MappingNode, old: Any, new: Any) -> None:
         named = {key.value: (key, value) for key, value in node.value}
@@ -112,11 +131,16 @@ class _Editor:
             self.change(value, old, new)
             return
         start = self._text.index(":", key.end_mark.index) + 1
+        end = max(start, self._end(value))
+        is_block = isinstance(value, yaml.CollectionNode) and not value.flow_style
+        # What follows on a line is a comment, and stays there.
+        below = (self._text.index("\n", start if is_block else end), self._text.index("\n", end))
+        beside = (start, start if is_block else end)
         if _is_nested(new):
             put = f"\n{_block(new, key.start_mark.column + 2)}".rstrip("\n")
+            self._edits += [(*beside, ""), (*below, put)]
         else:
-            put = f" {_scalar(new, key.start_mark.column)}"
-        self._edits.append((start, max(start, self._end(value)), put))
+            self._edits += [(*beside, f" {_scalar(new, key.start_mark.column)}"), (*below, "")]
 
     def _change_entry(self, node: yaml.Node, old: Any, new: Any) -> None:
         if _is_alike(node, old, new):
@@ -127,13 +151,16 @@ class _Editor:
         else:
             raise _CannotKeepError
 
-    def _line(self, node: yaml.Node) -> int:
-        """Return where the line of a key begins; a list's first key shares it with the dash."""
+    def _line(self, node: yaml.Node, *, before: str = "") -> int:
+        """Return where the line of a key begins, or of an entry of a list, behind its dash.
+
+        The first key of an entry shares its line with the dash, and cannot go alone.
+        """
         start = int(node.start_mark.index)
-        before = self._text.rfind("\n", 0, start) + 1
-        if self._text[before:start].strip():
+        line = self._text.rfind("\n", 0, start) + 1
+        if self._text[line:start].strip() != before:
             raise _CannotKeepError
-        return before
+        return line
 
     def _end(self, node: yaml.Node) -> int:
         """Return where the text of a node ends; a comment behind it is none of it."""
@@ -159,7 +186,15 @@ def _is_alike(node: yaml.Node, old: Any, new: Any) -> bool:
         return isinstance(old, dict) and isinstance(new, dict) and bool(old.keys() & new.keys())
     if not isinstance(node, yaml.SequenceNode) or not isinstance(new, list):
         return False
-    return isinstance(old, list) and (len(old) == len(new) or bool(node.flow_style))
+    if not isinstance(old, list) or node.flow_style:
+        return isinstance(old, list)
+    return len(old) == len(new) or _num_shared(old, new) + _num_shared(old[::-1], new[::-1]) > 0
+
+
+def _num_shared(one: list[Any], other: list[Any]) -> int:
+    """Return how many entries both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if not _is_same(a, b)), min(len(one), len(other)))
 
 
 def _block(value: Any, column: int) -> str:

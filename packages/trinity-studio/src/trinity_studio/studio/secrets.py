@@ -37,7 +37,8 @@ def shown_text(text: str, values: dict[str, Any]) -> str:
         text: of the file that was opened.
         values: what it is to say now.
     """
-    masker = Masker(dict(flat(values)))
+    old = Document.read(text, name="the file").values if text.strip() else {}
+    masker = Masker(dict(flat({"now": values, "before": old})))  # a comment may say either
     kept = kept_text(text, without_secrets(values))
     return _COMMENTED.sub(r"\1****", masker.text(kept))
 

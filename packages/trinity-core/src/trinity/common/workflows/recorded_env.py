@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     from trinity.common.workflows.task import Task
 
-__all__ = ["ENVIRONMENT", "Environments", "Recording", "plain", "recorded", "restored"]
+__all__ = [
+    "ENVIRONMENT",
+    "Environments",
+    "Recording",
+    "is_same",
+    "plain",
+    "recorded",
+    "restored",
+]
 
 ENVIRONMENT = "recorded_environment"  # the entry of an experience's info
 LIMIT = 2_000_000  # characters of a run; a longer one is not kept
@@ -61,9 +69,13 @@ class Recording:
 
     def environment(self, make: Callable[[], Any]) -> Any:
         """Return the environment, listened to."""
-        track: dict[str, Any] = {"seen": {}, "calls": []}
+        track: dict[str, Any] = {"seen": {}, "calls": [], "methods": []}
         self._tracks.append(track)
-        return _Listened(make(), track, self)
+        try:
+            return _Listened(make(), track, self)
+        except BaseException as error:
+            self.give_up(f"building it raised {type(error).__name__}")
+            raise
 
     def text(self) -> str:
         """Return what they answered, or why that cannot be kept."""
@@ -78,7 +90,7 @@ class Recording:
         if not self._problem:
             self._problem = why
             for track in self._tracks:
-                track |= {"seen": {}, "calls": []}
+                track |= {"seen": {}, "calls": [], "methods": []}
 
     def call(self, track: dict[str, Any], made: dict[str, Any]) -> None:
         """Note a call."""
@@ -92,8 +104,13 @@ class Recording:
         entry = self._plain(value, name)
         if entry is None:
             return
-        if seen.setdefault(name, entry) != entry:
+        if not is_same(seen.setdefault(name, entry), entry):
             self.give_up(f"{name} changed between two calls")
+
+    def found(self, track: dict[str, Any], method: str) -> None:
+        """Note that there is a method, whether or not it is called."""
+        if not self._problem and method not in track["methods"]:
+            track["methods"].append(method)
 
     def _plain(self, value: Any, what: str) -> Any:  # Any: json; None: it cannot be kept
         if self._problem:
@@ -135,6 +152,7 @@ class _Listened:
         if not callable(value):
             recording.read(track, name, [value])
             return value
+        recording.found(track, name)
 
         def asked(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -171,6 +189,11 @@ def plain(value: Any) -> Any:  # Any: anything; json
     if kind is dict and _TUPLE not in value and all(type(key) is str for key in value):
         return {key: plain(one) for key, one in value.items()}
     raise TypeError(f"it holds {kind.__module__}.{kind.__qualname__}")
+
+
+def is_same(one: Any, other: Any) -> bool:  # Any: json
+    """Return whether two values are written the same: 1 is neither true nor 1.0, NaN is NaN."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def restored(value: Any) -> Any:  # Any: json

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.workflows.recorded_env import plain, restored
+from trinity.common.workflows.recorded_env import is_same, plain, restored
 from trinity.errors import DataError, EnvError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class RepeatedEnvironments:
         """Return the first step that was recorded and is not made; None: all were."""
         for place, track in enumerate(self._answers.tracks):
             calls = track["calls"]
-            done = self._made[place].num_made if place < len(self._made) else 0
+            done = self._made[place]._num_made if place < len(self._made) else 0
             if done < len(calls):
                 was = _shown(calls[done])
                 return Departure(step=done + 1, of=len(calls), was=was, now="")
@@ -120,24 +120,26 @@ class RepeatedEnvironments:
 class _Repeated:
     """One environment as it was recorded."""
 
+    __slots__ = ("_num_made", "_owner", "_track")
+
     def __init__(self, track: dict[str, Any], owner: RepeatedEnvironments) -> None:
         self._track = track
         self._owner = owner
-        self.num_made = 0
+        self._num_made = 0
 
     def __getattr__(self, name: str) -> Any:  # Any: what the environment's was
         calls = self._track["calls"]
-        if name.startswith("__"):
-            raise AttributeError(name)
         if name == "close":
             return _nothing
-        seen = calls[self.num_made - 1]["seen"] if self.num_made else self._track["seen"]
+        seen = calls[self._num_made - 1]["seen"] if self._num_made else self._track["seen"]
         if name in seen:
             if not seen[name]:
                 raise AttributeError(f"the recorded environment had no attribute {name!r}")
             return restored(seen[name][0])
-        if any(call["name"] == name for call in calls):
+        if name in self._track["methods"]:
             return lambda *args, **kwargs: self._asked(name, args, kwargs)
+        if name.startswith("__"):  # Python asks for some by itself
+            raise AttributeError(name)
         raise self._departs(now=f"{name} is asked for")
 
     def _asked(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -146,18 +148,18 @@ class _Repeated:
             now = {"name": name, "args": plain(list(args)), "kwargs": plain(kwargs)}
         except (TypeError, RecursionError) as error:
             raise self._departs(now=f"{name}(...), whose argument is no JSON: {error}") from error
-        if self.num_made == len(calls):
+        if self._num_made == len(calls):
             raise self._departs(now=_shown(now))
-        recorded = calls[self.num_made]
-        if any(recorded[part] != now[part] for part in now):
+        recorded = calls[self._num_made]
+        if not is_same({part: recorded[part] for part in now}, now):
             raise self._departs(now=_shown(now))
-        self.num_made += 1
+        self._num_made += 1
         return restored(recorded["answer"])
 
     def _departs(self, *, now: str) -> EnvError:
         calls = self._track["calls"]
-        was = _shown(calls[self.num_made]) if self.num_made < len(calls) else ""
-        step = self.num_made + 1
+        was = _shown(calls[self._num_made]) if self._num_made < len(calls) else ""
+        step = self._num_made + 1
         return self._owner.depart(Departure(step=step, of=len(calls), was=was, now=now))
 
 
@@ -168,7 +170,8 @@ def _nothing(*_: object, **__: object) -> None:
 def _track(given: dict[str, Any]) -> dict[str, Any]:
     """Return a track whose parts are all there."""
     calls = [_call(one) for one in given["calls"]]
-    return {"seen": _seen(given), "calls": calls}
+    methods = {str(one) for one in given.get("methods", [])} | {call["name"] for call in calls}
+    return {"seen": _seen(given), "calls": calls, "methods": methods}
 
 
 def _call(given: dict[str, Any]) -> dict[str, Any]:

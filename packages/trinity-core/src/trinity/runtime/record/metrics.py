@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.runtime.roles import WholeMonitorRole
 
-__all__ = ["Recorder"]
+__all__ = ["PATIENCE", "Recorder"]
 
 logger = logging.getLogger(__name__)
 

@@ -3,14 +3,17 @@
     samples/from-<step>.bin --> rows with their text --> log_samples of each monitor that can
 
 The files are read, not the experiences: over Ray these are in another process. No run needs it:
-what fails is told once, and the run goes on.
+what fails is told once, a monitor that fails
+keeps nothing from the others, and the run goes on.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from trinity.runtime.record.metrics import PATIENCE
 from trinity.runtime.record.run_text import RunText
 from trinity.runtime.record.sample_files import find_blocks, part_files, read_step
 
@@ -50,7 +53,8 @@ class ShownSamples:
         self._monitors = monitors
         self._text: RunText | None = None
         self._read: dict[Path, int] = {}  # how far a file was looked through
-        self._is_told = False
+        self._told: set[str] = set()  # monitors that failed; "": the samples could not be read
+        self._num_failed_in_row: Counter[int] = Counter()
 
     @classmethod
     def of(
@@ -76,12 +80,31 @@ class ShownSamples:
             return
         try:
             place = self._place_of(step)
-            if place is not None:
-                rows = self._rows(read_step(place)[: self._count])
-                for monitor in self._monitors:
-                    monitor.log_samples(rows, step=step)
-        except Exception as error:  # noqa: BLE001 -- the boundary around plugins; the run goes on
+            rows = [] if place is None else self._rows(read_step(place)[: self._count])
+        except Exception as error:  # noqa: BLE001 -- no run needs them
             self._tell(step, error)
+            return
+        for monitor in self._monitors if rows else ():
+            self._show(monitor, rows, step=step)
+
+    def _show(
+        self, monitor: WholeMonitorRole, rows: Sequence[Mapping[str, Any]], *, step: int
+    ) -> None:
+        key = id(monitor)
+        if self._num_failed_in_row[key] >= PATIENCE:
+            return
+        try:
+            monitor.log_samples([dict(row) for row in rows], step=step)
+        except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
+            self._num_failed_in_row[key] += 1
+            self._tell(step, error, by=monitor.name)
+            if self._num_failed_in_row[key] >= PATIENCE:
+                logger.warning(
+                    "the monitor %s failed %d times in a row and gets no more samples",
+                    monitor.name, PATIENCE,
+                )  # fmt: skip
+        else:
+            del self._num_failed_in_row[key]
 
     def _place_of(self, step: int) -> Place | None:
         """Return where the newest block of a step lies; None: it was not kept."""
@@ -117,12 +140,13 @@ class ShownSamples:
         text = self._text.decode(tokens)
         return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]} ..."
 
-    def _tell(self, step: int, error: Exception) -> None:
-        if self._is_told:
+    def _tell(self, step: int, error: Exception, *, by: str = "") -> None:
+        if by in self._told:
             return
-        self._is_told = True
+        self._told.add(by)
         logger.warning(
-            "the samples of step %d were not shown to the monitors: %s: %s. The run goes on; "
+            "the samples of step %d were not shown by %s: %s: %s. The run goes on; "
             "trinity experiences shows them.",
-            step, type(error).__name__, " ".join(str(error).split()),
+            step, f"the monitor {by}" if by else "any monitor",
+            type(error).__name__, " ".join(str(error).split()),
         )  # fmt: skip
