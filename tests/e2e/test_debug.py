@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 GUESSING = '''
 import random
+from pathlib import Path
 
 from trinity.common.workflows import WORKFLOWS, Workflow, recorded
+from trinity.errors import DataError
 
 
 @WORKFLOWS.register_module("guessing")
@@ -54,6 +56,11 @@ class Dice:
 
 @WORKFLOWS.register_module("playing")
 class Playing(Workflow):
+    @classmethod
+    def check_arguments(cls, arguments):
+        if not Path(arguments.get("needs", ".")).is_dir():
+            raise DataError(f"there is no folder {arguments['needs']}. Make it.")
+
     def run(self):
         arguments = {"turns": 2, "shout": False, "end": 0, **self.task.workflow_args}
         env = recorded(Dice, self.task)
@@ -219,6 +226,15 @@ def test_a_replay_gives_the_environments_answers_and_finds_another_action(place,
     assert dice.num_built == 0
 
     args = f"{taskset}.workflow_args"
+    gone = f"{args}.needs=data/gone"
+    bare = debug(place, "--replay", run / "1/1/1", "--set", playing, "--set", gone)
+    assert bare.exit_code == 0, bare.output
+    assert "could not be built here, and this replay needs none" in bare.output
+    assert "there is no folder data/gone" in bare.output
+    anew = debug(place, "--say", "a", "--set", playing, "--set", gone)
+    assert anew.exit_code == 1
+    assert "there is no folder data/gone" in str(anew.exception or anew.output)
+
     with_playing = ("--replay", run / "1/1/1", "--set", playing, "--set")
     other = debug(place, *with_playing, f"{args}.shout=true")
     assert other.exit_code == 1

@@ -1,5 +1,6 @@
 """A play that was recorded is played again without the game."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -8,16 +9,34 @@ from tiny_game import WALKTHROUGH
 from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import EnvError
 from trinity.runtime.debug.environments import RepeatedEnvironments, answers_of
+from trinity_envs_alfworld.raft import RAFTAlfworldWorkflow
+from trinity_envs_alfworld.raft_reflect import RAFTReflectAlfworldWorkflow
 from trinity_testing.engines import ScriptedEngine
+
+IN_PARTS = "<experience>e</experience>\n"  # what the others do not read
+
+
+class Deriving(RAFTAlfworldWorkflow):
+    """As published: it makes its environment by the published name."""
+
+    async def run_async(self):
+        return await self.eval_alfworld()
+
+    def run(self):
+        return asyncio.run(self.run_async())
+
+
+CLASSES = [*BOTH, RAFTAlfworldWorkflow, RAFTReflectAlfworldWorkflow, Deriving]
 
 
 def played(cls, environments, *commands, data):
-    workflow = a_workflow(cls, ScriptedEngine(*saying(*commands), repeat=True), data=data)
+    replies = [f"{IN_PARTS}{said}" for said in saying(*commands)]
+    workflow = a_workflow(cls, ScriptedEngine(*replies, repeat=True), data=data)
     workflow.task = replace(workflow.task, environments=environments)
     return workflow.run()
 
 
-@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("cls", CLASSES)
 def test_a_recorded_play_needs_no_game_and_finds_another_command(cls, data, tmp_path) -> None:
     recording = Recording()
     first = played(cls, recording, *WALKTHROUGH, data=data)

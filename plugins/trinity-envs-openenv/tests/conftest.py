@@ -146,12 +146,15 @@ def run_in(monkeypatch) -> Callable[..., tuple[Any, ScriptedEngine]]:
     monkeypatch.setattr(schema, "_checked", set())
     chat_format = ChatFormat(make_tiny_tokenizer(chat_template=TEMPLATE))
 
-    def run(*answers: str, row: Any = None, system: str = "", **arguments: Any) -> Any:
+    def run(
+        *answers: str, row: Any = None, system: str = "", environments: Any = None, **arguments: Any
+    ) -> Any:
         engine = ScriptedEngine(*answers)
         task = Task(
             raw_task={"question": "add", **(row or {})},
             workflow_args=arguments,
             format_args={"prompt_key": "question", "system_prompt": system or None},
+            environments=environments,
         )
         model = ModelWrapper(engine, chat_format, SETTINGS)
         workflow = OpenEnvWorkflow(task=task, model=model)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from trinity.errors import ConfigError, EnvError
-from trinity_envs_openenv import workflow
+from trinity_envs_openenv import acting
 from trinity_envs_openenv.session import Session
 from trinity_testing.checks.sampled_tokens import trained_spans, unsampled
 
@@ -246,7 +246,7 @@ def test_who_came_to_a_dying_server_begins_in_the_one_that_follows_it(
     run_in, echo, dying, monkeypatch, tmp_path
 ):
     urls = [dying, echo.url]
-    monkeypatch.setattr(workflow, "served", lambda folder, *, app: urls.pop(0))
+    monkeypatch.setattr(acting, "served", lambda folder, *, app: urls.pop(0))
 
     experience, _ = run_in("hello", folder=str(tmp_path), max_env_steps=1, **ECHO)
 
@@ -257,7 +257,7 @@ def test_who_came_to_a_dying_server_begins_in_the_one_that_follows_it(
 @pytest.mark.parametrize("given", [{"folder": "."}, {"url": "http://127.0.0.1:9"}])
 def test_a_server_that_nothing_follows_is_told_once(run_in, dying, monkeypatch, given):
     asked = []
-    monkeypatch.setattr(workflow, "served", lambda folder, *, app: asked.append(folder) or dying)
+    monkeypatch.setattr(acting, "served", lambda folder, *, app: asked.append(folder) or dying)
 
     with pytest.raises(EnvError, match="no OpenEnv server answers at "):
         run_in("hello", max_env_steps=1, **given, **ECHO)
@@ -266,7 +266,7 @@ def test_a_server_that_nothing_follows_is_told_once(run_in, dying, monkeypatch, 
 
 def test_a_run_whose_time_is_up_begins_nowhere_else(run_in, dying, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(workflow, "served", lambda folder, *, app: asked.append(folder) or dying)
+    monkeypatch.setattr(acting, "served", lambda folder, *, app: asked.append(folder) or dying)
     reset = Session.reset
 
     def late(session, arguments, *, wait_s):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.experience import Experience
 from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
 from trinity.common.workflows.of_task import OfTask, checked_steps
+from trinity.common.workflows.recorded_env import recorded
 
 from trinity_envs_alfworld.raft_parts import RAFTParts
 from trinity_envs_alfworld.raft_prompt import RAFT_SYSTEM_PROMPT, Reply, observed, parse_response
@@ -95,7 +96,8 @@ class RAFTAlfworldWorkflow(RAFTParts, MultiTurnWorkflow):
 
     def run(self) -> list[Experience]:
         """Return one experience for each of ``repeat_times`` plays of the game."""
-        self._env = env = environment_of(self.task)
+        env: AlfworldEnv = recorded(lambda: environment_of(self.task), self.task)
+        self._env = env
         try:
             return [self._attempted(env) for _ in range(self.repeat_times)]
         finally:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.of_task import OfTask
+from trinity.common.workflows.recorded_env import recorded
 
 from trinity_envs_alfworld.raft_utils import create_alfworld_environment, get_jinja_env
 from trinity_envs_alfworld.settings import environment_of
@@ -57,9 +58,14 @@ class RAFTParts:
 
     def create_environment(self, game_file: str) -> AlfworldEnv:
         """Return the environment of a game; the task's own as its ``workflow_args`` say."""
-        if game_file == _game_of(self.task):
-            return environment_of(self.task)
-        return create_alfworld_environment(game_file)
+
+        def made() -> AlfworldEnv:
+            if game_file == _game_of(self.task):
+                return environment_of(self.task)
+            return create_alfworld_environment(game_file)
+
+        env: AlfworldEnv = recorded(made, self.task)
+        return env
 
     async def run_single_rollout(self, env: AlfworldEnv) -> Attempt:
         """Return a play: its messages, the reward, whether it is over, its steps, and each step."""

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
+from trinity.common.workflows.recorded_env import recorded
 from trinity.errors import EnvError
 
+from trinity_envs_openenv.acting import Acting, observed
 from trinity_envs_openenv.action import NoActionError
 from trinity_envs_openenv.observation import shown
-from trinity_envs_openenv.schema import check_actions
-from trinity_envs_openenv.server import app_of, python_for, served
-from trinity_envs_openenv.session import RefusedError, Session
+from trinity_envs_openenv.server import app_of, python_for
+from trinity_envs_openenv.session import RefusedError
 from trinity_envs_openenv.settings import OpenEnvSettings
 from trinity_envs_openenv.tools import LIST_TOOLS, answer_of, call_of, descriptions
 
@@ -77,9 +78,9 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
     def reset(self, task: Task) -> None:
         """Become what a new instance for ``task`` would be."""
         super().reset(task)
-        self._session = None
+        self._env = None
 
-    _session: Session | None = None
+    _env: Acting | None = None
 
     def run(self) -> list[Experience]:
         """Return the experience of one episode.
@@ -88,47 +89,24 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
             EnvError: the server or the environment failed, or gave no reward.
         """
         settings = OpenEnvSettings.of(self.task.workflow_args)
-        session, first = self._begun(settings)
+        row = settings.arguments_of_reset(self.task.raw_task)
+        env: Acting = recorded(lambda: Acting(settings), self.task)
+        self._env = env
         try:
+            first = observed(env.reset(row))
             if first.is_done:
-                raise EnvError(f"the environment at {session.url} was done at its reset.")
+                raise EnvError(f"the environment at {env.url} was done at its reset.")
             messages = self._opening(settings, first)
             if settings.action is None:
-                return [self._with_tools(settings, session, messages)]
-            return [self._with_actions(settings, session, messages)]
+                return [self._with_tools(settings, env, messages)]
+            return [self._with_actions(settings, env, messages)]
         finally:
-            session.close()
+            env.close()
 
     def close(self) -> None:
         """Give the environment back; a step that hangs ends."""
-        if self._session is not None:
-            self._session.close()
-
-    def _begun(self, settings: OpenEnvSettings) -> tuple[Session, Observation]:
-        """Return an environment that was reset, and what it shows.
-
-        A killed server takes connections until the system has done away with it. Who came by then
-        has done nothing yet, and begins in the server that follows it, once.
-        """
-        url = settings.url or served(settings.folder, app=settings.app)
-        try:
-            return self._reset_at(url, settings)
-        except EnvError:
-            was_closed = self._session is None or self._session.is_closed
-            self.close()
-            if was_closed or not settings.folder:
-                raise
-            following = served(settings.folder, app=settings.app)
-            if following == url:
-                raise
-        return self._reset_at(following, settings)
-
-    def _reset_at(self, url: str, settings: OpenEnvSettings) -> tuple[Session, Observation]:
-        if settings.action is not None:
-            check_actions(settings.action, url=url)
-        session = self._session = Session(url, timeout_s=settings.timeout_s)
-        row = settings.arguments_of_reset(self.task.raw_task)
-        return session, session.reset(row, wait_s=settings.session_wait_s)
+        if self._env is not None:
+            self._env.close()
 
     def _opening(self, settings: OpenEnvSettings, first: Observation) -> list[dict[str, Any]]:
         system = self.task.format_args.system_prompt
@@ -137,13 +115,13 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
         return [*opening, {"role": "user", "content": text}]
 
     def _with_actions(
-        self, settings: OpenEnvSettings, session: Session, messages: list[dict[str, Any]]
+        self, settings: OpenEnvSettings, env: Acting, messages: list[dict[str, Any]]
     ) -> Experience:
         episode, rounds = _Episode(), 0
         while True:
             reply = self.get_model_response_text(messages)
             messages.append({"role": "assistant", "content": reply})
-            text = self._acted(settings, session, reply, episode)
+            text = self._acted(settings, env, reply, episode)
             rounds += 1
             if episode.is_done or rounds == self.max_env_steps:
                 break
@@ -151,13 +129,11 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
         reward, info = self._outcome(settings, episode, rounds)
         return self.process_messages_to_experience(messages, reward, info)
 
-    def _acted(
-        self, settings: OpenEnvSettings, session: Session, reply: str, episode: _Episode
-    ) -> str:
+    def _acted(self, settings: OpenEnvSettings, env: Acting, reply: str, episode: _Episode) -> str:
         """Return what the model sees after its reply; one that is no action changes nothing."""
         assert settings.action is not None
         try:
-            observation = session.step(settings.action.action(reply))
+            observation = observed(env.step(dict(settings.action.action(reply))))
         except (NoActionError, RefusedError) as error:
             episode.num_refused += 1
             return str(error)
@@ -165,9 +141,9 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
         return shown(settings.template, observation, row=self.task.raw_task, step=episode.num_steps)
 
     def _with_tools(
-        self, settings: OpenEnvSettings, session: Session, messages: list[dict[str, Any]]
+        self, settings: OpenEnvSettings, env: Acting, messages: list[dict[str, Any]]
     ) -> Experience:
-        tools = descriptions(session.step(LIST_TOOLS), url=session.url)
+        tools = descriptions(observed(env.step(LIST_TOOLS)), url=env.url)
         names = {tool["function"]["name"] for tool in tools}
         episode, rounds = _Episode(), 0
         while not episode.is_done and rounds < self.max_env_steps:
@@ -178,7 +154,7 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
                 if episode.is_done:
                     break
                 if call.name in names:
-                    observation = session.step(call_of(call.name, call.arguments))
+                    observation = observed(env.step(call_of(call.name, call.arguments)))
                     episode.note(observation)
                     text = answer_of(observation)
                 else:

@@ -129,6 +129,9 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     if ended.recorded is None:
         return isinstance(outcome, list)
     typer.echo(plain(_about_the_environment(ended.recorded)))
+    if ended.missing:
+        typer.echo("an environment could not be built here, and this replay needs none:")
+        typer.echo(indented(plain(ended.missing)))
     if ended.difference is not None:
         _say_the_difference(ended.difference)
         return False
@@ -144,7 +147,10 @@ def _about_the_environment(recorded: Recorded) -> str:
     answers = recorded.answers
     if answers.tracks:
         return f"the environment is not built: {answers.num_calls} recorded answers stand for it"
-    why = answers.problem or "the workflow has none, or does not use recorded()"
+    why = answers.problem or (
+        "the workflow has none, does not use recorded(), or the experience that had it was not "
+        "trained"
+    )
     return f"no answer of an environment was recorded: {why}. One that there is was asked anew"
 
 

@@ -84,6 +84,7 @@ class Debugged:
     repeating: Repeating | None = None
     environments: RepeatedEnvironments | None = None
     is_reshaped: bool = False  # operators changed what was recorded: rewards are not compared
+    missing: str = ""  # what an environment would lack here, where none is built
 
     @property
     def has_departed(self) -> bool:
@@ -155,9 +156,32 @@ def debug(
     with plugins_of(config) as manager:
         manager.call("trinity_configure", config=config)
         stage = _exploring(prepared_stages(config))
-        check_workflows([stage], manager=manager)
+        session, recorded, missing = _prepared(stage, manager, replay=wanted.replay)
         with environment(stage.explorer.env_vars), boundary("the task"):
-            return _Session(stage, manager).run(wanted, observer=observer, begins=begins)
+            ended = session.run(wanted, recorded, observer=observer, begins=begins)
+        return replace(ended, missing=missing)
+
+
+def _prepared(
+    stage: Config, manager: PluginManager, *, replay: Path | None
+) -> tuple[_Session, Recorded | None, str]:
+    """Return the session, the recorded try, and what the workflows' own check finds missing.
+
+    Raises:
+        ConfigError: something is missing, and an environment would be built.
+    """
+    missing: ConfigError | None = None
+    try:
+        check_workflows([stage], manager=manager)
+    except ConfigError as error:
+        if replay is None:
+            raise
+        missing = error
+    session = _Session(stage, manager)
+    recorded = None if replay is None else session.recorded(replay)
+    if missing is not None and not (recorded and recorded.answers.tracks):
+        raise missing
+    return session, recorded, "" if missing is None else str(missing)
 
 
 def _exploring(stages: Sequence[Config]) -> Config:
@@ -179,12 +203,12 @@ class _Session:
     def run(
         self,
         wanted: Wanted,
+        recorded: Recorded | None,
         *,
         observer: Callable[[ChatFormat], Observer] | None,
         begins: Callable[[RunOrder, Taskset], None] | None,
     ) -> Debugged:
         """Run the task."""
-        recorded = self._recorded(wanted)
         taskset = self._taskset(wanted.taskset, recorded)
         order = _order(taskset, row=wanted.row, recorded=recorded)
         with ExitStack() as stack:
@@ -206,10 +230,9 @@ class _Session:
             is_reshaped=bool(self._config.data_processor.experience_pipeline.operators),
         )
 
-    def _recorded(self, wanted: Wanted) -> Recorded | None:
-        if wanted.replay is None:
-            return None
-        return recorded_run(wanted.replay, end_tokens=self._chat_format.eos_token_ids)
+    def recorded(self, place: Path) -> Recorded:
+        """Return a try that was recorded."""
+        return recorded_run(place, end_tokens=self._chat_format.eos_token_ids)
 
     def _taskset(self, name: str, recorded: Recorded | None) -> Taskset:
         trained = TaskSource(self._config).tasksets if self._config.mode != "bench" else []
