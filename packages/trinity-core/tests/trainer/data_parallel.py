@@ -240,7 +240,8 @@ def trained_with_spread_weights(model_path, folder, *, group):
     trainer.load(folder / "alone")
     metrics = trainer.train_step(rows(), step=2)
     trainer.save(folder / "spread")
-    found = {"metrics": metrics, "losses": parts_on_two_one_two(model_path, folder, group=group)}
+    losses, elsewhere = parts_on_two_one_two(model_path, folder, group=group)
+    found = {"metrics": metrics, "losses": losses, "elsewhere": elsewhere}
     try:
         trainer.train_step(rows(broken=3), step=3)
     except TrinityError as error:
@@ -248,7 +249,10 @@ def trained_with_spread_weights(model_path, folder, *, group):
 
 
 def parts_on_two_one_two(model_path, folder, *, group):
-    """Write parts with two ranks, go on with one, write, go on with two; return their losses."""
+    """Write parts with two ranks, go on with one, write, go on with two; return their losses.
+
+    And what they hear that write onto two disks.
+    """
     settings = {"sharded_above_gb": 0}
     two = a_spread_trainer(model_path, "apart", group=group, **settings)
     two.load(folder / "alone")
@@ -265,7 +269,12 @@ def parts_on_two_one_two(model_path, folder, *, group):
     losses.append(again.train_step(rows(), step=4)["actor/loss"])
     again.save(folder / "parts-again")
     again.load(folder / "parts-again")
-    return [*losses, again.train_step(rows(), step=5)["actor/loss"]]
+    losses.append(again.train_step(rows(), step=5)["actor/loss"])
+    try:  # each machine has a disk of its own
+        again.save(folder / f"disk-{distributed.get_rank(group)}")
+    except TrinityError as error:
+        return losses, str(error)
+    return losses, ""
 
 
 def _no_watch(name):

@@ -24,7 +24,7 @@ from trinity.trainer.layout import pack_rows, rows_apart, rows_of
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.parts import AlgorithmParts
-from trinity.trainer.policy import load_policy
+from trinity.trainer.policy import Wanted, load_policy
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CUTS = [
@@ -121,7 +121,7 @@ def test_a_cut_does_not_change_the_models_gradient(name, batch, tiny):
         for rows in cut:
             part = batch.select(rows)
             inputs = one_row_each(part.experiences, part["action_mask"])
-            scores = policy.score(inputs, entropy=True)
+            scores = policy.score(inputs, Wanted(entropy=True))
             fields = Fields(dict(part.batch.items()))
             fields["logprob"], fields["entropy"] = scores.logprob_BR, scores.entropy_BR
             share = weighted_loss(LOSSES[name], fields, whole=batch.batch)
@@ -146,7 +146,7 @@ def test_sharing_what_rows_have_in_common_does_not_change_the_models_gradient(na
         policy.module.zero_grad()
         part = batch.select(rows_of(packs))
         inputs = model_inputs(part.experiences, part["action_mask"], packs)
-        scores = policy.score(inputs, entropy=True)
+        scores = policy.score(inputs, Wanted(entropy=True))
         fields = Fields(dict(part.batch.items()))
         fields["logprob"], fields["entropy"] = scores.logprob_BR, scores.entropy_BR
         weighted_loss(LOSSES[name], fields, whole=batch.batch).loss.backward()

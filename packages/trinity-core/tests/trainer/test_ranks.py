@@ -191,6 +191,23 @@ def test_a_part_that_is_not_there_or_not_whole_is_named(of_two, tiny, tmp_path, 
     assert str(path) in str(refused.value)
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_parts_of_a_model_with_other_layers_are_refused(of_two, tmp_path, layers) -> None:
+    other = make_tiny_model(tmp_path / "other", layers=layers)
+
+    with pytest.raises(CheckpointError, match="is of another model: 'model"):
+        data_parallel.a_spread_trainer(other, "apart").load(of_two[1] / "parts")
+
+
+def test_parts_that_ranks_leave_on_two_disks_are_missed_at_once(of_two) -> None:
+    """Else the run would find out when it is to go on."""
+    (first, second), folder = of_two
+
+    assert f"{folder}/disk-0/shards/part-00002-of-00002" in first["spread"]["elsewhere"]
+    assert "Set checkpoint_root_dir to a folder" in first["spread"]["elsewhere"]
+    assert second["spread"]["elsewhere"] == first["spread"]["elsewhere"]
+
+
 def test_a_kill_while_parts_are_written_leaves_the_checkpoint_before_it(of_two, tmp_path) -> None:
     """And a part whose bytes changed on the disk is told by its name, which the manifest knows."""
     parts = of_two[1] / "parts" / "shards"

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import nn
 from trinity.errors import ConfigError, ModelError, RoomLostError, TrinityError
-from trinity.trainer import ranks
+from trinity.trainer import ranks, shared_attention
 from trinity.trainer.cutting import Part
 from trinity.trainer.dealing import Plan
 from trinity.trainer.microbatch import ModelInputs
 from trinity.trainer.ranks import Ranks
+from trinity.trainer.shared_attention import SharedAttention
 from trinity.trainer.spreading import refuse_beside
 from trinity.trainer.telling import error_of, words_of
 
@@ -175,6 +176,15 @@ def test_parts_of_a_stem_and_its_branches_stand_one_after_the_other() -> None:
 
     assert (first.targets_N.tolist(), first.slots_N.tolist()) == ([0, 3, 5], [0, 2, 3])
     assert (second.targets_N.tolist(), second.slots_N.tolist()) == ([2, 4, 6], [0, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["softcap", "s_aux", "position_bias"])
+def test_attention_that_changes_its_products_is_not_shared(monkeypatch, name) -> None:
+    monkeypatch.setattr(shared_attention.distributed, "get_world_size", lambda group: 2)
+    query = torch.zeros(1, 2, 3, 4)
+
+    with pytest.raises(ValueError, match=f"its attention has {name}"):
+        SharedAttention("a group")(nn.Linear(1, 1), query, query, query, None, **{name: query})
 
 
 def test_an_error_that_is_told_keeps_its_type_unless_it_has_fields_of_its_own() -> None:

@@ -10,7 +10,7 @@ from trinity.trainer import sharing
 from trinity.trainer.forward import hidden_states
 from trinity.trainer.layout import Sharing, pack_rows, rows_apart, rows_of
 from trinity.trainer.microbatch import model_inputs
-from trinity.trainer.policy import Policy
+from trinity.trainer.policy import Policy, Wanted
 from trinity.trainer.recomputing import enable_checkpointing, recomputing
 from trinity.trainer.sharing import find_sharing
 
@@ -76,7 +76,7 @@ def gradient(policy, rows, packs):
         for place, exp in enumerate(part):
             mask[place, : exp.response_length] = True
         with recomputing(policy.module):
-            scores = policy.score(model_inputs(part, mask, [pack]), entropy=True)
+            scores = policy.score(model_inputs(part, mask, [pack]), Wanted(entropy=True))
             draw = torch.Generator().manual_seed(7)
             weights = torch.randn((2, len(rows), mask.shape[1]), generator=draw)[:, list(pack.rows)]
             loss = (weights[0] * scores.logprob_BR).sum() + (weights[1] * scores.entropy_BR).sum()

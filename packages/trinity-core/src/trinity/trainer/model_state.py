@@ -138,6 +138,7 @@ class ModelState:
             return {"optimizer": optimizer_state(optimizer.state_dict(), is_kept=rank == 0)}
         tensors, rest = shards.parted(self._model, optimizer)
         self._ranks.each(lambda: shards.write_part(tensors, directory, rank=rank, size=size))
+        self._ranks.first(lambda: shards.refuse_missing(directory, size=size))
         return {"optimizer": rest, "is_parted": True}
 
     def _load_whole(self, directory: Path) -> None:

@@ -26,9 +26,21 @@ if TYPE_CHECKING:
 
     from trinity.trainer.layout import Sharing
 
-__all__ = ["PaddedScores", "Policy", "load_policy"]
+__all__ = ["PaddedScores", "Policy", "Wanted", "load_policy"]
 
 MAX_LOGITS = {"cuda": 2**27}  # elements that exist at once; elsewhere 2**24
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a policy is asked for beside log-probabilities, the same on all ranks."""
+
+    entropy: EntropyUse = None
+    mean_change: bool = False  # also the mean of S, see score_tokens
+    num_passes: int = 0  # of all ranks through the decoder, where they share the weights
+
+
+PLAIN = Wanted()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,19 +81,8 @@ class Policy:
         """Return ``[slots, D]``, the last state of each slot that ``slots_N`` counts through."""
         return hidden_states(self.body, inputs)
 
-    def score(
-        self,
-        inputs: ModelInputs,
-        *,
-        entropy: EntropyUse = None,
-        mean_change: bool = False,
-        num_passes: int = 0,
-    ) -> PaddedScores:
-        """Return the log-probability of each scored token at its temperature, and the entropy.
-
-        With ``mean_change`` also the mean of S, see :func:`score_tokens`. ``num_passes`` says how
-        often all ranks call the decoder; it matters where they share the weights.
-        """
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
+        """Return each scored token's log-probability at its temperature, and what is wanted."""
         inputs = inputs.to(self.device)
         is_mixed = self.precision == "bfloat16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
@@ -91,8 +92,8 @@ class Policy:
                 inputs.temperature_N,
                 head=self._logits,
                 chunk_tokens=self._chunk_tokens,
-                entropy=entropy,
-                mean_change=mean_change,
+                entropy=wanted.entropy,
+                mean_change=wanted.mean_change,
             )
         entropy_N, change_N = scores.entropy_N, scores.mean_change_N
         return PaddedScores(

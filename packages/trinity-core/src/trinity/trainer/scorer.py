@@ -11,6 +11,7 @@ import torch
 
 from trinity.trainer.layout import rows_of
 from trinity.trainer.microbatch import model_inputs, plan_packs
+from trinity.trainer.policy import Wanted
 from trinity.trainer.preference import ROWS_OF_PAIR
 
 if TYPE_CHECKING:
@@ -102,9 +103,8 @@ class Scorer:
         names = ["entropys", "necs"] if mean_change else ["entropys"]
         fields = {name: torch.zeros(batch["action_mask"].shape) for name in names}
         for rows, inputs, num_passes in self._inputs(self._policy, batch):
-            scores = self._policy.score(
-                inputs, entropy=False, mean_change=mean_change, num_passes=num_passes
-            )
+            wanted = Wanted(entropy=False, mean_change=mean_change, num_passes=num_passes)
+            scores = self._policy.score(inputs, wanted)
             for name, part_BR in zip(
                 names, (scores.entropy_BR, scores.mean_change_BR), strict=False
             ):
@@ -116,7 +116,7 @@ class Scorer:
     def _logprobs(self, policy: Policy, batch: ExperienceBatch) -> Tensor:
         logprob_BR = torch.zeros(batch["action_mask"].shape)
         for rows, inputs, num_passes in self._inputs(policy, batch):
-            scores = policy.score(inputs, num_passes=num_passes)
+            scores = policy.score(inputs, Wanted(num_passes=num_passes))
             logprob_BR[rows] = scores.logprob_BR.float().cpu()
         return self._ranks.sum(logprob_BR)
 

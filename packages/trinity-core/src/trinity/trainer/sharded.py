@@ -18,12 +18,10 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from trinity.trainer.microbatch import ModelInputs
-from trinity.trainer.policy import PaddedScores, Policy
+from trinity.trainer.policy import PLAIN, PaddedScores, Policy, Wanted
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-    from trinity.trainer.logprobs import EntropyUse
 
 __all__ = ["ShardedPolicy"]
 
@@ -49,24 +47,16 @@ class ShardedPolicy(Policy):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
 
-    def score(
-        self,
-        inputs: ModelInputs,
-        *,
-        entropy: EntropyUse = None,
-        mean_change: bool = False,
-        num_passes: int = 0,
-    ) -> PaddedScores:
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
         """Return what :meth:`Policy.score` does, in as many passes as the other ranks make."""
-        idle = num_passes - inputs.num_passes
-        logprob_BR, entropy_BR, change_BR = self._root(
-            inputs, idle=idle, entropy=entropy, mean_change=mean_change
-        )
+        logprob_BR, entropy_BR, change_BR = self._root(inputs, wanted)
         return PaddedScores(logprob_BR=logprob_BR, entropy_BR=entropy_BR, mean_change_BR=change_BR)
 
     def idle(self, *, num_passes: int) -> Tensor:
         """Make as many passes as the other ranks, with nothing to score; return a 0 of them."""
-        zero: Tensor = self.score(_two_tokens(), num_passes=num_passes).logprob_BR.sum() * 0.0
+        zero: Tensor = (
+            self.score(_two_tokens(), Wanted(num_passes=num_passes)).logprob_BR.sum() * 0.0
+        )
         return zero
 
 
@@ -78,15 +68,15 @@ class _Root(nn.Module):
         self.module = policy.module
         self._policy = [policy]  # in a list: it is no module
 
-    def forward(
-        self, inputs: ModelInputs, *, idle: int, entropy: EntropyUse, mean_change: bool
-    ) -> Scores:
+    def forward(self, inputs: ModelInputs, wanted: Wanted) -> Scores:
         """Return the scores as a tuple, in which FSDP finds the tensors."""
         policy, zero = self._policy[0], None
-        for _ in range(idle):  # before the pass that counts, as a stem is before its branches
+        for _ in range(
+            wanted.num_passes - inputs.num_passes
+        ):  # before the pass that counts, as a stem is before its branches
             states_ND = policy.states(_two_tokens())
             zero = states_ND.float().sum() * 0.0
-        scores = policy.score(inputs, entropy=entropy, mean_change=mean_change)
+        scores = policy.score(inputs, wanted)
         logprob_BR = scores.logprob_BR if zero is None else scores.logprob_BR + zero
         return logprob_BR, scores.entropy_BR, scores.mean_change_BR
 

@@ -32,6 +32,7 @@ __all__ = [
     "num_bytes",
     "parted",
     "read_parts",
+    "refuse_missing",
     "refuse_older_torch",
     "with_room",
     "write_part",
@@ -84,8 +85,25 @@ def write_part(tensors: Mapping[str, Tensor], directory: Path, *, rank: int, siz
     with _alone():
         save(dict(tensors), storage_writer=writer, planner=_planner(), no_dist=True)
     (written,) = scratch.glob("*.safetensors")
-    written.rename(directory / FOLDER / f"part-{rank + 1:05}-of-{size:05}.safetensors")
+    written.rename(directory / FOLDER / _part_name(rank + 1, size))
     scratch.rmdir()
+
+
+def refuse_missing(directory: Path, *, size: int) -> None:
+    """Refuse a checkpoint that some ranks have written elsewhere.
+
+    Raises:
+        CheckpointError: a part is not where this process sees it.
+    """
+    for number in range(1, size + 1):  # by name: what a network disk lists may be older
+        path = directory / FOLDER / _part_name(number, size)
+        if not path.exists():
+            raise CheckpointError(
+                f"rank {number - 1} of the trainer has written its part of the checkpoint, and "
+                f"rank 0 does not find {str(path)!r}: the run directory is not on one disk. Set "
+                "checkpoint_root_dir to a folder that all machines share, or "
+                "trainer.sharded_above_gb to more than the model needs."
+            )
 
 
 def read_parts(tensors: Mapping[str, Tensor], directory: Path) -> None:
@@ -98,11 +116,12 @@ def read_parts(tensors: Mapping[str, Tensor], directory: Path) -> None:
     from torch.distributed.checkpoint.state_dict_loader import load
 
     folder = directory / FOLDER
-    _refuse_missing(folder)
+    _refuse_damaged(folder)
     reader = HuggingFaceStorageReader(str(folder))
     try:
         found = reader.read_metadata().state_dict_metadata
-        differing = [name for name in tensors if _shape(found.get(name)) != tensors[name].shape]
+        names = tensors.keys() | found.keys()
+        differing = [name for name in names if _shape(found.get(name)) != _shape(tensors.get(name))]
         if differing:
             raise CheckpointError(
                 f"checkpoint {str(folder)!r} is of another model: {min(differing)!r} differs. "
@@ -155,6 +174,8 @@ def with_room(
     tensors = {f"model.{name}": parameter.detach() for name, parameter in module.named_parameters()}
     entries = {}
     for number, values in rest["state"].items():
+        if number not in names:  # of another model, which its names tell
+            continue
         name, parameter = names[number]
         moments = {moment: torch.zeros_like(parameter) for moment in values["moments"]}
         tensors |= {_key(name, moment): value for moment, value in moments.items()}
@@ -175,7 +196,11 @@ def _key(parameter: str, moment: str) -> str:
     return f"optimizer.{parameter}.{moment}"
 
 
-def _refuse_missing(folder: Path) -> None:
+def _part_name(number: int, size: int) -> str:
+    return f"part-{number:05}-of-{size:05}.safetensors"
+
+
+def _refuse_damaged(folder: Path) -> None:
     """Refuse a folder that lacks a part, or has one that is cut off.
 
     Raises:
@@ -186,7 +211,7 @@ def _refuse_missing(folder: Path) -> None:
     found = {path: match for path in folder.glob("part-*") if (match := _NAME.search(path.name))}
     size = max((int(match.group(2)) for match in found.values()), default=1)
     for number in range(1, size + 1):
-        path = folder / f"part-{number:05}-of-{size:05}.safetensors"
+        path = folder / _part_name(number, size)
         if path not in found:
             raise CheckpointError(f"checkpoint {str(path)!r} is missing. {_REMEDY}")
         try:
@@ -229,5 +254,6 @@ def _planner() -> Any:  # Any: of torch, whose import takes long
     return OwnParts()
 
 
-def _shape(metadata: Any) -> Any:
-    return None if metadata is None else metadata.size
+def _shape(known: Any) -> tuple[int, ...] | None:  # Any: a tensor, or what torch keeps of one
+    size = known.shape if isinstance(known, Tensor) else getattr(known, "size", None)
+    return None if size is None else tuple(size)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["SharedAttention"]
 
 
+_UNKNOWN = ("softcap", "s_aux", "position_bias")  # what changes the products, in transformers
+
+
 class SharedAttention:
     """Attention over all tokens, by a part of the heads, between two exchanges.
 
@@ -64,7 +67,7 @@ class SharedAttention:
         Raises:
             ValueError: the model wants more than this.
         """
-        wanted = [name for name in ("softcap", "s_aux") if others.get(name) is not None]
+        wanted = [name for name in _UNKNOWN if others.get(name) is not None]
         if wanted or dropout:
             raise ValueError(f"its attention has {', '.join(wanted or ['dropout'])}")
         num_past = key.shape[2] - query.shape[2]

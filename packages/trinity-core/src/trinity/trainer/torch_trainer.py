@@ -29,6 +29,7 @@ from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.model_state import ModelState
 from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
 from trinity.trainer.parts import build_algorithm_parts
+from trinity.trainer.policy import Wanted
 from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
 from trinity.trainer.recomputing import recomputing
@@ -256,9 +257,8 @@ class TorchTrainer:
     def _scored_fields(self, part: ExperienceBatch, turn: Round, *, is_reused: bool) -> Fields:
         assert turn.packs is not None
         inputs = model_inputs(part.experiences, part["action_mask"], turn.packs)
-        scores = self._policy.score(
-            inputs, entropy=self._parts.entropy_use, num_passes=turn.num_passes
-        )
+        wanted = Wanted(entropy=self._parts.entropy_use, num_passes=turn.num_passes)
+        scores = self._policy.score(inputs, wanted)
         values = {
             name: value.to(self._device) if isinstance(value, Tensor) else value
             for name, value in part.batch.items()

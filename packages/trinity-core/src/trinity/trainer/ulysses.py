@@ -22,13 +22,12 @@ from trinity.errors import ConfigError, NotSupportedYetError
 from trinity.trainer.cutting import Part
 from trinity.trainer.forward import has_window, known_layers
 from trinity.trainer.layout import Sharing
-from trinity.trainer.policy import PaddedScores, Policy
+from trinity.trainer.policy import PLAIN, PaddedScores, Policy, Wanted
 from trinity.trainer.shared_attention import SharedAttention
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from trinity.trainer.logprobs import EntropyUse
     from trinity.trainer.microbatch import ModelInputs
 
 __all__ = ["UlyssesPolicy"]
@@ -62,17 +61,10 @@ class UlyssesPolicy(Policy):
         policy.module.set_attn_implementation(name)
         self._check(expected)
 
-    def score(
-        self,
-        inputs: ModelInputs,
-        *,
-        entropy: EntropyUse = None,
-        mean_change: bool = False,
-        num_passes: int = 0,
-    ) -> PaddedScores:
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
         """Return what :meth:`Policy.score` does, the same on all ranks of the sequence."""
         own = self._part.scored(inputs.to(self.device))
-        scores = super().score(own, entropy=entropy, mean_change=mean_change, num_passes=num_passes)
+        scores = super().score(own, wanted)
         entropy_BR, change_BR = scores.entropy_BR, scores.mean_change_BR
         return PaddedScores(
             logprob_BR=self._summed(scores.logprob_BR),
