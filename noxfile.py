@@ -255,12 +255,13 @@ def postgres(session: nox.Session) -> None:
     if not programs and shutil.which("pg_ctl") is None:
         session.error("PostgreSQL's programs are missing; on Debian: apt-get install postgresql")
     core = f"packages/trinity-core{EXTRAS['packages/trinity-core'][:-1]},postgres]"
-    session.install("-c", str(CONSTRAINTS), "-e", core, *GROUPS["run"][2:], "pytest")
+    viewer = "packages/trinity-studio"
+    session.install("-c", str(CONSTRAINTS), "-e", core, *GROUPS["run"][2:], "-e", viewer, "pytest")
     tests = Path("packages/trinity-core/tests/buffer")
     files = [
         str(tests / f"test_{name}.py") for name in ("sql_storage", "ledger_groups", "whose_ledger")
     ]
-    chosen = session.posargs or files
+    chosen = session.posargs or [*files, f"{viewer}/tests/test_ledger_page.py"]
     script = ("scripts/with_postgres.py", *map(str, programs[-1:]))
     session.run("python", *script, "--", "python", "-m", "pytest", *chosen, env=RUN_ENV)
 

@@ -1,20 +1,63 @@
-"""A run that keeps a ledger shows it; the file is as before."""
+"""A run that keeps a ledger shows it, from a file or a server; what it is kept in is as before."""
 
 from __future__ import annotations
 
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.sqlite import SqliteDatabase
+import os
+import re
+import uuid
+from functools import partial
+from html import unescape
 
-from .conftest import a_row
+import pytest
+import yaml
+from starlette.testclient import TestClient
+from trinity.buffer.ledger.ledger import Ledger
+from trinity.buffer.ledger.opening import open_database
+from trinity.buffer.ledger.sqlite import SqliteDatabase
+from trinity.common.config.database_path import address_of
+from trinity_studio.view.run import find_runs
+from trinity_studio.view.server import app_of
+
+from .conftest import TOKEN, a_row
+
+POSTGRES = os.environ.get("TRINITY_TEST_POSTGRES", "")  # a server's URL; nox -s postgres sets it
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.skipif(
+    not POSTGRES, reason="nox -s postgres starts the server"))])  # fmt: skip
+def ledger_url(request, tmp_path):
+    """Return where a ledger may be, elsewhere than in the run directory."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/elsewhere/runs.db"
+        return
+    import psycopg
+
+    name = f"viewed_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(POSTGRES, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        host = POSTGRES.rpartition("/")[0].replace("postgres@", "postgres:hush-hush-4@")
+        yield f"{host}/{name}"
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def filled(database):
+    ledger = Ledger(database, name="ledger", run="r")
+    hostile = a_row(0, batch=2, response_text="<script>alert(1)</script>\u202e")
+    ledger.write([a_row(run, batch=1) for run in range(4)] + [hostile])
+    ledger.claim(4, step=1, first=0, may_be_fewer=False)
+    return ledger
 
 
 def with_ledger(built):
     path = built.path / "buffer" / "ledger.db"
-    database = SqliteDatabase(path)
-    ledger = Ledger(database, name="ledger", run="r")
-    ledger.write([a_row(run, batch=1) for run in range(4)] + [a_row(0, batch=2)])
-    ledger.claim(4, step=1, first=0, may_be_fewer=False)
-    return path, ledger
+    return path, filled(SqliteDatabase(path))
+
+
+def of_run(built, url):
+    values = yaml.safe_load((built.path / "config.yaml").read_text())
+    buffer = {"experience_buffer": {"storage_type": "sql", "path": url}}
+    values["buffer"] = {"trainer_input": buffer}
+    (built.path / "config.yaml").write_text(yaml.safe_dump(values))
 
 
 def test_steps_tasks_and_what_waits_are_shown_while_the_run_goes_on_and_after(
@@ -40,3 +83,82 @@ def test_a_file_that_is_no_ledger_is_said_and_a_run_without_one_too(built, brows
     (built.path / "buffer" / "ledger.db").write_bytes(b"no database" * 100)
 
     assert "ledger.db cannot be read as a ledger" in page.text("ledger")
+    assert "ledger.db cannot be read as a ledger" in page.text("ledger/experiences")
+
+
+def test_a_ledger_elsewhere_is_read_from_its_address_and_shows_what_was_said(
+    built, browse, ledger_url
+) -> None:
+    ledger = filled(open_database(ledger_url))
+    of_run(built, ledger_url)
+    page = browse(built.path)
+
+    said = page.text("ledger")
+    assert "experiences 5 trained 4 dropped 0 waiting 1" in said
+    assert "1 4 16 0.5 0 0" in said
+    assert "1/0 done 4 4 0.5" in said
+
+    waiting = page.html("ledger/experiences?step=waiting")
+    assert waiting.count("<article") == 1
+    assert "2/0/0/0" in waiting
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in waiting
+    assert "\u202e" not in waiting
+    assert page.html("ledger/experiences?step=1").count("<article") == 4
+    assert "trained in step 1" in page.text("ledger/experiences")
+    assert "hush" not in page.html("ledger") + page.html("provenance") + waiting
+
+    ledger.forget_bodies(1)
+    assert page.text("ledger/experiences?step=1").count("were deleted when they were trained") == 4
+    ledger.close()
+
+
+def test_a_ledger_is_shown_by_its_address_alone(ledger_url) -> None:
+    filled(open_database(ledger_url)).close()
+    find = partial(find_runs, [])
+    app = app_of(find, token=TOKEN, ledgers=[address_of(ledger_url)])
+    client = TestClient(app, base_url="http://127.0.0.1:8502")
+    pages = [client.get(f"/{TOKEN}/{path}") for path in ("", "ledger/0", "ledger/0/experiences")]
+
+    said = [" ".join(unescape(re.sub(r"<[^>]*>", " ", page.text)).split()) for page in pages]
+    assert [page.status_code for page in pages] == [200] * 3
+    assert "/ledger/0" in pages[0].text
+    assert "train steps" not in said[0]  # no table of runs
+    assert "experiences 5 trained 4 dropped 0 waiting 1" in said[1]
+    assert "2/0/0/0" in said[2]
+    assert not any("hush" in page.text for page in pages)
+    assert client.get(f"/{TOKEN}/ledger/1").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://me:hush-hush-5@127.0.0.1:9/runs",
+        "postgresql://me:ab%zzhush@127.0.0.1:9/runs",  # libpq repeats what it cannot read
+        "postgresql://127.0.0.1:9/runs?user=me&sslpassword=hush-hush-6",
+    ],
+)
+def test_a_server_that_does_not_answer_is_said_without_a_password(built, browse, address) -> None:
+    of_run(built, address)
+    page = browse(built.path)
+
+    html = page.html("ledger")
+    assert "cannot be read as a ledger" in html
+    assert "hush" not in html + page.html("provenance")
+
+
+def test_a_ledger_on_a_server_is_not_changed_by_who_looks(built, browse, ledger_url) -> None:
+    database = open_database(ledger_url)
+    of_run(built, ledger_url)
+    page = browse(built.path)
+    if ledger_url.startswith("postgresql"):  # an empty database stays empty
+        assert "cannot be read as a ledger" in page.text("ledger")
+        import psycopg
+
+        with psycopg.connect(ledger_url) as server:
+            tables = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema()"
+            assert server.execute(tables).fetchone() == (0,)
+    filled(database).close()
+    counts = database.read(lambda rows: rows.all("SELECT COUNT(*) FROM experience"))
+    page.text("ledger")
+    assert database.read(lambda rows: rows.all("SELECT COUNT(*) FROM experience")) == counts
+    database.close()

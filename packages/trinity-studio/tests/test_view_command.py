@@ -45,11 +45,15 @@ def test_the_published_address_of_a_database_in_a_run_opens_the_run(built, tmp_p
     ("arguments", "part"),
     [
         (["nowhere"], "nowhere holds no run"),
-        (["--url", "postgresql://host/x"], "name the run directory instead"),
+        (["--url", "nowhere/run.db"], "Give sqlite:///FILE or postgresql://USER@HOST/NAME"),
+        (["--url", "sqlite:///nowhere/run.db"], "--url names nowhere/run.db, which is not there"),
+        (["--url", "mysql://me:hush-hush@host/x"], "names no file and no PostgreSQL database"),
     ],
 )
 def test_what_is_no_run_is_said_with_what_to_name(arguments, part) -> None:
-    assert part in str(call(*arguments).exception)
+    said = str(call(*arguments).exception)
+    assert part in said
+    assert "hush" not in said
 
 
 def test_a_port_that_is_taken_is_said_with_the_way_out(built) -> None:

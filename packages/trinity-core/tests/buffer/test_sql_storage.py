@@ -325,6 +325,10 @@ def test_a_file_that_is_no_database_is_named(tmp_path) -> None:
 
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
     pytest.importorskip("psycopg")
+    for misread in ("ab%zzsecret", "ab/secret"):  # which the driver repeats in part
+        with pytest.raises(DataError) as e:
+            opened(f"postgresql://me:{misread}@127.0.0.1:9/nothing")
+        assert "secret" not in str(e.value)
     url = "postgresql://me:secret@127.0.0.1:9/nothing"
 
     with pytest.raises(DataError, match=r"postgresql://me:\*\*\*@127.0.0.1:9/nothing cannot") as e:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import socket
 
     from starlette.types import ASGIApp
+    from trinity.common.config.database_path import Address
 
 __all__ = ["view"]
 
 PORT = 8502
-_SQLITE = "sqlite:///"
 
 
 def view(
@@ -32,7 +32,7 @@ def view(
         Path | None, typer.Option("--config", "-c", help="The YAML file of a run, instead.")
     ] = None,
     url: Annotated[
-        str, typer.Option(help="As published: sqlite:///FILE in the buffer folder of a run.")
+        str, typer.Option(help="A ledger: sqlite:///FILE, or postgresql://USER@HOST/NAME.")
     ] = "",
     table: Annotated[
         str, typer.Option(help="As published; a run directory needs no name of a table.")
@@ -49,10 +49,13 @@ def view(
     """
     from trinity_studio.view.run import find_runs
 
-    find = partial(find_runs, _directories(runs or [], config=config, url=url))
+    directories, ledgers = _directories(runs or [], config=config, url=url)
+    find = partial(find_runs, directories)
     found = find()
     if table:
         typer.echo(f"--table {table} is not needed: experiences are read from the run directory")
+    if export is not None and not found:
+        raise typer.BadParameter("--export writes run directories: name one")
     if export is not None:
         from trinity_studio.view.export import write_report
 
@@ -65,35 +68,55 @@ def view(
     listening = listening_at(port)
     typer.echo(f"http://{HOST}:{listening.getsockname()[1]}/{token}/")
     typer.echo("Open that address; whoever has it can read these runs. Ctrl-C ends it.")
-    _serve(app_of(find, token=token), listening)
+    _serve(app_of(find, token=token, ledgers=ledgers), listening)
 
 
-def _directories(named: list[Path], *, config: Path | None, url: str) -> list[Path]:
-    """Return the directories that are meant."""
-    directories = [*named, *([_of_url(url)] if url else [])]
+def _directories(
+    named: list[Path], *, config: Path | None, url: str
+) -> tuple[list[Path], list[Address]]:
+    """Return the directories and the ledgers that are meant."""
+    directories = list(named)
+    ledgers: list[Address] = []
+    if url:
+        found = _of_url(url)
+        if isinstance(found, Path):
+            directories.append(found)
+        else:
+            ledgers.append(found)
     if config is not None:
         from trinity.common.config import load_config
         from trinity.runtime.record.rundir import RunDir
 
         directories.append(RunDir.of(load_config(config)).path)
-    if not directories:
-        raise typer.BadParameter("name a run directory, or a --config")
-    return directories
+    if not directories and not ledgers:
+        raise typer.BadParameter("name a run directory, a --config, or a --url")
+    return directories, ledgers
 
 
-def _of_url(url: str) -> Path:
-    """Return the run directory that a database's address lies in.
+def _of_url(url: str) -> Path | Address:
+    """Return the run directory that a database's address lies in, or else the database.
 
     Raises:
-        ConfigError: it lies in none.
+        ConfigError: it names none.
     """
-    path = Path(url.removeprefix(_SQLITE))
-    if not url.startswith(_SQLITE) or path.parent.name != "buffer":
+    from trinity.common.config.database_path import address_of
+
+    if "://" not in url:
         raise ConfigError(
-            f"--url {url} is not in a run directory. Runs keep their experiences in files: name "
-            f"the run directory instead, trinity view RUN_DIR."
+            "--url is no address of a database. Give sqlite:///FILE or "
+            "postgresql://USER@HOST/NAME, or name the run directory: trinity view RUN_DIR."
         )
-    return path.parent.parent
+    address = address_of(url)
+    if address.file is None:
+        return address
+    if address.file.parent.name == "buffer":
+        return address.file.parent.parent
+    if not address.file.is_file():
+        raise ConfigError(
+            f"--url names {address.file}, which is not there. Give the path as it is seen from "
+            f"this folder, or name the run directory: trinity view RUN_DIR."
+        )
+    return address
 
 
 def _serve(app: ASGIApp, listening: socket.socket) -> None:

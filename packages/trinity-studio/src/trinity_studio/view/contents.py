@@ -8,19 +8,21 @@ from trinity_studio.view.conversation import MAX_TOKENS, facts, shown_sample
 from trinity_studio.view.exchanges import is_exchange, tree
 from trinity_studio.view.failures import log_problems
 from trinity_studio.view.figures import compared, figures, flat_figures, times_of
-from trinity_studio.view.ledger import ledger_file, read_ledger
+from trinity_studio.view.ledger import read_experiences, read_ledger
+from trinity_studio.view.service import read_served, read_service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
+    from trinity.common.config.database_path import Address
     from trinity.runtime.record.sample_format import Sample
 
     from trinity_studio.view.run import Run
 
     Values = dict[str, Any]  # Any: what a template draws
 
-__all__ = ["Contents"]
+__all__ = ["Contents", "experiences_in"]
 
 PER_PAGE = 16
 _STEPS = 60
@@ -140,9 +142,29 @@ class Contents:
         return {"failures": grouped, "problem": problem}
 
     def ledger(self, run: Run, request: Request | None = None) -> Values:
-        """Return what the run's ledger says; None: it keeps none in a file."""
-        file = ledger_file(run.directory, run.provenance().values)
-        return {"ledger": None if file is None else read_ledger(file)}
+        """Return what the run's ledger says; None: it has none."""
+        return {"ledger": None if run.ledger is None else read_ledger(run.ledger)}
+
+    def written(self, run: Run, request: Request) -> Values:
+        """Return the experiences in the run's ledger, a page of them."""
+        return experiences_in(run.ledger, request)
+
+    def service(self, run: Run, request: Request) -> Values:
+        """Return the runs of a service, a page of them; None: it serves none."""
+        page = _whole(request.query_params.get("page"), 0)
+        return {
+            "service": None if run.service is None else read_service(run.service, page=page),
+            "page": page,
+        }
+
+    def served(self, run: Run, request: Request) -> Values:
+        """Return the exchanges of a run of a service as a tree."""
+        number = request.path_params["served"]
+        found = None if run.service is None else read_served(run.service, number)
+        return {
+            "service": found,
+            "roots": tree(found.rows) if found is not None else [],
+        }
 
     def provenance(self, run: Run, request: Request | None = None) -> Values:
         """Return plugins, settings and starts."""
@@ -151,6 +173,16 @@ class Contents:
         for before, start in zip([{}, *found.starts], found.starts, strict=False):
             starts.append({**start, "changed_plugins": _changed_plugins(before, start)})
         return {"found": found, "starts": list(reversed(starts))}
+
+
+def experiences_in(address: Address | None, request: Request) -> Values:
+    """Return the experiences of a ledger, a page of them; None: there is none."""
+    query = request.query_params
+    page, step = _whole(query.get("page"), 0), query.get("step", "")
+    found = None
+    if address is not None:
+        found = read_experiences(address, step=step, page=page, per_page=PER_PAGE)
+    return {"ledger": found, "page": page, "step": step, "per_page": PER_PAGE}
 
 
 def _row(run: Run) -> Values:

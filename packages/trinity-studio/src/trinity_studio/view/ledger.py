@@ -1,21 +1,27 @@
-"""The ledger of a run that keeps one in a file, by its views; nothing in it is changed."""
+"""The ledger of a run, in a file or on a server, by its views; nothing in it is changed."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
+from trinity.buffer.ledger.opening import open_database
 from trinity.common.config.database_path import address_of
-from trinity.errors import ConfigError
+from trinity.common.experience import Experience
+from trinity.errors import ConfigError, DataError
+
+from trinity_studio.view.sqlite_file import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["LedgerPage", "ledger_file", "read_ledger"]
+    from trinity.common.config.database_path import Address
+
+__all__ = ["LedgerPage", "ledger_of", "read_experiences", "read_ledger"]
 
 _PATH = "buffer.trainer_input.experience_buffer.path"
 _STEPS = """
@@ -27,9 +33,17 @@ _TASKS = """
 SELECT batch, place, state, outcome, experiences, trained, mean_reward FROM tasks
 ORDER BY began DESC LIMIT ?
 """
-_COUNTS = "SELECT COUNT(*), COUNT(train_place), SUM(dropped IS NOT NULL) FROM experience"
+_COUNTS = "SELECT COUNT(*), COUNT(train_place), COUNT(dropped) FROM experience"
+_ROWS = """
+SELECT packet, place, uid, version, reward, num_tokens, train_step, dropped FROM experience
+{where} ORDER BY id DESC LIMIT ? OFFSET ?
+"""
+_WHERE = {  # by what is asked for
+    "all": "",
+    "waiting": "WHERE train_step IS NULL",
+    "step": "WHERE train_step = ?",
+}
 _MOST = 60
-_WAIT_S = 0.5
 
 Rows = list[tuple[Any, ...]]  # Any: as the columns are
 
@@ -39,22 +53,25 @@ class LedgerPage:
     """What a page shows of a ledger.
 
     Attributes:
-        path: of the file.
+        name: of the file or the database, without a password.
         problem: why it cannot be read; empty: it can.
         counts: experiences, those that were trained, those that were dropped.
         steps: the last optimizer steps.
         tasks: the last tasks.
+        experiences: columns of the table by name, and ``said``, the experience; None: its contents
+            were deleted, or cannot be read.
     """
 
-    path: Path
+    name: str
     problem: str = ""
     counts: tuple[int, int, int] = (0, 0, 0)
     steps: Rows = field(default_factory=list)
     tasks: Rows = field(default_factory=list)
+    experiences: list[dict[str, Any]] = field(default_factory=list)
 
 
-def ledger_file(directory: Path, settings: Mapping[str, Any]) -> Path | None:
-    """Return the file of a run's ledger; None: it has none, or one that is no file.
+def ledger_of(directory: Path, settings: Mapping[str, Any]) -> Address | None:
+    """Return where a run's ledger is; None: it has none, or its file is not there.
 
     Args:
         directory: of the run.
@@ -62,33 +79,81 @@ def ledger_file(directory: Path, settings: Mapping[str, Any]) -> Path | None:
     """
     own = directory / "buffer" / "ledger.db"
     if own.is_file():
-        return own
+        return address_of(str(own))
     named = settings.get(_PATH)
     if settings.get(_PATH.replace(".path", ".storage_type")) != "sql" or not named:
         return None
     try:
-        file = address_of(str(named)).file
+        address = address_of(str(named))
     except ConfigError:
         return None
-    return file if file is not None and file.is_file() else None
+    return address if address.file is None or address.file.is_file() else None
 
 
-def read_ledger(path: Path) -> LedgerPage:
+def read_ledger(address: Address) -> LedgerPage:
     """Return what a ledger says now."""
-    page = LedgerPage(path=path)
-    try:
-        with closing(_opened(path)) as database:
-            experiences, trained, dropped = database.execute(_COUNTS).fetchone()
-            page.counts = (experiences, trained, dropped or 0)
-            page.steps = database.execute(_STEPS, (_MOST,)).fetchall()
-            page.tasks = database.execute(_TASKS, (_MOST,)).fetchall()
-    except sqlite3.Error as error:
-        page.problem = f"{path.name} cannot be read as a ledger: {error}"
+    page = LedgerPage(name=address.name)
+    with _reading(address, page) as ask:
+        (page.counts,) = ask(_COUNTS)
+        page.steps = ask(_STEPS, _MOST)
+        page.tasks = ask(_TASKS, _MOST)
     return page
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """Return a connection that cannot write, and leaves no file beside one that is at rest."""
-    is_used = path.with_name(f"{path.name}-wal").exists()
-    how = "mode=ro" if is_used else "mode=ro&immutable=1"
-    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, timeout=_WAIT_S)
+def read_experiences(address: Address, *, step: str, page: int, per_page: int) -> LedgerPage:
+    """Return the newest experiences of a ledger with what they say.
+
+    Args:
+        address: of it.
+        step: of which optimizer step; "waiting": those of none; empty: all.
+        page: from 0.
+        per_page: how many.
+    """
+    shown = LedgerPage(name=address.name)
+    what = "step" if step.isdecimal() else "waiting" if step == "waiting" else "all"
+    values = [int(step)] if what == "step" else []
+    with _reading(address, shown) as ask:
+        rows = ask(_ROWS.format(where=_WHERE[what]), *values, per_page, page * per_page)
+        bodies = {packet: _body(ask, packet) for packet in {row[0] for row in rows}}
+        names = ("uid", "version", "reward", "num_tokens", "train_step", "dropped")
+        shown.experiences = [
+            {**dict(zip(names, row, strict=True)), "said": _at(bodies[packet], place)}
+            for packet, place, *row in rows
+        ]
+    return shown
+
+
+@contextmanager
+def _reading(address: Address, page: LedgerPage) -> Iterator[Callable[..., Rows]]:
+    """Yield what answers queries; what goes wrong inside is the page's problem."""
+    try:
+        if address.file is not None:
+            with closing(opened(address.file)) as file:
+                yield lambda query, *values: _plain(file.execute(query, values).fetchall())
+            return
+        database = open_database(address.url, max_retries=0, is_read_only=True)
+        with closing(database):
+            yield lambda query, *values: _plain(database.read(lambda r: r.all(query, *values)))
+    except (sqlite3.Error, ConfigError, DataError, ValueError) as error:
+        text = address.hidden(" ".join(str(error).split()))
+        page.problem = f"{page.name} cannot be read as a ledger: {text}"
+
+
+def _plain(rows: Rows) -> Rows:
+    """Return rows whose numbers are Python's own; a server gives some as decimals."""
+    return [tuple(float(one) if isinstance(one, Decimal) else one for one in row) for row in rows]
+
+
+def _body(ask: Callable[..., Rows], packet: int) -> list[Experience]:
+    """Return the experiences of a packet; none: its contents are gone, or damaged."""
+    found = ask("SELECT body FROM packet WHERE id = ?", packet)
+    if not found or found[0][0] is None:
+        return []
+    try:
+        return Experience.deserialize_many(bytes(found[0][0]))
+    except DataError:
+        return []
+
+
+def _at(experiences: list[Experience], place: int) -> Experience | None:
+    return experiences[place] if place < len(experiences) else None

@@ -12,7 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, PlainTextResponse
 from trinity.errors import ConfigError
 
-from trinity_studio.view.contents import Contents
+from trinity_studio.view.contents import Contents, experiences_in
+from trinity_studio.view.ledger import read_ledger
 from trinity_studio.view.shown import number, shown
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.responses import Response
+    from trinity.common.config.database_path import Address
 
     from trinity_studio.view.run import Run
 
@@ -47,10 +49,14 @@ class Pages:
     Args:
         find: gives the runs that there are now; what was shown once keeps its place.
         root: first part of every address.
+        ledgers: that are shown beside the runs.
     """
 
-    def __init__(self, find: Callable[[], Sequence[Run]], *, root: str) -> None:
+    def __init__(
+        self, find: Callable[[], Sequence[Run]], *, root: str, ledgers: Sequence[Address] = ()
+    ) -> None:
         self._find = find
+        self._ledgers = list(ledgers)
         self._runs = list(find())
         self._root = root
         self._contents = Contents()
@@ -68,11 +74,21 @@ class Pages:
             ("/rollouts", own.rollouts, "rollouts.html"),
             ("/exchanges/{batch}/{task}/{run}", own.exchanges, "exchanges.html"),
             ("/ledger", own.ledger, "ledger.html"),
+            ("/ledger/experiences", own.written, "ledger_experiences.html"),
+            ("/service", own.service, "service.html"),
+            ("/service/{served:int}", own.served, "served.html"),
             ("/failures", own.failures, "failures.html"),
             ("/provenance", own.provenance, "provenance.html"),
         ):
             found[f"/run/{{number:int}}{path}"] = self._page(
                 partial(self._of_run, content), template
+            )
+        for path, what, template in (
+            ("", lambda address, _: {"ledger": read_ledger(address)}, "ledger.html"),
+            ("/experiences", experiences_in, "ledger_experiences.html"),
+        ):
+            found[f"/ledger/{{number:int}}{path}"] = self._page(
+                partial(self._of_ledger, what), template
             )
         return found
 
@@ -91,7 +107,8 @@ class Pages:
     def _index(self, request: Request) -> dict[str, Any]:
         self._look_again()
         chosen = {int(one) for one in request.query_params.getlist("run") if one.isdecimal()}
-        return self._contents.index(self._runs, chosen=chosen)
+        names = [one.name for one in self._ledgers]
+        return {"ledgers": names} | self._contents.index(self._runs, chosen=chosen)
 
     def _look_again(self) -> None:
         """Add the runs and stages that have begun since."""
@@ -108,3 +125,11 @@ class Pages:
         run = self._runs[place]
         run.follow()
         return {"run": run, "number_of_run": place} | content(run, request)
+
+    def _of_ledger(
+        self, content: Callable[..., dict[str, Any]], request: Request
+    ) -> dict[str, Any] | None:
+        place = request.path_params["number"]
+        if place >= len(self._ledgers):
+            return None
+        return {"own": f"{self._root}/ledger/{place}"} | content(self._ledgers[place], request)

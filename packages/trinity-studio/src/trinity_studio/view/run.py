@@ -11,14 +11,17 @@ from trinity.errors import ConfigError
 from trinity.runtime.record.lock import is_held
 from trinity.runtime.record.run_text import RunText
 
-from trinity_studio.view.ledger import ledger_file
+from trinity_studio.view.ledger import ledger_of
 from trinity_studio.view.metrics_file import MetricsFile
 from trinity_studio.view.provenance import FILES, read_provenance
 from trinity_studio.view.rollouts import Rollouts
+from trinity_studio.view.service import service_file
 from trinity_studio.view.trained import Trained
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trinity.common.config.database_path import Address
 
     from trinity_studio.view.provenance import Provenance
 
@@ -76,8 +79,18 @@ class Run:
 
     @property
     def has_ledger(self) -> bool:
-        """Return whether it keeps its experiences in a ledger that is a file."""
-        return ledger_file(self.directory, self.provenance().values) is not None
+        """Return whether it keeps its experiences in a ledger that may be read."""
+        return self.ledger is not None
+
+    @property
+    def ledger(self) -> Address | None:
+        """Return where its ledger is; None: it has none."""
+        return ledger_of(self.directory, self.provenance().values)
+
+    @property
+    def service(self) -> Path | None:
+        """Return the file of the runs that it serves; None: it serves none."""
+        return service_file(self.directory, self.provenance().values)
 
     @property
     def state(self) -> str:

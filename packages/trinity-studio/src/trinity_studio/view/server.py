@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
+    from trinity.common.config.database_path import Address
 
     from trinity_studio.view.run import Run
 
@@ -38,14 +39,17 @@ HEADERS = {  # a page loads our two files and nothing else, from nowhere else
 }
 
 
-def app_of(find: Callable[[], Sequence[Run]], *, token: str) -> Starlette:
+def app_of(
+    find: Callable[[], Sequence[Run]], *, token: str, ledgers: Sequence[Address] = ()
+) -> Starlette:
     """Return the application that shows these runs.
 
     Args:
         find: gives the runs that there are now, in their order.
         token: first part of every address.
+        ledgers: that are shown beside the runs.
     """
-    pages = Pages(find, root=f"/{token}")
+    pages = Pages(find, root=f"/{token}", ledgers=ledgers)
     routes = [
         Route("/{token}/static/{name}", _static),
         *(Route(f"/{{token}}{path}", page) for path, page in pages.routes().items()),

@@ -18,7 +18,7 @@ _MIN_SECRET = 6  # shorter values would hide words
 _HIDDEN = "****"
 _IN_ADDRESS = re.compile(r"(://)[^/\s]+(@)")  # a name, a password, a token
 _IN_QUERY = re.compile(
-    r"([?&](?:[^=&?\s]*[_-])?(?:passw[^=&?\s]*|secret|token|api[_-]?key)=)[^&\s\"'<>]+",
+    r"([?&](?:[^=&?\s]*[_-]|ssl)?(?:passw[^=&?\s]*|secret|token|api[_-]?key)=)[^&\s\"'<>]+",
     re.IGNORECASE,
 )
 # What nobody sees and some act on: control characters, marks of direction, halves of pairs.

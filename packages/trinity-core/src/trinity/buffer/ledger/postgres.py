@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.buffer.ledger.database import Database
 from trinity.buffer.ledger.schema import refuse_foreign, statements
+from trinity.common.config.database_path import Address
 from trinity.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class PostgresDatabase(Database):
         return isinstance(error, (errors.OperationalError, errors.InterfaceError))
 
     def _failed(self, error: Exception) -> DataError:
-        text = " ".join(str(error).split()).rstrip(".")
+        text = Address(None, self._url).hidden(" ".join(str(error).split()).rstrip("."))
         if isinstance(error, self._psycopg.errors.DiskFull):
             remedy = "Make room on the server, then run the same command: nothing is half written."
         elif isinstance(error, (self._psycopg.ProgrammingError, self._psycopg.DataError)):

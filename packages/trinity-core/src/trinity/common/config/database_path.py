@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from trinity.errors import ConfigError
 
@@ -14,6 +15,8 @@ SETTING = "buffer.trainer_input.experience_buffer.path"
 _SCHEME = re.compile(r"^([a-z0-9]+)(\+[a-z0-9_]+)?://", re.IGNORECASE)
 _POSTGRES = {"postgresql", "postgres"}
 _PASSWORD = re.compile(r"(://[^:/@]*):([^/]*|[^@]*)@")  # up to the last @ of the authority
+_IN_OPTION = re.compile(r"([?&](?:ssl)?password=)([^&]*)", re.IGNORECASE)
+_WORD = re.compile(r"\w{3,}")
 _OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
@@ -28,6 +31,19 @@ class Address:
     def name(self) -> str:
         """Return it for messages, without a password."""
         return str(self.file) if self.file is not None else _shown(self.url)
+
+    def hidden(self, text: str) -> str:
+        """Return what a driver says, without the password and without parts of one it misread.
+
+        >>> address_of("postgresql://me:ab%zzcd@db/runs").hidden('invalid token: "ab%zzcd"')
+        'invalid token: "***"'
+        """
+        secrets = [found[-1] for found in _PASSWORD.findall(self.url)]
+        secrets += [found for _, found in _IN_OPTION.findall(self.url)]
+        parts = {part for one in secrets for part in (one, unquote(one), *_WORD.findall(one))}
+        for part in sorted(filter(None, parts), key=len, reverse=True):
+            text = text.replace(part, "***")
+        return text
 
 
 def address_of(path: str) -> Address:
