@@ -191,6 +191,18 @@ def test_a_run_does_not_go_on_beside_a_step_that_it_broke_off(parts) -> None:
     assert asked == [60.0]
 
 
+def test_a_run_that_ends_waits_for_a_step_that_it_broke_off_and_says_so(parts, caplog) -> None:
+    """An error of the trainer is told, and who starts the run again must not meet that step."""
+    waits = []
+    parts.writing = SimpleNamespace(is_over=lambda *, timeout_s: waits.append(timeout_s))
+
+    parts.leave_quiet(waits=True)
+    parts.leave_quiet(waits=False)  # stopped at once
+
+    assert waits == [60.0, 0.0]
+    assert "an explore step that was broken off is not, 60 s later" in caplog.text
+
+
 def test_where_the_explorer_stands_is_a_copy_of_what_a_selector_goes_on_changing(parts) -> None:
     seen = [1]
     parts.explorer = SimpleNamespace(state_dict=lambda: {"files": {}, "seen": seen})

@@ -9,6 +9,7 @@ import pytest
 from trinity.common.config import Config
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import DamagedError
+from trinity.runtime.record.result import RunStatus
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.record.sample_files import part_files
 from trinity.runtime.stage import _Story
@@ -72,3 +73,19 @@ def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_t
 
     assert synced == [3]
     assert story._progress.pulled == (3 if overlap else 0)  # in turns: a turn's own sync tells
+
+
+@pytest.mark.parametrize(
+    ("status", "waits"), [(RunStatus.FAILED, True), (RunStatus.INTERRUPTED, False)]
+)
+def test_a_stage_that_ends_leaves_no_step_that_writes(rundir, status, waits) -> None:
+    ended, story = [], story_of(rundir)
+    story._display = SimpleNamespace(ended=lambda: None)
+    story._parts = SimpleNamespace(
+        close=lambda: ended.append("closed"), leave_quiet=lambda *, waits: ended.append(waits)
+    )
+    story._status = status
+
+    story.close()
+
+    assert ended == ["closed", waits]

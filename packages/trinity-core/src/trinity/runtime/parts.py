@@ -228,13 +228,31 @@ class Parts:
         Raises:
             TrinityError: it still does.
         """
-        if self.writing is not None and not self.writing.is_over(timeout_s=QUIET_S):
+        if not self._is_quiet(timeout_s=QUIET_S):
             raise TrinityError(
                 f"the experiences of an explore step that was broken off are still on their way "
                 f"after {QUIET_S:.0f} s, and the run cannot go on beside them: an experience "
                 f"operator takes that long. Run the same command again: it goes on from the last "
                 f"checkpoint."
             )
+
+    def leave_quiet(self, *, waits: bool) -> None:
+        """Leave no step that still writes, after :meth:`close`; say it where one is left.
+
+        Args:
+            waits: False: look, and do not wait for it.
+        """
+        timeout_s = QUIET_S if waits else 0.0
+        if not self._is_quiet(timeout_s=timeout_s):
+            logger.warning(
+                "the run is over, and an explore step that was broken off is not, %.0f s later: an "
+                "experience operator or the write after it takes that long. What the operator "
+                "makes is dropped. End this process before you start the run again.",
+                timeout_s,
+            )
+
+    def _is_quiet(self, *, timeout_s: float) -> bool:
+        return self.writing is None or self.writing.is_over(timeout_s=timeout_s)
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:

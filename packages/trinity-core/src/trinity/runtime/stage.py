@@ -164,7 +164,12 @@ class _Story:
             self._display.say(line)
 
     def close(self) -> None:
-        """Take the picture down and close the rooms; safe to call twice."""
+        """Leave nothing behind: no picture, no room, and no step that writes."""
+        self._close_rooms()
+        if self._parts is not None:
+            self._parts.leave_quiet(waits=self._status is not RunStatus.INTERRUPTED)
+
+    def _close_rooms(self) -> None:
         self._display.ended()
         if self._parts is not None:
             self._parts.close()
@@ -174,7 +179,7 @@ class _Story:
         try:
             self._attempt(*self._place)
         except RoomLostError as lost:
-            self.close()
+            self._close_rooms()
             if self._parts is not None and self._parts.interrupt.is_requested:
                 raise Interrupted from lost
             if self._parts is not None:

@@ -126,6 +126,7 @@ class World:
     def _with_weights(self, number):
         part = EngineRoom(self.context, number=number)
         part.load_weights(None)
+        part.serve()
         return part
 
     def runner_room(self, number=0):

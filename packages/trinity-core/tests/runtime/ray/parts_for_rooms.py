@@ -65,6 +65,7 @@ class HoldsAnEngine(engine_room.EngineRoom):
         engine_room.make_engine = lambda config, manager: self.scripted
         super().__init__(context, number=0)
         self.load_weights(None)
+        self.serve()
 
     def num_open(self):
         return self.scripted.num_open

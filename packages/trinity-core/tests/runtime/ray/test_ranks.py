@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from trinity.errors import ConfigError, DataError, RoomLostError
 from trinity.runtime.preflight import refuse_local
-from trinity.runtime.ray import build, ranks
+from trinity.runtime.ray import ranks
 from trinity.runtime.ray.ranks import RemoteRanks
 from trinity.runtime.ray.trainer_room import TrainerRank
 
@@ -166,18 +166,6 @@ def test_a_rank_that_never_met_the_others_has_nothing_to_close() -> None:
             self._is_made = False
 
     Unmet().close()
-
-
-@pytest.mark.parametrize(("asked", "is_said"), [(1.0, True), (0.5, False), (0.0, False)])
-def test_gpus_that_a_room_waits_for_are_told_and_no_other_reason(
-    asked, is_said, monkeypatch, caplog
-) -> None:
-    monkeypatch.setattr(build, "gpus_of_cluster", lambda: (8.0, 0.5))
-
-    build._say_lack(SimpleNamespace(name="trainer-3", num_gpus=asked))
-
-    said = "trainer-3 asks for 1 GPUs of one machine, and 0.5 of the cluster's 8 are free"
-    assert (said in caplog.text) is is_said
 
 
 def test_an_error_that_all_have_is_the_runs_and_ends_no_rank() -> None:

@@ -302,22 +302,35 @@ def test_weights_reach_the_engine_and_the_version_comes_back(rooms, remote) -> N
     assert room.calls.count("version") == 2
 
 
-def test_a_process_serves_nobody_before_it_was_given_weights(
+def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
     rooms, keyed_engine, monkeypatch
 ) -> None:
+    """The first that it is given may be old by then: the model's own, of a run that goes on."""
     monkeypatch.setattr(engine_room, "_GIVEN_S", 0.05)
     rooms.engines = [keyed_engine()]
     part = EngineRoom(rooms.context, number=0)
-    for ask in (part.version, partial(part.open, "one"), partial(part.score, [1, 2], 1.0)):
-        with pytest.raises(RoomLostError, match="engine-0 was lost: it was given no weights"):
-            ask()
+    asks = (part.version, partial(part.open, "one"), partial(part.score, [1, 2], 1.0))
+
+    def refuse_all():
+        for ask in asks:
+            with pytest.raises(RoomLostError, match="engine-0 was lost: it was given no weights"):
+                ask()
+
+    refuse_all()
     with pytest.raises(RoomLostError):
         part.stay()
-
+    part.load_weights(None)
+    refuse_all()
     weights = PackedWeights.of(WeightSnapshot(version=WeightVersion(5), tensors={}))
+    assert part.load_weights(weights) == 5
+    staying = threading.Thread(target=part.stay)  # who brought them has no newer ones
+    staying.start()
+    until(part._serves.is_set)
 
-    assert (part.load_weights(weights), part.version()) == (5, 5)
+    assert part.version() == 5
     part.open("one")
+    part.close()
+    staying.join(10.0)
 
 
 def test_who_stays_with_a_process_hears_that_it_is_closed(rooms) -> None:
@@ -328,6 +341,26 @@ def test_who_stays_with_a_process_hears_that_it_is_closed(rooms) -> None:
     staying.join(10.0)
 
     assert not staying.is_alive()
+
+
+def test_however_often_the_network_fails_one_thread_stays(rooms) -> None:
+    part, ended = rooms.engine_room().part, []
+
+    def stay():
+        try:
+            part.stay()
+        except RoomLostError as error:
+            ended.append(str(error))
+
+    calls = [threading.Thread(target=stay) for _ in range(9)]  # as many threads as the room has
+    for number, call in enumerate(calls, start=1):
+        call.start()
+        until(lambda number=number: part._num_stays == number)
+    until(lambda: sum(call.is_alive() for call in calls) == 1)
+
+    assert ended == ["the process of engine-0 was lost: another call stays"] * 8
+    part.close()
+    calls[-1].join(10.0)
 
 
 def until(is_true):

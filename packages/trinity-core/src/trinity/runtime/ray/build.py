@@ -7,27 +7,21 @@ driver: pipeline, tasks, explorer's logic,     trainer, or trainer-0 .. trainer-
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trinity.errors import RayLostError, RoomLostError
 from trinity.runtime.apart_roles import meet
 from trinity.runtime.boundary import boundary
 from trinity.runtime.lead import lead_of
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
-from trinity.runtime.ray.digests import check_plugin_sets
-from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
 from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.ranks import RemoteRanks
 from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.remote_trainer import RemoteTrainer
-from trinity.runtime.ray.room import settle, unsettle
-from trinity.runtime.ray.share import gpu_shares, gpus_of_cluster
-from trinity.runtime.ray.watch import is_ray_lost
+from trinity.runtime.ray.rooms import Rooms
+from trinity.runtime.ray.share import gpu_shares
 from trinity.runtime.sides import AtOnce, may_overlap
 from trinity.runtime.stage_builder import StageBuilder
 
@@ -40,24 +34,14 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.ray.cluster import Cluster
-    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.handle import RoomHandle
     from trinity.runtime.ray.remote_scheduler import RemoteScheduler
     from trinity.runtime.ray.room import RoomFacts
     from trinity.runtime.record.rundir import RunDir
 
 __all__ = ["build_parts_over_ray"]
 
-logger = logging.getLogger(__name__)
-
 MAX_RESTARTS = 100  # of an engine or a runner; who calls it gives up long before
-PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
-LACK_S = 30.0  # with one that asks for GPUs, until it is said that they are not there
-NOT_STARTED = (
-    "%s has not started for %.0f s. A cluster that lacks memory lets it wait: ray status says what "
-    "it has and what is asked for; logs/%s.log in the run directory, what it does."
-)
-CLOSE_S = 5.0  # how long a room may take to close before it is ended
-_ROOMS = "trinity.runtime.ray"
 
 
 def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
@@ -105,98 +89,6 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
         raise
     display.say(startup_line(ground, builder.facts, seconds=time.perf_counter() - began))
     return parts
-
-
-class Rooms:
-    """The processes of one stage: started together, closed together.
-
-    Args:
-        passport: of the run.
-        patience_s: with an answer, until it is said that there is none.
-    """
-
-    def __init__(self, passport: Passport, *, patience_s: float = FIRST_PATIENCE_S) -> None:
-        self.passport = passport
-        self._patience_s = min(patience_s, FIRST_PATIENCE_S)
-        self._handles: list[RoomHandle] = []
-        self._are_built = False
-
-    def start(self, name: str, part: str, **options: Any) -> RoomHandle:
-        """Start one and return its handle; it is built while this returns."""
-        handle = start_room(self.passport, name, f"{_ROOMS}.{part}", **options)
-        handle.patience_s = self._patience_s
-        handle.num_gpus = options.get("num_gpus", 0.0)
-        self._handles.append(handle)
-        return handle
-
-    def check(self, manager: PluginManager) -> Sequence[RoomFacts]:
-        """Return what each is, once all are built with the plugins that this process has.
-
-        Raises:
-            Exception: why one of them could not be.
-        """
-        facts = [_facts(handle) for handle in self._handles]
-        check_plugin_sets(facts, manager=manager)
-        self._are_built = True
-        settle()
-        return facts
-
-    def close(self) -> None:
-        """Let each room close what it holds, and end all processes; safe to call twice."""
-        handles, self._handles = self._handles, []
-        if self._are_built:
-            unsettle()
-        if is_ray_lost():  # whose workers end by themselves
-            return
-        if self._are_built:
-            _close(handles)
-        for handle in handles:
-            handle.kill()
-
-
-def _facts(handle: RoomHandle) -> RoomFacts:
-    """Return the room's facts; say what it waits for where that takes long."""
-    timers = [
-        threading.Timer(LACK_S, _say_lack, args=(handle,)),
-        threading.Timer(
-            PATIENCE_S, logger.warning, args=(NOT_STARTED, handle.name, PATIENCE_S, handle.name)
-        ),
-    ]
-    for timer in timers:
-        timer.daemon = True
-        timer.start()
-    try:
-        return handle.facts()
-    finally:
-        for timer in timers:
-            timer.cancel()
-
-
-def _say_lack(handle: RoomHandle) -> None:
-    """Say which GPUs a room waits for, if it is GPUs."""
-    total, free = gpus_of_cluster()
-    if handle.num_gpus > free:
-        logger.warning(
-            "%s asks for %g GPUs of one machine, and %g of the cluster's %g are free: it waits "
-            "until others end. ray status says who has them.",
-            handle.name, handle.num_gpus, free, total,
-        )  # fmt: skip
-
-
-def _close(handles: Sequence[RoomHandle]) -> None:
-    """Close them all at once, the last started first; leave those that take too long."""
-    deadline = time.monotonic() + CLOSE_S
-    for pending in [handle.start("close") for handle in reversed(handles)]:
-        _await_end(pending, timeout_s=max(0.0, deadline - time.monotonic()))
-
-
-def _await_end(pending: Pending, *, timeout_s: float) -> None:
-    try:
-        pending.result(timeout_s=timeout_s)
-    except (RoomLostError, RayLostError, TimeoutError):
-        return
-    except Exception as error:  # noqa: BLE001 -- the boundary around one room
-        logger.warning("a room did not close: %s: %s", type(error).__name__, error)
 
 
 class _Builder(StageBuilder):

@@ -154,9 +154,15 @@ def _end_rooms(namespace: str) -> None:
 
 
 def _init(address: str, config: Config) -> None:
-    """Connect this process, without Ray's lines on the terminal or its signal handlers."""
-    import ray
+    """Connect this process, without Ray's lines on the terminal or its signal handlers.
 
+    From then on Ray connects it to nothing by itself: a thread of the run that calls it a moment
+    after the end (a workflow's, an operator's) would start another Ray, which stays.
+    """
+    import ray
+    from ray._private import auto_init_hook
+
+    auto_init_hook.enable_auto_connect = False
     read_settings_again()
     with _own_signal_handlers(), native_lines() as native:
         try:

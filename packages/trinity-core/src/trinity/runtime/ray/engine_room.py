@@ -85,8 +85,8 @@ class _Session:
 class EngineRoom:
     """Holds one engine.
 
-    It serves nobody before it was given weights: a process that takes the place of another one has
-    the model's own, and the run may be further.
+    It serves nobody before it is told that it has the weights that are wanted: a process that takes
+    the place of another one has the model's own, and the run may be further.
 
     Args:
         context: of the room.
@@ -99,7 +99,10 @@ class EngineRoom:
         self._changed = threading.Condition()
         self._applying = threading.Lock()
         self._session = _Session("", is_over=True)
-        self._has_weights, self._closed = threading.Event(), threading.Event()
+        self._is_loaded = False  # with whatever it was given last
+        self._serves = threading.Event()
+        self._staying = threading.Condition()  # guards the following
+        self._num_stays, self._is_closed = 0, False
 
     def open(self, session: str) -> None:
         """Begin a session; the one before is over."""
@@ -168,6 +171,8 @@ class EngineRoom:
     def load_weights(self, weights: PackedWeights | None) -> WeightVersion:
         """Replace the weights before the next batch; return their version when it is done.
 
+        Who brought them says by :meth:`stay` whether they are still those that are wanted.
+
         Args:
             weights: None: the model's own are those that are wanted.
 
@@ -176,23 +181,38 @@ class EngineRoom:
         """
         if weights is not None:
             self._engine.load_weights(weights.snapshot())
-        self._has_weights.set()
+        self._is_loaded = True
         return self._version()
 
+    def serve(self) -> None:
+        """Answer from now on: the weights are those that are wanted."""
+        self._serves.set()
+
     def stay(self) -> None:
-        """Return when this is closed; who waits for it hears at once if the process is lost.
+        """Serve; return when this is closed. Who waits for it hears at once if the process is lost.
+
+        One call stays: who calls again, after the network failed, ends the call before.
 
         Raises:
-            RoomLostError: it was lost before: this one was given no weights.
+            RoomLostError: it was lost before: this one was given no weights; or another call came.
         """
-        if not self._has_weights.is_set():
+        if not self._is_loaded:
             raise _session_over(self._number)
-        while not self._closed.wait(_STAY_S):
-            pass
+        self.serve()
+        with self._staying:
+            self._num_stays += 1
+            own = self._num_stays
+            self._staying.notify_all()
+            while not self._is_closed and own == self._num_stays:
+                self._staying.wait(_STAY_S)
+            if not self._is_closed:
+                raise RoomLostError(f"engine-{self._number}", cause="another call stays")
 
     def close(self) -> None:
         """End the engine, and the session; safe to call twice."""
-        self._closed.set()
+        with self._staying:
+            self._is_closed = True
+            self._staying.notify_all()
         self._engine.close()
         self.open("")
 
@@ -274,12 +294,12 @@ class EngineRoom:
         return version
 
     def _wait_for_weights(self) -> None:
-        """Return once it was given weights.
+        """Return once it has the weights that are wanted.
 
         Raises:
             RoomLostError: nobody gave it any.
         """
-        if not self._has_weights.wait(_GIVEN_S):
+        if not self._serves.wait(_GIVEN_S):
             cause = f"it was given no weights for {_GIVEN_S:.0f} s"
             raise RoomLostError(f"engine-{self._number}", cause=cause)
 

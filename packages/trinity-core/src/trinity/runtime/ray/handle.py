@@ -71,13 +71,14 @@ class Pending:
             ) from None
         except RayError as error:
             check_ray(looks=True)
-            logger.info("%s was lost: %s", self._room, error)
+            _log_loss(self._room, error)
             is_back_soon = isinstance(error, RayActorError) and not isinstance(
                 error, ActorDiedError
             )
             raise RoomLostError(
                 self._room, cause=_cause(error), is_final=not is_back_soon
             ) from None
+        _lost.pop(self._room, None)
         for record in reply.said:  # said here as if it had happened here, so it travels upwards
             logging.getLogger(record["name"]).handle(logging.makeLogRecord(record))
         if reply.error is not None:
@@ -88,6 +89,7 @@ class Pending:
 
     def _awaited(self, timeout_s: float | None) -> Reply:
         """Return the reply; say now and then that there is none yet, and of whom."""
+        _check_connected(self._room)
         if timeout_s is not None:
             in_time: Reply = ray.get(self._reply, timeout=timeout_s)
             return in_time
@@ -97,6 +99,7 @@ class Pending:
                 reply: Reply = ray.get(self._reply, timeout=LOOK_S)
             except GetTimeoutError:
                 check_ray()
+                _check_connected(self._room)
                 if time.monotonic() - began < patience_s:
                     continue
                 logger.warning(
@@ -129,6 +132,7 @@ class RoomHandle:
 
     def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
         """Call the method without waiting; object references among the arguments are resolved."""
+        _check_connected(self.name)
         return Pending(
             self.name,
             self.actor.call.remote(method, *args, **kwargs),
@@ -147,6 +151,7 @@ class RoomHandle:
         self, method: str, /, *args: Any, **kwargs: Any
     ) -> tuple[Pending, ray.ObjectRef[Any]]:
         """Begin such a call without waiting."""
+        _check_connected(self.name)
         options = self.actor.call_with_payload.options(num_returns=2)
         reply, payload = options.remote(method, *args, **kwargs)
         return Pending(self.name, reply, method=method, patience_s=self.patience_s), payload
@@ -158,12 +163,17 @@ class RoomHandle:
 
     def facts(self) -> RoomFacts:
         """Return the facts, once the room is built; raises why it could not be."""
-        facts: RoomFacts = Pending(self.name, self.actor.facts.remote(), method="facts").result()
+        facts: RoomFacts = self.ask_facts().result()
         return facts
+
+    def ask_facts(self) -> Pending:
+        """Ask for them without waiting."""
+        return Pending(self.name, self.actor.facts.remote(), method="facts")
 
     def kill(self) -> None:
         """End the process at once; it is not started again."""
-        ray.kill(self.actor)
+        if ray.is_initialized():
+            ray.kill(self.actor)
 
 
 def start_room(  # noqa: PLR0913 -- what a process may differ in
@@ -203,6 +213,27 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         runtime_env=passport.runtime_env(env_vars or {}),
     )
     return RoomHandle(actor.remote(passport, name, part, arguments), name)
+
+
+_lost: dict[str, set[str]] = {}  # rooms that have not answered since, and the errors logged
+
+
+def _log_loss(room: str, error: RayError) -> None:
+    """Log Ray's words once, not at each call of a room that is started again."""
+    logged = _lost.setdefault(room, set())
+    if type(error).__name__ not in logged:
+        logged.add(type(error).__name__)
+        logger.info("%s was lost: %s", room, error)
+
+
+def _check_connected(room: str) -> None:
+    """Call no Ray that was left: it would start another one for that call.
+
+    Raises:
+        RoomLostError: this process is connected to none.
+    """
+    if not ray.is_initialized():
+        raise RoomLostError(room, cause="this process has left Ray", is_final=True)
 
 
 def _cause(error: RayError) -> str:

@@ -1,0 +1,161 @@
+"""The processes of a stage: started side by side, built before the first task, closed together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from trinity.errors import RayLostError, RoomLostError
+from trinity.runtime.ray.digests import check_plugin_sets
+from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
+from trinity.runtime.ray.room import settle, unsettle
+from trinity.runtime.ray.share import gpus_of_cluster
+from trinity.runtime.ray.watch import LOOK_S, check_ray, is_ray_lost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.extend import PluginManager
+    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.passport import Passport
+    from trinity.runtime.ray.room import RoomFacts
+
+__all__ = ["Rooms"]
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
+LACK_S = 30.0  # with one that asks for GPUs, until it is said that they are not there
+TOLD_S = 60.0  # for facts that are on their way
+CLOSE_S = 5.0  # how long a room may take to close before it is ended
+_ROOMS = "trinity.runtime.ray"
+_COMPUTING = ("engine-", "trainer")  # how the names of rooms begin that use all cores
+
+
+class Rooms:
+    """The processes of one stage.
+
+    Args:
+        passport: of the run.
+        patience_s: with an answer, until it is said that there is none.
+    """
+
+    def __init__(self, passport: Passport, *, patience_s: float = FIRST_PATIENCE_S) -> None:
+        self.passport = passport
+        self._patience_s = min(patience_s, FIRST_PATIENCE_S)
+        self._handles: list[RoomHandle] = []
+        self._are_built = False
+        self._num_threads: int | None = None  # of this process before; None: as they were
+
+    def start(self, name: str, part: str, **options: Any) -> RoomHandle:
+        """Start one and return its handle; it is built while this returns."""
+        handle = start_room(self.passport, name, f"{_ROOMS}.{part}", **options)
+        handle.patience_s = self._patience_s
+        handle.num_gpus = options.get("num_gpus", 0.0)
+        self._handles.append(handle)
+        return handle
+
+    def check(self, manager: PluginManager) -> Sequence[RoomFacts]:
+        """Return what each is, once all are built with the plugins that this process has.
+
+        Raises:
+            Exception: why one of them could not be; the first that is known is told.
+        """
+        facts = _facts(self._handles)
+        check_plugin_sets(facts, manager=manager)
+        self._are_built = True
+        self._num_threads = _leave_cores(facts)
+        settle()
+        return facts
+
+    def close(self) -> None:
+        """Let each room close what it holds, and end all processes; safe to call twice."""
+        handles, self._handles = self._handles, []
+        if self._are_built:
+            unsettle()
+        if self._num_threads is not None:
+            sys.modules["torch"].set_num_threads(self._num_threads)
+            self._num_threads = None
+        if is_ray_lost() or not ray.is_initialized():  # whose workers end by themselves
+            return
+        if self._are_built:
+            _close(handles)
+        for handle in handles:
+            handle.kill()
+
+
+def _facts(handles: Sequence[RoomHandle]) -> list[RoomFacts]:
+    """Return each one's facts, in their order; say what they wait for where that takes long."""
+    asked = [handle.ask_facts() for handle in handles]
+    waiting = {pending.ref: number for number, pending in enumerate(asked)}
+    facts: dict[int, RoomFacts] = {}
+    notes = [(LACK_S, _say_lack), (PATIENCE_S, _say_slow)]
+    began = time.monotonic()
+    while waiting:
+        for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S)[0]:
+            number = waiting.pop(ref)
+            facts[number] = asked[number].result(timeout_s=TOLD_S)
+        check_ray()
+        if notes and time.monotonic() - began > notes[0][0]:
+            _, say = notes.pop(0)
+            for number in waiting.values():
+                say(handles[number])
+    return [facts[number] for number in range(len(handles))]
+
+
+def _say_slow(handle: RoomHandle) -> None:
+    logger.warning(
+        "%s has not started for %.0f s. A machine that lacks memory lets it wait: ray status says "
+        "what the cluster has and what is asked for; logs/%s.log in the run directory, what it "
+        "does.",
+        handle.name, PATIENCE_S, handle.name,
+    )  # fmt: skip
+
+
+def _say_lack(handle: RoomHandle) -> None:
+    """Say which GPUs a room waits for, if it is GPUs."""
+    total, free = gpus_of_cluster()
+    if handle.num_gpus > free:
+        logger.warning(
+            "%s asks for %g GPUs of one machine, and %g of the cluster's %g are free: it waits "
+            "until others end. ray status says who has them.",
+            handle.name, handle.num_gpus, free, total,
+        )  # fmt: skip
+
+
+def _leave_cores(facts: Sequence[RoomFacts]) -> int | None:
+    """Let torch compute with this process's share of the machine's cores.
+
+    Returns:
+        How many threads it had; None: nothing was changed.
+    """
+    torch = sys.modules.get("torch")
+    here = platform.node()
+    beside = sum(room.host == here and room.name.startswith(_COMPUTING) for room in facts)
+    if torch is None or not beside or "OMP_NUM_THREADS" in os.environ:
+        return None
+    before: int = torch.get_num_threads()
+    torch.set_num_threads(max(1, before // (1 + beside)))
+    return before
+
+
+def _close(handles: Sequence[RoomHandle]) -> None:
+    """Close them all at once, the last started first; leave those that take too long."""
+    deadline = time.monotonic() + CLOSE_S
+    for pending in [handle.start("close") for handle in reversed(handles)]:
+        _await_end(pending, timeout_s=max(0.0, deadline - time.monotonic()))
+
+
+def _await_end(pending: Pending, *, timeout_s: float) -> None:
+    try:
+        pending.result(timeout_s=timeout_s)
+    except (RoomLostError, RayLostError, TimeoutError):
+        return
+    except Exception as error:  # noqa: BLE001 -- the boundary around one room
+        logger.warning("a room did not close: %s: %s", type(error).__name__, error)

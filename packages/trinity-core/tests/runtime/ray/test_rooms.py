@@ -1,0 +1,140 @@
+"""The processes of a stage: who cannot be built is named at once, and nothing outlives the run."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+from trinity.errors import ModelError, RoomLostError
+from trinity.runtime.ray import handle, rooms
+from trinity.runtime.ray.handle import RoomHandle
+
+
+class Asked:
+    """A room that says what it is at once, raises why it cannot be built, or is being built."""
+
+    def __init__(self, name, outcome=None):
+        self.name = name
+        self.outcome = outcome
+        self.num_gpus = 0.0
+        self.ref = self
+
+    def ask_facts(self):
+        return self
+
+    def result(self, *, timeout_s):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+BUILDING = object()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Let waiting for rooms that are being built take no time."""
+    clock = SimpleNamespace(now=0.0)
+
+    def wait(refs, *, num_returns, timeout):
+        ready = [ref for ref in refs if ref.outcome is not BUILDING]
+        clock.now += 0.0 if ready else timeout
+        if clock.now > 400:
+            for ref in refs:
+                ref.outcome = "built"
+        return ready[:num_returns], []
+
+    monkeypatch.setattr(rooms, "ray", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(rooms, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(rooms, "gpus_of_cluster", lambda: (0.0, 0.0))
+    return clock
+
+
+def test_what_keeps_a_room_from_being_built_is_told_while_others_are_built(clock) -> None:
+    asked = [
+        Asked("trainer", BUILDING),
+        Asked("engine-0", ModelError("the weights are damaged")),
+    ]
+
+    with pytest.raises(ModelError, match="the weights are damaged"):
+        rooms._facts(asked)
+
+    assert clock.now <= rooms.LOOK_S
+
+
+def test_rooms_are_told_in_the_order_of_their_start_and_the_slow_ones_are_named(
+    clock, caplog
+) -> None:
+    asked = [Asked("trainer", BUILDING), Asked("engine-0", "engine")]
+
+    assert rooms._facts(asked) == ["built", "engine"]
+    assert [line.partition(".")[0] for line in caplog.messages] == [
+        "trainer has not started for 300 s"
+    ]
+
+
+@pytest.mark.parametrize(("asked", "is_said"), [(1.0, True), (0.5, False), (0.0, False)])
+def test_gpus_that_a_room_waits_for_are_told_and_no_other_reason(
+    asked, is_said, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(rooms, "gpus_of_cluster", lambda: (8.0, 0.5))
+
+    rooms._say_lack(SimpleNamespace(name="trainer-3", num_gpus=asked))
+
+    said = "trainer-3 asks for 1 GPUs of one machine, and 0.5 of the cluster's 8 are free"
+    assert (said in caplog.text) is is_said
+
+
+def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(
+    monkeypatch,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(6)
+    here = platform.node()
+    facts = [
+        SimpleNamespace(name=name, host=host)
+        for name, host in [("trainer", here), ("engine-0", here), ("engine-1", "another"),
+                           ("runner-0", here)]
+    ]  # fmt: skip
+    own = rooms.Rooms(passport=None)
+
+    own._num_threads = rooms._leave_cores(facts)
+    meanwhile = torch.get_num_threads()
+    own.close()
+    after = torch.get_num_threads()
+    torch.set_num_threads(before)
+
+    assert (meanwhile, after) == (2, 6)
+
+
+def test_threads_that_the_user_chose_stay(monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+
+    assert rooms._leave_cores([SimpleNamespace(name="trainer", host=platform.node())]) is None
+
+
+def test_who_calls_a_room_after_the_run_has_left_ray_starts_no_other() -> None:
+    """Ray would: any call of a process that is connected to none connects it."""
+    actor = SimpleNamespace(call=None)  # nobody calls it
+
+    with pytest.raises(RoomLostError, match="engine-0 was lost: this process has left Ray"):
+        RoomHandle(actor, "engine-0").call("stay")
+    RoomHandle(actor, "engine-0").kill()
+
+
+def test_rays_words_of_a_loss_are_logged_once_until_the_room_answers(caplog) -> None:
+    caplog.set_level(logging.INFO, logger="trinity")
+    away, dead = ActorUnavailableError("no route", b"1" * 16), ActorDiedError()
+
+    for error in (away, away, dead, away, dead):
+        handle._log_loss("engine-7", error)
+    handle._lost.pop("engine-7")  # it answered
+    handle._log_loss("engine-7", away)
+
+    assert ["no route" in line for line in caplog.messages] == [True, False, True]
+    handle._lost.clear()
