@@ -1,9 +1,11 @@
 """Take the pictures of the docs from a real run: the viewer's and the studio's pages.
 
-    python scripts/docs_pictures.py [--run FOLDER]
+    python scripts/docs_pictures.py [--run FOLDER] [--alfworld FOLDER] [--agents FOLDER]
 
 Needs chromium and playwright (``pip install playwright``), trinity-studio and trinity-testing.
 Without ``--run``, the quickstart is trained first, in a temporary folder; that takes two minutes.
+The other two are folders in which the small examples of those names were run, as
+``scripts/docs_curves.py --keep`` leaves them; without them their pictures stay as they are.
 """
 
 from __future__ import annotations
@@ -32,13 +34,20 @@ def main() -> int:
     """Return 1 where a picture is too large."""
     asked = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     asked.add_argument("--run", type=Path, help="a folder in which the quickstart was run")
-    given = asked.parse_args().run
+    asked.add_argument("--alfworld", type=Path, help="one in which grpo_alfworld was run")
+    asked.add_argument("--agents", type=Path, help="one in which agents was run")
+    said = asked.parse_args()
+    given = said.run
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trinity_pictures_") as name:
         folder = given.resolve() if given else train(Path(name))
         with browser() as opened:
             take_viewer(opened, folder)
             take_studio(opened, folder)
+            if said.alfworld:
+                take_play(opened, said.alfworld.resolve())
+            if said.agents:
+                take_agent(opened, said.agents.resolve())
     sizes = {path.name: path.stat().st_size for path in sorted(PICTURES.glob("*.png"))}
     sys.stdout.writelines(f"{name}: {size / 1000:.0f} kB\n" for name, size in sizes.items())
     return int(max(sizes.values()) > MOST_BYTES)
@@ -63,6 +72,24 @@ def take_viewer(browser: Any, folder: Path) -> None:
         page = browser.new_page(viewport={"width": 1180, "height": 800})
         take(page, f"{address}/run/0", "viewer-run")
         take(page, f"{address}/run/0/step/{step}", "viewer-step")
+        page.close()
+
+
+def take_play(browser: Any, folder: Path) -> None:
+    """Take the tries of a task of ALFWorld, side by side."""
+    directory = next(folder.glob("checkpoints/*/*/grpo/run.json")).parent
+    with serving("view", str(directory), cwd=folder) as address:
+        page = browser.new_page(viewport={"width": 1180, "height": 800})
+        take(page, f"{address}/run/0/task/{middle_step(directory)}/0", "viewer-alfworld")
+        page.close()
+
+
+def take_agent(browser: Any, folder: Path) -> None:
+    """Take the exchanges of one run of an agent with two tools."""
+    directory = next(folder.glob("checkpoints/*/*/agent/run.json")).parent
+    with serving("view", str(directory), cwd=folder) as address:
+        page = browser.new_page(viewport={"width": 1180, "height": 800})
+        take(page, f"{address}/run/0/exchanges/{middle_step(directory)}/0/0", "viewer-agent")
         page.close()
 
 
