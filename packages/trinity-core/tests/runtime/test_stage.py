@@ -12,6 +12,7 @@ from trinity.runtime.record.records import DamagedError
 from trinity.runtime.record.result import RunStatus
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.record.sample_files import part_files
+from trinity.runtime.restore import restore
 from trinity.runtime.stage import _Story
 
 
@@ -69,7 +70,14 @@ def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_t
     )  # fmt: skip
     state = {"storage": {}, "progress": asdict(story._progress)}
 
-    story._restore(parts, None, state)
+    restore(
+        parts,
+        config=story._config,
+        directory=rundir.path,
+        checkpoint=None,
+        state=state,
+        progress=story._progress,
+    )
 
     assert synced == [3]
     assert story._progress.pulled == (3 if overlap else 0)  # in turns: a turn's own sync tells

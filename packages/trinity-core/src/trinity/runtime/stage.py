@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError, RoomLostError, TrinityError
+from trinity.errors import CheckpointError, RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
@@ -28,7 +28,6 @@ from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import write_manifests
 from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.record.second_start import (
-    check_style,
     finished_before,
     is_finished,
     plots_of,
@@ -36,11 +35,10 @@ from trinity.runtime.record.second_start import (
     settings_of,
 )
 from trinity.runtime.record.starts import note_start
-from trinity.runtime.sides import runs_ahead
+from trinity.runtime.restore import name_of, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from trinity.common.config import Config
     from trinity.runtime.display import Display
@@ -185,7 +183,7 @@ class _Story:
             if self._parts is not None:
                 self._parts.check_quiet()
             self._place = self._saved_place()
-            said = self._attempts.lost(lost, place=_name_of(self._place[1]))
+            said = self._attempts.lost(lost, place=name_of(self._place[1]))
             logger.info("%s", said)
             self._display.say(said)
             return False
@@ -200,7 +198,16 @@ class _Story:
         if self._status is None:
             parts.manager.call("trinity_run_started", run=parts.info)
         if state:
-            self._restore(parts, checkpoint, state)
+            restore(
+                parts,
+                config=self._config,
+                directory=self._rundir.path,
+                checkpoint=checkpoint,
+                state=state,
+                progress=self._progress,
+            )
+            self._display.say(f"going on after {name_of(state)}")
+            self._say_changed_plugins(state)
             pipeline.resume(self._progress, flight=state["explorer"].get("flight"))
         elif parts.storage is not None:
             parts.storage.begin_anew()
@@ -244,37 +251,6 @@ class _Story:
             trained = state["progress"]["trained"] if state else 0
             for problem in cut_samples(self._rundir.path, trained=trained):
                 logger.warning("%s", problem)
-
-    def _restore(self, parts: Parts, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
-        place = checkpoint.path if checkpoint is not None else self._rundir.path / EXPLORER_STATE
-        if state["storage"] and parts.storage is not None:
-            with _fitting("storage", place):
-                parts.storage.load_state_dict(state["storage"])
-        if checkpoint is not None and parts.trainer is not None:
-            with _fitting("trainer", place):
-                parts.trainer.load(checkpoint.actor)
-            with _fitting("storage", place):
-                parts.storage.write(checkpoint.read_experiences())
-        if parts.explorer is not None:
-            size = self._config.buffer.batch_size if parts.flight is not None else None
-            check_style(state, batch_size_in_flight=size, place=place)
-            with _fitting("explorer", place):
-                parts.explorer.load_state_dict(state["explorer"])
-        if parts.strategy is not None and state["strategy"]:
-            with _fitting("strategy", place):
-                parts.strategy.load_state_dict(state["strategy"])
-        if parts.sync is not None and parts.trainer is not None:
-            engines = state.get("engines")
-            if engines and checkpoint is not None and runs_ahead(self._config):
-                with _fitting("engines", place):
-                    parts.load_engines(checkpoint.path, version=engines["version"])
-            else:
-                parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
-                is_ahead = parts.flight is not None or parts.lead is not None
-                if engines or is_ahead or parts.sides.overlap:
-                    self._progress.pulled = self._progress.trained  # from here on
-        self._display.say(f"going on after {_name_of(state)}")
-        self._say_changed_plugins(state)
 
     def _say_changed_plugins(self, state: dict[str, Any]) -> None:
         manager = get_manager()
@@ -350,34 +326,6 @@ class _Story:
             checkpoint=latest.path if latest else None,
             plots=plots_of(self._rundir, title=self._config.name),
         )
-
-
-@contextmanager
-def _fitting(part: str, place: Path) -> Iterator[None]:
-    """Turn what a part raises that cannot go on from a saved place into one line.
-
-    Raises:
-        CheckpointError: it cannot.
-    """
-    try:
-        yield
-    except (TrinityError, KeyboardInterrupt):
-        raise
-    except Exception as error:
-        logger.info("the %s could not go on from %s", part, place, exc_info=True)
-        raise CheckpointError(
-            f"the {part} cannot go on from {place}: {type(error).__name__}: {error}. It is "
-            f"damaged, or another version's. Rename it to go on from the one before it, or to "
-            f"begin anew."
-        ) from error
-
-
-def _name_of(state: dict[str, Any]) -> str:
-    """Return what a person calls the place that a state stands at."""
-    if not state:
-        return "the beginning"
-    progress = state["progress"]
-    return f"explore step {progress['explored']}, train step {progress['trained']}"
 
 
 def _check_mode(then: str, now: str, checkpoint: Checkpoint) -> None:
