@@ -29,11 +29,19 @@ def perf(
     ] = None,
     skip: Annotated[int, typer.Option(help="First steps to leave out.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Sample the processes of a run that goes on: flame graphs."),
+    ] = False,
+    seconds: Annotated[int, typer.Option(min=1, help="How long --profile samples.")] = 30,
 ) -> None:
     """Say where the time of a run's steps went: by side and room, from its metrics.
 
     The seconds are those on the clock: on a busy machine compare shares, or run it alone.
     """
+    if profile:
+        _profile(_named(words or [], report), seconds=seconds)
+        return
     runs = [folder for named in _named(words or [], report) for folder in _runs(named)]
     found = {str(folder): _times(folder, skip=skip) for folder in runs}
     if as_json:
@@ -42,6 +50,24 @@ def perf(
         return
     for name, times in found.items():
         typer.echo("\n".join(_table(name, times, skip=skip)))
+
+
+def _profile(directories: list[Path], *, seconds: int) -> None:
+    """Write a flame graph for each process of a run.
+
+    Raises:
+        typer.Exit: there is none of a process.
+        BadParameter: several runs are named.
+    """
+    from trinity.runtime.flame_graphs import flame_graphs
+
+    if len(directories) > 1:
+        raise typer.BadParameter("--profile samples one run: name one")
+    graphs = flame_graphs(directories[0], seconds=seconds)
+    for one in graphs:
+        typer.echo(f"{one.name}: {one.problem or one.path}")
+    if any(one.problem for one in graphs):
+        raise typer.Exit(1)
 
 
 def _named(words: list[Path], report: Path | None) -> list[Path]:

@@ -21,6 +21,7 @@
     buffer/                  experiences that a file storage keeps
     buffer/ledger.id         by which a ledger knows this folder from others of its name
     plots/reward.png success.png loss.png
+    profile/<time>/<room>.svg what trinity perf --profile wrote
     global_step_<N>/         a checkpoint, complete or absent (checkpoint.py)
     global_step_<N>.damaged/ one that was found damaged, and that the run went back from
     latest_checkpointed_iteration.txt

@@ -1,0 +1,151 @@
+"""Sample the processes of a run that goes on, for flame graphs: py-spy, one SVG a process.
+
+run.lock, trinity.log --> processes --py-spy for so many seconds--> profile/<time>/<room>.svg
+
+The run is not asked, and need not be started anew: one that hangs is seen as well as one that is
+slow.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trinity.errors import ConfigError
+from trinity.runtime.record.lock import owners
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Graph", "flame_graphs", "processes_of"]
+
+FOLDER = "profile"
+INSTALL = "python -m pip install py-spy"
+PATIENCE_S = 60.0  # beyond the time that is sampled
+_STARTED = re.compile(r": ([\w-]+) started: node (\S+), process (\d+),")
+_TITLE = b"ray::"  # begins the command line of a room, whatever number it has
+_FORBIDDEN = (
+    "this user may not look into that process: run the command as root, or as who runs it with "
+    "kernel.yama.ptrace_scope = 0"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Graph:
+    """What became of one process."""
+
+    name: str
+    path: Path  # of the SVG
+    problem: str = ""  # why there is none
+
+
+def flame_graphs(directory: Path, *, seconds: int) -> list[Graph]:
+    """Sample all processes of a run on this machine, side by side.
+
+    Args:
+        directory: of the run, or of a stage.
+        seconds: for how long.
+
+    Raises:
+        ConfigError: py-spy is not installed, or no process of the run is here.
+    """
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=beside)
+    if program is None:
+        raise ConfigError(f"--profile needs py-spy, which is not installed. Run: {INSTALL}")
+    found = processes_of(directory)
+    if not found:
+        raise ConfigError(
+            f"no process on this machine has {directory} now, so there is nothing to sample. Start "
+            f"the run, or name one that goes on; trinity status tells where a run is."
+        )
+    folder = _made(directory / FOLDER / time.strftime("%Y%m%d-%H%M%S"))
+    paths = {name: folder / f"{name}.svg" for name in found}
+    started = [
+        (name, subprocess.Popen(
+            _command(program, pid, seconds=seconds, path=paths[name]),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ))
+        for name, pid in found.items()
+    ]  # fmt: skip
+    return [
+        Graph(name=name, path=paths[name], problem=_problem(one, paths[name], seconds=seconds))
+        for name, one in started
+    ]
+
+
+def processes_of(directory: Path) -> dict[str, int]:
+    """Return the processes of a run on this machine by name: drivers, and rooms that it logged."""
+    found: dict[str, int] = {}
+    for folder in (directory, directory.parent):  # a stage's run has the lock
+        for part, owner in owners(folder).items():
+            if owner.is_here():
+                found.setdefault(f"driver-{part}" if part else "driver", owner.pid)
+        if found:
+            return found | dict(_rooms(folder))
+    return found
+
+
+def _made(folder: Path) -> Path:
+    """Return a folder that is there now.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the flame graphs cannot be written to {folder}: {error.strerror or error}. Let this "
+            f"user write to the run directory."
+        ) from error
+    return folder
+
+
+def _rooms(folder: Path) -> Iterator[tuple[str, int]]:
+    """Give the rooms of the last start that live."""
+    for log in [folder / "trinity.log", *sorted(folder.glob("explorers/*/trinity.log"))]:
+        own = "" if log.parent == folder else f"{log.parent.name}-"
+        for name, host, pid in _started(log):
+            if host == platform.node() and _is_room(int(pid)):
+                yield f"{own}{name}", int(pid)
+
+
+def _started(log: Path) -> Iterable[tuple[str, str, str]]:
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a run that has none yet
+        return []
+    return _STARTED.findall(text)
+
+
+def _is_room(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_TITLE)
+    except OSError:
+        return False
+
+
+def _command(program: str, pid: int, *, seconds: int, path: Path) -> list[str]:
+    return [program, "record", "--pid", str(pid), "--duration", str(seconds), "--output", str(path)]
+
+
+def _problem(sampling: subprocess.Popen[str], path: Path, *, seconds: int) -> str:
+    """Wait for py-spy; return why it wrote nothing."""
+    try:
+        _, said = sampling.communicate(timeout=seconds + PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        sampling.kill()
+        sampling.communicate()
+        return f"py-spy did not end in {seconds + PATIENCE_S:.0f} s"
+    if path.is_file():
+        return ""
+    text = " ".join(said.split())
+    return _FORBIDDEN if "ermission" in text else text[-300:] or "nothing ran in it"
