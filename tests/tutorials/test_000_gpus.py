@@ -9,6 +9,7 @@ import pytest
 from trinity.common.config import Config, Machine, check, load_config, resolve
 from trinity.extend import get_manager
 from trinity.runtime.ray import share
+from trinity.runtime.ray.bundles import Host
 
 EIGHT = Machine(num_gpus=8, num_cores=64, has_bf16=True)
 ENGINE = "trinity_testing.engines:ScriptedEngine"  # any that is no CPU's shares no GPU
@@ -36,15 +37,15 @@ def said_of_gpus(config: Config) -> list[str]:
 
 
 def test_P122_two_engines_of_two_gpus_leave_four_of_eight_to_the_trainer(
-    configured, monkeypatch
+    configured,
 ) -> None:
-    monkeypatch.setattr(share, "gpus_of_cluster", lambda: (8.0, 8.0))
     config = configured(2, 2)
 
-    shares = share.gpu_shares(config, get_manager())
+    shares, groups = share.gpu_shares(config, get_manager(), hosts=[Host(8, free=8)])
 
     assert said_of_gpus(config) == []
     assert (shares.engine, shares.trainer, shares.num_ranks) == (2.0, 1.0, 4)
+    assert [list(group.bundles) for group in groups] == [[{"GPU": 2}, {"GPU": 2}, {"GPU": 4}]]
 
 
 def test_P122_two_engines_of_four_gpus_leave_none_and_are_refused(configured) -> None:

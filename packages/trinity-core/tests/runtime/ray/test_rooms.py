@@ -20,7 +20,6 @@ class Asked:
     def __init__(self, name, outcome=None):
         self.name = name
         self.outcome = outcome
-        self.num_gpus = 0.0
         self.ref = self
 
     def ask_facts(self):
@@ -50,7 +49,6 @@ def clock(monkeypatch):
 
     monkeypatch.setattr(rooms, "ray", SimpleNamespace(wait=wait))
     monkeypatch.setattr(rooms, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr(rooms, "gpus_of_cluster", lambda: (0.0, 0.0))
     return clock
 
 
@@ -61,7 +59,7 @@ def test_what_keeps_a_room_from_being_built_is_told_while_others_are_built(clock
     ]
 
     with pytest.raises(ModelError, match="the weights are damaged"):
-        rooms._facts(asked)
+        rooms._facts(asked, lack=str)
 
     assert clock.now <= rooms.LOOK_S
 
@@ -71,22 +69,23 @@ def test_rooms_are_told_in_the_order_of_their_start_and_the_slow_ones_are_named(
 ) -> None:
     asked = [Asked("trainer", BUILDING), Asked("engine-0", "engine")]
 
-    assert rooms._facts(asked) == ["built", "engine"]
+    assert rooms._facts(asked, lack=str) == ["built", "engine"]
     assert [line.partition(".")[0] for line in caplog.messages] == [
-        "trainer has not started for 300 s"
+        "trainer: not started for 302 s"
     ]
 
 
-@pytest.mark.parametrize(("asked", "is_said"), [(1.0, True), (0.5, False), (0.0, False)])
-def test_gpus_that_a_room_waits_for_are_told_and_no_other_reason(
-    asked, is_said, monkeypatch, caplog
-) -> None:
-    monkeypatch.setattr(rooms, "gpus_of_cluster", lambda: (8.0, 0.5))
+def test_what_the_cluster_lacks_is_said_after_half_a_minute(clock, caplog) -> None:
+    told = []
 
-    rooms._say_lack(SimpleNamespace(name="trainer-3", num_gpus=asked))
+    def lack():
+        told.append(clock.now)
+        return "the run waits for GPUs"
 
-    said = "trainer-3 asks for 1 GPUs of one machine, and 0.5 of the cluster's 8 are free"
-    assert (said in caplog.text) is is_said
+    rooms._facts([Asked("trainer", BUILDING)], lack=lack)
+
+    assert told == [32.0, 302.0]  # looked at every 2 s
+    assert caplog.messages == ["the run waits for GPUs"] * 2
 
 
 def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(

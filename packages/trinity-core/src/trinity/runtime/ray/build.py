@@ -17,6 +17,7 @@ from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.passport import Passport
+from trinity.runtime.ray.placement import Placement, await_ended_groups, hosts_of_cluster
 from trinity.runtime.ray.ranks import RemoteRanks
 from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.remote_trainer import RemoteTrainer
@@ -95,7 +96,10 @@ class _Builder(StageBuilder):
     def __init__(self, parts: Parts, rooms: Rooms) -> None:
         super().__init__(parts)
         self._rooms = rooms
-        self._shares = gpu_shares(parts.config, parts.manager)
+        namespace = rooms.passport.namespace
+        await_ended_groups(namespace.partition("/")[0])
+        self._shares, groups = gpu_shares(parts.config, parts.manager, hosts=hosts_of_cluster())
+        rooms.placement = Placement(groups, namespace=namespace)
         self._engines: list[KeptEngine] = []
         self._format = _chat_format(parts.config)
         self.facts: Sequence[RoomFacts] = ()

@@ -21,6 +21,8 @@ from trinity.runtime.ray.room import Reply, Room, RoomFacts
 from trinity.runtime.ray.watch import LOOK_S, check_ray
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.runtime.ray.passport import Passport
 
 __all__ = ["FIRST_PATIENCE_S", "Pending", "RoomHandle", "find_room", "start_room"]
@@ -117,14 +119,12 @@ class RoomHandle:
 
     Attributes:
         patience_s: with an answer, until it is said that there is none.
-        num_gpus: that it asks for.
     """
 
     def __init__(self, actor: Any, name: str) -> None:
         self.actor = actor
         self.name = name
         self.patience_s = FIRST_PATIENCE_S
-        self.num_gpus = 0.0
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Return what the part's method returns; errors are those of :meth:`Pending.result`."""
@@ -186,6 +186,7 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
     max_restarts: int = 0,
     env_vars: dict[str, str] | None = None,
     beats: bool = False,
+    place: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> RoomHandle:
     """Start a room; it is built in its process while this returns.
@@ -199,6 +200,7 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
         beats: whether it answers :meth:`RoomHandle.beat`, in a thread of its own.
+        place: Ray's options that say where it stands; None: anywhere.
         arguments: of the part.
     """
     remote: Any = ray.remote  # half typed
@@ -211,6 +213,7 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         max_concurrency=num_threads,
         max_restarts=max_restarts,
         runtime_env=passport.runtime_env(env_vars or {}),
+        **(place or {}),
     )
     return RoomHandle(actor.remote(passport, name, part, arguments), name)
 

@@ -14,12 +14,12 @@ import ray
 from trinity.errors import RayLostError, RoomLostError
 from trinity.runtime.ray.digests import check_plugin_sets
 from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
+from trinity.runtime.ray.placement import Placement
 from trinity.runtime.ray.room import settle, unsettle
-from trinity.runtime.ray.share import gpus_of_cluster
 from trinity.runtime.ray.watch import LOOK_S, check_ray, is_ray_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trinity.extend import PluginManager
     from trinity.runtime.ray.handle import Pending, RoomHandle
@@ -31,7 +31,7 @@ __all__ = ["Rooms"]
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
-LACK_S = 30.0  # with one that asks for GPUs, until it is said that they are not there
+LACK_S = 30.0  # with them, until it is said what the cluster lacks
 TOLD_S = 60.0  # for facts that are on their way
 CLOSE_S = 5.0  # how long a room may take to close before it is ended
 _ROOMS = "trinity.runtime.ray"
@@ -44,10 +44,14 @@ class Rooms:
     Args:
         passport: of the run.
         patience_s: with an answer, until it is said that there is none.
+
+    Attributes:
+        placement: where they stand; it is removed with them.
     """
 
     def __init__(self, passport: Passport, *, patience_s: float = FIRST_PATIENCE_S) -> None:
         self.passport = passport
+        self.placement = Placement()
         self._patience_s = min(patience_s, FIRST_PATIENCE_S)
         self._handles: list[RoomHandle] = []
         self._are_built = False
@@ -55,9 +59,9 @@ class Rooms:
 
     def start(self, name: str, part: str, **options: Any) -> RoomHandle:
         """Start one and return its handle; it is built while this returns."""
-        handle = start_room(self.passport, name, f"{_ROOMS}.{part}", **options)
+        place = self.placement.options(name)
+        handle = start_room(self.passport, name, f"{_ROOMS}.{part}", place=place, **options)
         handle.patience_s = self._patience_s
-        handle.num_gpus = options.get("num_gpus", 0.0)
         self._handles.append(handle)
         return handle
 
@@ -67,7 +71,7 @@ class Rooms:
         Raises:
             Exception: why one of them could not be; the first that is known is told.
         """
-        facts = _facts(self._handles)
+        facts = _facts(self._handles, lack=self.placement.lack)
         check_plugin_sets(facts, manager=manager)
         self._are_built = True
         self._num_threads = _leave_cores(facts)
@@ -88,44 +92,41 @@ class Rooms:
             _close(handles)
         for handle in handles:
             handle.kill()
+        self.placement.close()
 
 
-def _facts(handles: Sequence[RoomHandle]) -> list[RoomFacts]:
-    """Return each one's facts, in their order; say what they wait for where that takes long."""
+def _facts(handles: Sequence[RoomHandle], *, lack: Callable[[], str]) -> list[RoomFacts]:
+    """Return each one's facts, in their order; say what they wait for where that takes long.
+
+    Args:
+        handles: of the rooms.
+        lack: tells what they wait for in the cluster.
+    """
     asked = [handle.ask_facts() for handle in handles]
     waiting = {pending.ref: number for number, pending in enumerate(asked)}
     facts: dict[int, RoomFacts] = {}
-    notes = [(LACK_S, _say_lack), (PATIENCE_S, _say_slow)]
-    began = time.monotonic()
+    began, said_after_s = time.monotonic(), LACK_S
     while waiting:
         for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S)[0]:
             number = waiting.pop(ref)
             facts[number] = asked[number].result(timeout_s=TOLD_S)
         check_ray()
-        if notes and time.monotonic() - began > notes[0][0]:
-            _, say = notes.pop(0)
-            for number in waiting.values():
-                say(handles[number])
+        waited_s = time.monotonic() - began
+        if waited_s > said_after_s:
+            said_after_s *= PATIENCE_S / LACK_S
+            _say_waiting([handles[number].name for number in waiting.values()], lack(), waited_s)
     return [facts[number] for number in range(len(handles))]
 
 
-def _say_slow(handle: RoomHandle) -> None:
-    logger.warning(
-        "%s has not started for %.0f s. A machine that lacks memory lets it wait: ray status says "
-        "what the cluster has and what is asked for; logs/%s.log in the run directory, what it "
-        "does.",
-        handle.name, PATIENCE_S, handle.name,
-    )  # fmt: skip
-
-
-def _say_lack(handle: RoomHandle) -> None:
-    """Say which GPUs a room waits for, if it is GPUs."""
-    total, free = gpus_of_cluster()
-    if handle.num_gpus > free:
+def _say_waiting(names: Sequence[str], lack: str, waited_s: float) -> None:
+    """Say what rooms that are not built wait for; that they are slow, only after a while."""
+    if lack:
+        logger.warning("%s", lack)
+    elif waited_s > PATIENCE_S:
         logger.warning(
-            "%s asks for %g GPUs of one machine, and %g of the cluster's %g are free: it waits "
-            "until others end. ray status says who has them.",
-            handle.name, handle.num_gpus, free, total,
+            "%s: not started for %.0f s. A machine that lacks memory lets a process wait: ray "
+            "status says what the cluster has; logs/NAME.log in the run directory, what it does.",
+            ", ".join(names), waited_s,
         )  # fmt: skip
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
+from trinity.runtime.ray.bundles import groups_for, ranks_left
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trinity.common.config import Config
     from trinity.extend import PluginManager
+    from trinity.runtime.ray.bundles import Group, Host
 
-__all__ = ["GpuShares", "gpu_shares", "gpus_of_cluster", "ranks_left", "shares_of"]
+__all__ = ["GpuShares", "gpu_shares", "shares_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +28,28 @@ class GpuShares:
     num_ranks: int = 1
 
 
-def gpu_shares(config: Config, manager: PluginManager) -> GpuShares:
-    """Return the shares in the cluster that this process is connected to.
+def gpu_shares(
+    config: Config, manager: PluginManager, *, hosts: Sequence[Host]
+) -> tuple[GpuShares, list[Group]]:
+    """Return what each room asks for in a cluster, and what is reserved for them together.
+
+    Args:
+        config: of the stage.
+        manager: the plugins.
+        hosts: of the cluster.
 
     Raises:
         ConfigError: what is asked for needs more GPUs than there are.
     """
     rollout = config.explorer.rollout_model
-    total, free = (int(gpus) for gpus in gpus_of_cluster())
     num_engines = max(1, rollout.engine_num)
     own = 0 if config.mode == "train" else num_engines
     others = num_engines if config.mode == "train" and config.is_apart else 0
     width = rollout.tensor_parallel_size
     has_ranks = _may_have_ranks(config, manager)
-    found = ranks_left(total, free=free, own=own * width, others=others * width) if has_ranks else 1
+    found = ranks_left(hosts, own=own, width=width, others=others) if has_ranks else 1
     shares = shares_of(
-        total,
+        sum(host.total for host in hosts),
         trains=config.mode in {"both", "train"},
         num_engines=own,
         gpus_of_engine=width,
@@ -48,38 +58,14 @@ def gpu_shares(config: Config, manager: PluginManager) -> GpuShares:
     size = config.trainer.ulysses_sequence_parallel_size
     if config.has_trainer and shares.num_ranks % size:
         raise ConfigError(_no_teams(shares.num_ranks, size))
-    return shares
-
-
-def ranks_left(total: int, *, free: int, own: int, others: int = 0) -> int:
-    """Return how many ranks the trainer has if nobody says it: one on each GPU that is left.
-
-    Args:
-        total: GPUs of the cluster.
-        free: of them, held by nobody now: another run may have some.
-        own: that the engines of this run take.
-        others: that the engines of its explorers take, which are started by themselves and may
-            have begun already.
-
-    >>> ranks_left(8, free=8, own=4)
-    4
-    >>> ranks_left(8, free=3, own=1)
-    2
-    >>> ranks_left(8, free=8, own=0, others=1), ranks_left(8, free=7, own=0, others=1)
-    (7, 7)
-    >>> ranks_left(0, free=0, own=1)
-    1
-    """
-    return max(1, min(free - own, total - own - others))
-
-
-def gpus_of_cluster() -> tuple[float, float]:
-    """Return how many GPUs the cluster has, and how many of them nobody holds."""
-    import ray
-
-    resources: tuple[Any, ...] = (ray.cluster_resources, ray.available_resources)  # untyped
-    total, free = (float(told().get("GPU", 0)) for told in resources)
-    return total, free
+    groups = groups_for(
+        hosts,
+        engine=shares.engine,
+        num_engines=own,
+        trainer=shares.trainer,
+        num_ranks=shares.num_ranks if config.has_trainer else 0,
+    )
+    return shares, groups
 
 
 def _may_have_ranks(config: Config, manager: PluginManager) -> bool:

@@ -1,0 +1,176 @@
+"""Which rooms stand together on one machine: arithmetic without a Ray.
+
+An engine has its GPUs on one machine, and its runner beside it. The trainer's ranks have the rest:
+on one machine if they fit there, else on whole machines. Without GPUs both are spread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Group", "Host", "groups_for", "ranks_left"]
+
+_ANY = {"memory": 1.0}  # a byte, which every machine has: a bundle asks for something
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Whole GPUs of one machine of the cluster."""
+
+    total: int
+    free: int  # held by nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Bundles that are reserved together, each on one machine."""
+
+    name: str
+    strategy: str  # Ray's word for how its bundles lie to each other
+    bundles: tuple[Mapping[str, float], ...]
+    places: Mapping[str, int] = field(default_factory=dict)  # by the room's name
+
+
+def ranks_left(hosts: Sequence[Host], *, own: int, width: int, others: int = 0) -> int:
+    """Return how many ranks the trainer has if nobody says it: one on each GPU that is left.
+
+    Where these lie on several machines, ranks are on whole ones only: a machine that engines use
+    too slows all ranks down.
+
+    Args:
+        hosts: of the cluster.
+        own: engines of this run.
+        width: GPUs of an engine.
+        others: engines of its explorers, which are started by themselves and may have begun.
+
+    >>> ranks_left([Host(8, free=8)], own=2, width=2)
+    4
+    >>> ranks_left([Host(8, free=3)], own=1, width=1)
+    2
+    >>> ranks_left([Host(8, free=8), Host(8, free=8)], own=2, width=2)
+    8
+    >>> ranks_left([Host(8, free=7)], own=0, width=1, others=1)
+    7
+    >>> ranks_left([], own=1, width=1)
+    1
+    """
+    totals = [host.total for host in hosts]
+    free = _rest([host.free for host in hosts], totals, num=own, width=width)
+    total = _rest(totals, totals, num=own + others, width=width)
+    return max(1, min(free, total))
+
+
+def groups_for(
+    hosts: Sequence[Host],
+    *,
+    engine: float,
+    num_engines: int,
+    trainer: float,
+    num_ranks: int,
+) -> list[Group]:
+    """Return what is reserved before the rooms start; empty: they may stand anywhere.
+
+    Args:
+        hosts: of the cluster.
+        engine: GPUs of each engine.
+        num_engines: how many of them this run has.
+        trainer: GPUs of each rank.
+        num_ranks: of the trainer; 0: there is none.
+
+    Raises:
+        ConfigError: the machines have as many GPUs, but not together.
+    """
+    if engine or trainer:
+        widths = _widths(hosts, engine=engine, num_engines=num_engines, ranks=num_ranks)
+        sizes = [width * trainer for width in widths] if num_ranks else []
+        bundles = [{"GPU": engine}] * num_engines + [{"GPU": size} for size in sizes]
+        places = _engines(num_engines, num_engines) | _ranks(widths, first=num_engines)
+        return [Group("rooms", "PACK", tuple(bundles), places)] if bundles else []
+    groups = []
+    num_bundles = min(num_engines, len(hosts))
+    if num_bundles > 1:
+        places = _engines(num_engines, num_bundles)
+        groups.append(Group("engines", "SPREAD", (_ANY,) * num_bundles, places))
+    num_bundles = min(num_ranks, len(hosts))
+    if num_bundles > 1:
+        widths = [len(range(n, num_ranks, num_bundles)) for n in range(num_bundles)]
+        groups.append(Group("trainer", "SPREAD", (_ANY,) * num_bundles, _ranks(widths)))
+    return groups
+
+
+def _widths(hosts: Sequence[Host], *, engine: float, num_engines: int, ranks: int) -> list[int]:
+    """Return how many ranks stand together, machine by machine.
+
+    Raises:
+        ConfigError: an engine's GPUs are not on one machine.
+    """
+    width = int(engine)  # 0: engines share a GPU, which some machine has
+    num = num_engines if width else 0
+    totals = [host.total for host in hosts]
+    after_all = _after_engines(totals, num=num, width=width)
+    if after_all is None:
+        raise ConfigError(_apart(totals, num=num, width=width))
+    if ranks <= 1:
+        return [ranks] if ranks else []
+    free = _after_engines([host.free for host in hosts], num=num, width=width)
+    left = free if free is not None and sum(free) >= ranks else after_all  # else it waits for them
+    if max(left) >= ranks:
+        return [ranks]
+    widths: list[int] = []
+    for count in sorted(left, reverse=True):
+        here = min(count, ranks - sum(widths))
+        widths += [here] if here else []
+    return widths
+
+
+def _rest(counts: Sequence[int], totals: Sequence[int], *, num: int, width: int) -> int:
+    """Return how many GPUs are left for ranks beside so many engines; 0: not even for these."""
+    left = _after_engines(counts, num=num, width=width)
+    if not left:
+        return 0
+    whole = sum(here for here, total in zip(left, totals, strict=True) if here == total)
+    return max(whole, *left)
+
+
+def _after_engines(counts: Sequence[int], *, num: int, width: int) -> list[int] | None:
+    """Return what machines have left once each engine stands where it leaves least; None: nowhere.
+
+    >>> _after_engines([8, 8], num=3, width=2)
+    [2, 8]
+    """
+    left = list(counts)
+    for _ in range(num):
+        fitting = [place for place, count in enumerate(left) if count >= width]
+        if not fitting:
+            return None
+        left[min(fitting, key=lambda place: left[place])] -= width
+    return left
+
+
+def _apart(totals: Sequence[int], *, num: int, width: int) -> str:
+    have = " + ".join(str(total) for total in sorted(totals, reverse=True))
+    fitting = sum(total // width for total in totals)
+    return (
+        f"{num} engines x {width} GPUs of one machine each do not fit on the cluster's machines of "
+        f"{have} GPUs: {fitting} do. Lower explorer.rollout_model.tensor_parallel_size or "
+        "engine_num."
+    )
+
+
+def _engines(num: int, num_bundles: int) -> dict[str, int]:
+    rooms = [(room, n) for n in range(num) for room in (f"engine-{n}", f"runner-{n}")]
+    return {room: n % num_bundles for room, n in rooms}
+
+
+def _ranks(widths: Sequence[int], *, first: int = 0) -> dict[str, int]:
+    """Return where each rank stands: neighbours together, as they share sequences."""
+    bundles = [first + bundle for bundle, width in enumerate(widths) for _ in range(width)]
+    if len(bundles) == 1:
+        return {"trainer": bundles[0]}
+    return {f"trainer-{rank}": bundle for rank, bundle in enumerate(bundles)}

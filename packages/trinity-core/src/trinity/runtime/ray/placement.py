@@ -1,0 +1,168 @@
+"""What a run holds in the cluster: placement groups, made for its rooms and removed with them.
+
+Ray removes a group whose driver died, ``kill -9`` included. It takes a moment, in which its GPUs
+look as if somebody had them: who counts what is free waits for that, else there are fewer ranks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from trinity.runtime.ray.bundles import Host
+from trinity.runtime.ray.watch import check_ray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trinity.runtime.ray.bundles import Group
+
+__all__ = ["Placement", "await_ended_groups", "hosts_of_cluster"]
+
+logger = logging.getLogger(__name__)
+
+OURS = "trinity-"  # how the names of all groups begin
+ENDED_S = 10.0  # for Ray to remove the groups of a run that ended
+RETURNED_S = 2.0  # until the head knows that the GPUs of a group that it removed are free
+LOOK_S = 0.1  # between two looks
+_CREATED, _REMOVED = "CREATED", "REMOVED"
+_JOB_DIGITS = 8  # at the end of a group's id
+
+
+def hosts_of_cluster() -> list[Host]:
+    """Return the machines of the cluster that this process is connected to."""
+    from ray._private import state
+
+    told: Any = state  # untyped
+    free: Mapping[str, Mapping[str, float]] = told.available_resources_per_node()
+    nodes: Sequence[Mapping[str, Any]] = told.nodes()
+    return [
+        Host(_gpus(node["Resources"]), free=_gpus(free.get(node["NodeID"], {})))
+        for node in nodes
+        if node["Alive"]
+    ]
+
+
+def _gpus(resources: Mapping[str, float]) -> int:
+    return int(resources.get("GPU", 0))
+
+
+class Placement:
+    """The groups of one stage.
+
+    Args:
+        groups: what is reserved; Ray does it while rooms are started.
+        namespace: of the run: names in the cluster begin with it.
+    """
+
+    def __init__(self, groups: Sequence[Group] = (), *, namespace: str = OURS) -> None:
+        make: Any = ray.util.placement_group  # half typed
+        self._groups = [
+            (group, make(list(group.bundles), group.strategy, f"{namespace}/{group.name}"))
+            for group in groups
+        ]
+
+    def options(self, room: str) -> dict[str, Any]:
+        """Return the options of the actor that place a room; empty: anywhere."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        for group, made in self._groups:
+            if room in group.places:
+                place: Any = PlacementGroupSchedulingStrategy(made, group.places[room])
+                return {"scheduling_strategy": place}
+        return {}
+
+    def lack(self) -> str:
+        """Return what the run waits for, and what can be done; empty: it has its places."""
+        waiting = [group for group, made in self._groups if _state(made) != _CREATED]
+        return lack_line(waiting, hosts=hosts_of_cluster()) if waiting else ""
+
+    def close(self) -> None:
+        """Remove all groups, and whatever process is left in them; safe to call twice."""
+        groups, self._groups = self._groups, []
+        num_gpus = sum(_gpus(bundle) for group, _ in groups for bundle in group.bundles)
+        free = _num_free() if num_gpus else 0
+        remove: Any = ray.util.remove_placement_group
+        for _, made in groups:
+            remove(made)
+        if num_gpus:
+            _await_free(free + num_gpus)
+
+
+def lack_line(waiting: Iterable[Group], *, hosts: Sequence[Host]) -> str:
+    """Return what groups ask for that the machines do not have free."""
+    asked = [
+        f"{bundle['GPU']:g}" for group in waiting for bundle in group.bundles if "GPU" in bundle
+    ]
+    if not asked:
+        return (
+            "the run waits for places on several machines: none has memory left that Ray may give. "
+            "ray status says who has it; the run goes on once others end."
+        )
+    have = " + ".join(f"{host.total} ({host.free} free)" for host in hosts)
+    return (
+        f"the run waits for GPUs. It asks for {' + '.join(asked)}, each number on one machine; the "
+        f"cluster's machines have {have}. It goes on once others end: ray status says who has "
+        "them. Or stop it, and lower explorer.rollout_model.engine_num, tensor_parallel_size or "
+        "trainer.num_ranks."
+    )
+
+
+def await_ended_groups(namespace: str) -> None:
+    """Return once no group is left of a run that ended, or of this one's rooms before.
+
+    Args:
+        namespace: of this run.
+    """
+    left = _ended_groups(namespace)
+    if not left:
+        return
+    deadline = time.monotonic() + ENDED_S
+    while left and time.monotonic() < deadline:
+        check_ray()
+        time.sleep(LOOK_S)
+        left = _ended_groups(namespace)
+    if left:
+        logger.warning("Ray has not removed %s: ray status says who has what", ", ".join(left))
+    time.sleep(RETURNED_S)
+
+
+def _await_free(num_gpus: int) -> None:
+    """Return once so many are free, as far as the head knows, or after a moment."""
+    deadline = time.monotonic() + RETURNED_S
+    while _num_free() < num_gpus and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+
+
+def _num_free() -> int:
+    return sum(host.free for host in hosts_of_cluster())
+
+
+def _ended_groups(namespace: str) -> list[str]:
+    """Return the names of groups that nobody needs any more and that are still there."""
+    table: Mapping[str, Mapping[str, Any]] = ray.util.placement_group_table()
+    there = [
+        (str(group["name"]), str(group["placement_group_id"])[-_JOB_DIGITS:])
+        for group in table.values()
+        if group["state"] != _REMOVED and str(group["name"]).startswith(OURS)
+    ]
+    if not there:
+        return []
+    ended = _ended_jobs()
+    return [name for name, job in there if name.startswith(namespace) or job in ended]
+
+
+def _ended_jobs() -> set[str]:
+    from ray._private import state
+
+    told: Any = state  # untyped
+    found: Sequence[Mapping[str, Any]] = told.jobs()
+    return {str(job["JobID"]) for job in found if job["IsDead"]}
+
+
+def _state(made: Any) -> str:
+    table: Mapping[str, Any] = ray.util.placement_group_table(made)
+    return str(table["state"])

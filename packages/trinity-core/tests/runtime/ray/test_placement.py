@@ -1,0 +1,140 @@
+"""Engines and ranks stand where they have their GPUs together, and the rest is for others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trinity.errors import ConfigError
+from trinity.runtime.ray.bundles import Group, Host, groups_for, ranks_left
+from trinity.runtime.ray.placement import lack_line
+from trinity.runtime.ray.share import shares_of
+
+
+def idle(*counts):
+    return [Host(count, free=count) for count in counts]
+
+
+def bundles(hosts, *, engines, width, ranks):
+    (group,) = groups_for(
+        hosts, engine=float(width), num_engines=engines, trainer=1.0, num_ranks=ranks
+    )
+    return [bundle["GPU"] for bundle in group.bundles]
+
+
+def test_each_engine_has_its_gpus_together_and_the_ranks_have_theirs() -> None:
+    (group,) = groups_for(idle(8), engine=2.0, num_engines=2, trainer=1.0, num_ranks=4)
+
+    assert group == Group(
+        name="rooms",
+        strategy="PACK",
+        bundles=({"GPU": 2.0}, {"GPU": 2.0}, {"GPU": 4.0}),
+        places={
+            "engine-0": 0, "runner-0": 0, "engine-1": 1, "runner-1": 1,
+            "trainer-0": 2, "trainer-1": 2, "trainer-2": 2, "trainer-3": 2,
+        },
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hosts", "engines", "width", "ranks"),
+    [
+        (idle(8), 2, 2, 4),
+        (idle(8, 8), 2, 2, 8),  # a whole machine, not 4 + 8
+        (idle(8, 8), 0, 1, 16),
+        (idle(8, 4), 1, 4, 8),
+        (idle(2, 2), 3, 1, 1),
+        (idle(4, 4, 2), 1, 2, 8),
+        (idle(4, 4), 2, 3, 1),
+        ([Host(8, free=5), Host(8, free=8)], 2, 2, 8),  # another run has 3
+        ([Host(8, free=5)], 2, 2, 1),
+        ([Host(8, free=2)], 2, 2, 1),  # waits for the engines' anyway
+        ([], 1, 1, 1),
+    ],
+)
+def test_ranks_are_on_one_machine_or_on_whole_ones(hosts, engines, width, ranks) -> None:
+    assert ranks_left(hosts, own=engines, width=width) == ranks
+
+
+@pytest.mark.parametrize(
+    ("hosts", "engines", "width", "ranks", "expected"),
+    [
+        (idle(8, 8), 2, 2, 8, [2, 2, 8]),
+        (idle(8, 8), 2, 2, 12, [2, 2, 8, 4]),  # asked for in so many words
+        (idle(8, 8), 1, 4, 1, [4, 1]),
+        (idle(4, 4), 0, 1, 8, [4, 4]),
+        ([Host(8, free=0)], 1, 2, 4, [2, 4]),  # as it will be once others end
+    ],
+)
+def test_ranks_that_span_machines_stand_on_the_emptiest_first(
+    hosts, engines, width, ranks, expected
+) -> None:
+    assert bundles(hosts, engines=engines, width=width, ranks=ranks) == expected
+
+
+def test_an_engine_that_no_machine_can_hold_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(ConfigError) as refused:
+        bundles(idle(2, 4, 2), engines=2, width=4, ranks=0)
+
+    assert str(refused.value) == (
+        "2 engines x 4 GPUs of one machine each do not fit on the cluster's machines of 4 + 2 + 2 "
+        "GPUs: 1 do. Lower explorer.rollout_model.tensor_parallel_size or engine_num."
+    )
+
+
+def test_without_gpus_engines_and_ranks_are_spread_and_neighbours_stay_together() -> None:
+    engines, trainer = groups_for(idle(0, 0), engine=0.0, num_engines=3, trainer=0.0, num_ranks=5)
+
+    assert (engines.strategy, trainer.strategy) == ("SPREAD", "SPREAD")
+    assert [engines.places[f"engine-{n}"] for n in range(3)] == [0, 1, 0]
+    assert [engines.places[f"runner-{n}"] for n in range(3)] == [0, 1, 0]
+    assert [trainer.places[f"trainer-{n}"] for n in range(5)] == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("hosts", "engines", "ranks"), [(1, 3, 4), (3, 1, 1)])
+def test_where_nothing_can_be_spread_nothing_is_reserved(hosts, engines, ranks) -> None:
+    assert (
+        groups_for(
+            idle(*[0] * hosts), engine=0.0, num_engines=engines, trainer=0.0, num_ranks=ranks
+        )
+        == []
+    )
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=4), st.integers(1, 4))
+def test_whatever_is_chosen_fits_onto_the_machines(counts, engines) -> None:
+    hosts = idle(*counts)
+    shares = shares_of(
+        sum(counts),
+        trains=True,
+        num_engines=engines,
+        num_ranks=ranks_left(hosts, own=engines, width=1),
+    )
+
+    (group,) = groups_for(
+        hosts,
+        engine=shares.engine,
+        num_engines=engines,
+        trainer=shares.trainer,
+        num_ranks=shares.num_ranks,
+    )
+
+    left = list(map(float, counts))
+    for bundle in sorted((each["GPU"] for each in group.bundles), reverse=True):
+        place = min(
+            (n for n, free in enumerate(left) if free >= bundle - 1e-9), key=left.__getitem__
+        )
+        left[place] -= bundle
+    assert {f"engine-{n}" for n in range(engines)} < group.places.keys()
+
+
+def test_what_the_cluster_lacks_is_told_with_what_it_has_and_what_to_change() -> None:
+    waiting = [Group("rooms", "PACK", ({"GPU": 2.0}, {"GPU": 0.5}))]
+
+    assert lack_line(waiting, hosts=[Host(8, free=1), Host(4, free=0)]) == (
+        "the run waits for GPUs. It asks for 2 + 0.5, each number on one machine; the cluster's "
+        "machines have 8 (1 free) + 4 (0 free). It goes on once others end: ray status says who "
+        "has them. Or stop it, and lower explorer.rollout_model.engine_num, tensor_parallel_size "
+        "or trainer.num_ranks."
+    )
+    assert "places on several machines" in lack_line([Group("engines", "SPREAD", ())], hosts=[])
