@@ -71,6 +71,7 @@ def take_viewer(browser: Any, folder: Path) -> None:
     with serving("view", str(directory), cwd=folder) as address:
         page = browser.new_page(viewport={"width": 1180, "height": 800})
         take(page, f"{address}/run/0", "viewer-run")
+        page.set_viewport_size({"width": 1180, "height": 560})  # more is more of the same
         take(page, f"{address}/run/0/step/{step}", "viewer-step")
         page.close()
 
@@ -88,7 +89,7 @@ def take_agent(browser: Any, folder: Path) -> None:
     """Take the exchanges of one run of an agent with two tools."""
     directory = next(folder.glob("checkpoints/*/*/agent/run.json")).parent
     with serving("view", str(directory), cwd=folder) as address:
-        page = browser.new_page(viewport={"width": 1180, "height": 800})
+        page = browser.new_page(viewport={"width": 1180, "height": 560})
         take(page, f"{address}/run/0/exchanges/{middle_step(directory)}/0/0", "viewer-agent")
         page.close()
 
