@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 from trinity.errors import BadTaskError, ConfigError, EnvError, ModelError, PluginError
+from trinity.runtime.debug.engines import Repeating
+from trinity.runtime.debug.recorded import Exchange
 from trinity_envs_verifiers import child_process, rows
 from trinity_envs_verifiers.workflow import VerifiersWorkflow
 from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import script_chat_format
 
 HERE = Path(__file__).parent
 LETTERS, FAULTY = str(HERE / "letters.py"), str(HERE / "faulty.py")
@@ -134,3 +137,16 @@ def test_a_missing_environment_is_refused_with_the_command(tmp_path, monkeypatch
     with pytest.raises(PluginError) as raised:
         VerifiersWorkflow.check_arguments({"taskset": "letters"})
     golden(str(raised.value), "env_verifiers_environment_missing", TMP=tmp_path)
+
+
+def test_a_replay_runs_verifiers_again_on_the_recorded_replies(workflow_of, recorded):
+    (first,) = workflow_of(ScriptedEngine("eat!"), 2, taskset=LETTERS).run()
+    start, tokens = first.prompt_length, tuple(first.tokens.tolist())
+    given = {"logprobs": tuple(first.logprobs.tolist()), "is_cut": False}
+    exchange = Exchange(prompt=tokens[:start], reply=tokens[start:], **given)
+    engine = Repeating([exchange], chat_format=script_chat_format())
+
+    (again,) = workflow_of(engine, 2, taskset=LETTERS).run()
+
+    assert again.tokens.tolist() == first.tokens.tolist()
+    assert (again.reward, engine.left, engine.difference) == (first.reward, [], None)

@@ -1,4 +1,4 @@
-"""The ledger of a run, in a file or on a server, by its views; nothing in it is changed."""
+"""The ledger of a run, in a file or on a server; nothing in it is changed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,19 @@ __all__ = ["LedgerPage", "ledger_of", "read_experiences", "read_ledger"]
 
 _PATH = "buffer.trainer_input.experience_buffer.path"
 _STEPS = """
-SELECT steps.train_step, experiences, tokens, mean_reward, oldest_version, newest_version, mean_age
-FROM steps JOIN ages ON ages.train_step = steps.train_step
-ORDER BY steps.train_step DESC LIMIT ?
-"""
+SELECT train_step, COUNT(*), SUM(num_tokens), AVG(reward), MIN(version), MAX(version),
+    AVG(train_step - 1 - version)
+FROM experience WHERE train_place IS NOT NULL AND train_step >
+    (SELECT MAX(train_step) FROM experience WHERE train_step IS NOT NULL) - ?
+GROUP BY train_step ORDER BY train_step DESC
+"""  # as the views steps and ages, of the last ones alone: those read the whole table
 _TASKS = """
-SELECT batch, place, state, outcome, experiences, trained, mean_reward FROM tasks
-ORDER BY began DESC LIMIT ?
-"""
+SELECT last.batch, last.place, last.state, last.outcome, COUNT(experience.id),
+    COUNT(experience.train_place), AVG(experience.reward)
+FROM (SELECT id, batch, place, state, outcome FROM task ORDER BY id DESC LIMIT ?) AS last
+    LEFT JOIN packet ON packet.task = last.id LEFT JOIN experience ON experience.packet = packet.id
+GROUP BY last.id, last.batch, last.place, last.state, last.outcome ORDER BY last.id DESC
+"""  # as the view tasks
 _COUNTS = "SELECT COUNT(*), COUNT(train_place), COUNT(dropped) FROM experience"
 _ROWS = """
 SELECT packet, place, uid, version, reward, num_tokens, train_step, dropped FROM experience
