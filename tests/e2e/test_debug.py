@@ -27,14 +27,16 @@ class Guessing(Workflow):
     """Guesses; after each it is told to go on."""
 
     def run(self):
-        arguments = {"turns": 2, "hint": "say it again", "bonus": 0, **self.task.workflow_args}
+        arguments = {"turns": 2, "hint": "say it again", "bonus": 0, "keep": 9, "mask": 0}
+        arguments |= self.task.workflow_args
         messages = [{"role": "user", "content": self.task.raw_task["question"]}]
         for turn in range(arguments["turns"]):
             if turn:
                 messages.append({"role": "user", "content": arguments["hint"]})
             [reply] = self.model.chat(messages)
             messages.append({"role": "assistant", "content": reply.response_text})
-        experience = self.model.convert_messages_to_experience(messages)
+        experience = self.model.convert_messages_to_experience(messages[: arguments["keep"]])
+        experience.action_mask[: arguments["mask"]] = False
         experience.reward = float(len(reply.response_text) % 3 + arguments["bonus"])
         return [experience]
 
@@ -203,6 +205,13 @@ def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place, replay) 
     reward = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.bonus=5")
     assert reward.exit_code == 1
     assert "the replay differs: the reward of 1/1/1/0 was " in reward.output
+
+    shorter = debug(place, "--replay", run / "1/1/1", "--set", f"{args}.keep=2")
+    assert shorter.exit_code == 1
+    assert "of the experience 1/1/1/0. From there it was recorded as" in shorter.output
+    assert "again" in shorter.output.split("From there it was recorded as")[1]
+    masked = replay(place / "run.yaml", run / "1/1/1", f"{args}.mask=1")
+    assert "tokens of the experience 1/1/1/0 were the model's own, and " in str(masked.difference)
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ def test_a_reply_ends_by_what_the_request_says_ends_one(ended_by, reason) -> Non
 def test_the_rewards_of_all_experiences_are_compared(run_of) -> None:
     steps = [row(EID("1", 0, 0, step), tokens=[5, 6, END], prompt_length=2) for step in range(2)]
     recorded = run_of(steps)
-    done = SimpleNamespace(difference=None, num_repeated=2, left=[])
+    done = SimpleNamespace(difference=None, num_repeated=2, left=[], text=str)
 
     def difference(experiences, **options):
         return Debugged(
@@ -118,6 +118,17 @@ def test_the_rewards_of_all_experiences_are_compared(run_of) -> None:
     assert "the reward of 1/0/0/0 was 1.0, and is now 0.0" in str(difference([other, steps[1]]))
     assert "there is no experience 1/0/0/1 any more" in str(difference(steps[:1]))
     assert difference([other, steps[1]], is_reshaped=True) is None
+    tokens = row(EID("1", 0, 0, 0), tokens=[5, 7, END], prompt_length=2)
+    assert str(difference([tokens, steps[1]])) == (
+        "the replay differs at token 2 of 3 of the experience 1/0/0/0. It was recorded as "
+        f"'[6, {END}]', now '[7, {END}]'"
+    )
+    masked = row(EID("1", 0, 0, 0), tokens=[5, 6, END], prompt_length=2)
+    masked.action_mask[0] = False
+    assert str(difference([masked, steps[1]])) == (
+        "the replay differs: 1 tokens of the experience 1/0/0/0 were the model's own, and 0 are "
+        "now; token 3 is the first"
+    )
 
 
 def test_token_rewards_are_compared_by_their_sum(run_of) -> None:

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest
     from trinity.explorer.order import RunOrder
+    from trinity.runtime.debug.difference import Difference
     from trinity.runtime.debug.recorded import Recorded
-    from trinity.runtime.debug.session import Debugged, Difference
+    from trinity.runtime.debug.session import Debugged
 
 __all__ = ["debug"]
 
 _WIDTH = 78
-_AS = {"prompt": "From there the prompt was", "action": "There the action was"}
+_AS = {
+    "prompt": "From there the prompt was",
+    "action": "There the action was",
+    "tokens": "From there it was",
+}
 
 
 def debug(  # noqa: PLR0913, PLR0917 -- the options of a command

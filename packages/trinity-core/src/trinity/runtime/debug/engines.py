@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.ports import Completion, WeightVersion
 from trinity.errors import ModelError
+from trinity.runtime.debug.difference import num_same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,16 +143,16 @@ class Repeating(_Immediate):
                 return self._repeated(exchange, request)
         call = f"call {self.num_repeated + 1}"
         if not self.left:
-            self.difference = ("", self._text(prompt))
+            self.difference = ("", self.text(prompt))
             raise ModelError(f"{call} was not made in the recorded run.")
         wanted = self.left[0].prompt
-        same = _num_same(wanted, prompt)
-        self.difference = (self._text(wanted[same:]), self._text(prompt[same:]))
+        same = num_same(wanted, prompt)
+        self.difference = (self.text(wanted[same:]), self.text(prompt[same:]))
         raise ModelError(f"{call} differs from the recorded one after {same} tokens of its prompt.")
 
     def _repeated(self, exchange: Exchange, request: GenerationRequest) -> Completion:
         """Return the reply, ended by what the request now says ends one."""
-        text = self._text(exchange.reply)
+        text = self.text(exchange.reply)
         stop = next((one for one in request.stop if one in text), None)
         is_stopped = stop is not None or exchange.reply[-1] in request.stop_token_ids
         return _completion(
@@ -161,14 +162,9 @@ class Repeating(_Immediate):
             stop_reason=stop,
         )
 
-    def _text(self, ids: Sequence[int]) -> str:
+    def text(self, ids: Sequence[int]) -> str:
+        """Return what tokens say, special ones too."""
         return self._chat_format.decode(ids, skip_special_tokens=False)
-
-
-def _num_same(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens both begin with."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _completion(

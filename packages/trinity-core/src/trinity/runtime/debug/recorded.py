@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
+from trinity.runtime.debug.difference import reward_of
 from trinity.runtime.debug.environments import Answers, answers_of
 from trinity.runtime.record.sample_files import places_of
 from trinity.runtime.record.sample_rows import samples_of
@@ -45,11 +46,16 @@ class Recorded:
     batch: str
     task: int
     run: int
-    rewards: dict[str, float | None]  # of each experience, by its id
+    samples: tuple[Sample, ...]  # by step, then by chain
     taskset: str  # as info["task_index"] says
     row: int
     exchanges: tuple[Exchange, ...]
     answers: Answers  # of its environments
+
+    @property
+    def rewards(self) -> dict[str, float | None]:
+        """Return the reward of each experience, by its id."""
+        return {one.eid: reward_of(one) for one in self.samples}
 
 
 def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
@@ -88,7 +94,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
         batch=batch,
         task=int(task),
         run=run,
-        rewards={one.eid: _reward(one) for one in mine},
+        samples=tuple(mine),
         taskset=str(index.get("taskset_id", 0)),
         row=int(index["index"]),
         exchanges=tuple(exchanges),
@@ -114,12 +120,6 @@ def _place(sample: Sample) -> tuple[int, float, int]:
     chain = _CHAIN.fullmatch(suffix[0]) if suffix else None
     number = int(step) if step.isdigit() else 0
     return number, int(chain[1]) if chain else math.inf, len(sample.tokens)
-
-
-def _reward(sample: Sample) -> float | None:
-    if sample.token_rewards is not None:
-        return float(sample.token_rewards.sum())
-    return sample.reward
 
 
 def _exchanges(sample: Sample, end_tokens: frozenset[int]) -> Iterator[Exchange]:

@@ -5,7 +5,6 @@ config --> row of a taskset --> Runner --> workflow --> Watched engine --> exper
 
 from __future__ import annotations
 
-import math
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,8 +19,9 @@ from trinity.explorer.runner import Attempt, Runner
 from trinity.runtime.assembly import make_engine
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.boundary import boundary
+from trinity.runtime.debug.difference import Difference, of_environment, of_experiences
 from trinity.runtime.debug.engines import Repeating, Saying, Watched
-from trinity.runtime.debug.environments import Departure, RepeatedEnvironments
+from trinity.runtime.debug.environments import RepeatedEnvironments
 from trinity.runtime.debug.recorded import Recorded, recorded_run
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.environment import environment
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.explorer.order import RunOrder
     from trinity.extend import PluginManager
-    from trinity.runtime.debug.engines import Observer
+from trinity.runtime.debug.engines import Observer
 
 __all__ = ["Debugged", "Difference", "Wanted", "debug"]
 
@@ -54,24 +54,6 @@ class Wanted:
     taskset: str = ""  # its name; "": the first that is trained on
     say: tuple[str, ...] = ()  # instead of a model
     replay: Path | None = None  # a recorded try, whose replies are given again
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """Where a replay is not what was recorded; the texts begin with the first that differs."""
-
-    what: str
-    was: str = ""
-    now: str = ""
-    thing: str = "prompt"  # what the texts are: the prompt of a call, the action of a step
-
-    def __str__(self) -> str:
-        """Return it as a sentence."""
-        if not (self.was or self.now):
-            return f"the replay differs: {self.what}"
-        return (
-            f"the replay differs at {self.what}. It was recorded as {self.was!r}, now {self.now!r}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +84,7 @@ class Debugged:
             return None
         environments = self.environments
         if environments is not None and environments.departure is not None:
-            return _of_environment(environments.departure)
+            return of_environment(environments.departure)
         total, made = len(recorded.exchanges), repeating.num_repeated
         if repeating.difference is not None:
             was, now = repeating.difference
@@ -119,20 +101,10 @@ class Debugged:
         """Return what differs where all calls of the model are equal."""
         left = None if self.environments is None else self.environments.left
         if left is not None:
-            return _of_environment(left)
-        return None if self.is_reshaped else self._other_reward(recorded, experiences)
-
-    def _other_reward(
-        self, recorded: Recorded, experiences: Sequence[Experience]
-    ) -> Difference | None:
-        rewards = {one.eid.uid: _reward(one) for one in experiences}
-        for eid, was in recorded.rewards.items():
-            if eid not in rewards:
-                return Difference(what=f"there is no experience {eid} any more")
-            now = rewards[eid]
-            if was != now and (was is None or now is None or not math.isclose(was, now)):
-                return Difference(what=f"the reward of {eid} was {was}, and is now {now}")
-        return None
+            return of_environment(left)
+        if self.is_reshaped or self.repeating is None:
+            return None
+        return of_experiences(recorded.samples, experiences, decode=self.repeating.text)
 
 
 def debug(
@@ -280,17 +252,6 @@ def _environments(
     if recorded is None or repeating is None:
         return None
     return RepeatedEnvironments(recorded.answers, is_over=lambda: repeating.difference is not None)
-
-
-def _of_environment(departure: Departure) -> Difference:
-    what = f"step {departure.step} of {departure.of} of the environment"
-    return Difference(what=what, was=departure.was, now=departure.now, thing="action")
-
-
-def _reward(experience: Experience) -> float | None:
-    if experience.token_level_reward is not None:
-        return float(experience.token_level_reward.sum())
-    return None if experience.reward is None else float(experience.reward)
 
 
 def _by_id(tasksets: Sequence[Taskset], number: str) -> Taskset:
