@@ -67,7 +67,7 @@ DIFFERENCES = {
     "model.lora_configs[].path": (1, "the trainer makes the adapter: there is no folder of it"),
     "monitor.monitor_args.api_key": (5, "a monitor's own defaults are its own"),
     "monitor.monitor_args.base_url": (5, "a monitor's own defaults are its own"),
-    "synchronizer.sync_method": (25, "nccl and checkpoint are to come: memory, and a note"),
+    "synchronizer.sync_method": (6, "checkpoint is to come: memory, and a note"),
     "trainer.max_token_len_per_gpu": (1, "filled in for mode bench too"),
     "trainer.trainer_type": (25, "verl means Trinity's own trainer, torch"),
     "trainer.trainer_strategy": (24, "fsdp; ddp here, where a rank holds the whole model"),

@@ -217,8 +217,14 @@ def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_sync_methods() -> Mapping[str, str | ComponentSpec]:
-    """Return the handing over of weights in memory."""
-    return {"memory": "trinity.synchronizer.memory:MemorySync"}
+    """Return the handing over of weights in memory, and process groups."""
+    group = "trinity.synchronizer.group"
+    provides = frozenset({"sender"})
+    return {
+        "memory": "trinity.synchronizer.memory:MemorySync",
+        "gloo": ComponentSpec(f"{group}:GlooSync", provides=provides),
+        "nccl": ComponentSpec(f"{group}:NcclSync", provides=provides),
+    }
 
 
 @hookimpl

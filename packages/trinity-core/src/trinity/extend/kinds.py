@@ -194,8 +194,17 @@ _ALL_KINDS = (
         name="sync_method",
         hook="trinity_sync_methods",
         contract=f"{_PORTS}:SyncMethod",
-        provided=("engines",),
+        provided=("engines", "sender", "config"),
         settings=(Setting(path="synchronizer.sync_method", modes=frozenset({"both", "serve"})),),
+        abilities=(
+            Ability(
+                word="sender",
+                argument="sender",
+                meaning="it brings weights from the trainer's process to the engines' by itself. "
+                "`sender` is None where all parts share one process; then it hands them over as "
+                "`memory` does. Without it, they go through Ray's object store.",
+            ),
+        ),
     ),
     Kind(
         name="storage",

@@ -49,6 +49,7 @@ __all__ = [
     "make_sync",
     "make_trainer",
     "rows_of_a_batch",
+    "sends_weights",
     "shared_module",
     "steps_of_storage",
     "steps_of_tasks",
@@ -240,16 +241,36 @@ def make_engine(
     )
 
 
-def make_sync(config: Config, manager: PluginManager, *, engines: Any) -> SyncMethod:
+def make_sync(
+    config: Config, manager: PluginManager, *, engines: Any, sender: Any = None
+) -> SyncMethod:
     """Return what brings weights to these engines.
 
-    From one side to the other, where each is a run of its own, they travel by a folder; the run
-    that read them there has them in memory.
+    Args:
+        config: a resolved configuration.
+        manager: the plugins.
+        engines: all of them (Any: in this process or in others).
+        sender: the trainer's process (Any: as the runtime has it); None: it is this one.
     """
-    name = "memory" if config.is_apart else config.synchronizer.sync_method
-    method_class = manager.load("sync_method", name)
-    method: SyncMethod = KINDS["sync_method"].made(method_class, {}, engines=engines)
+    method: SyncMethod = KINDS["sync_method"].made(
+        manager.load("sync_method", _sync_method(config)),
+        {},
+        engines=engines,
+        sender=sender,
+        config=config,
+    )
     return method
+
+
+def sends_weights(config: Config, manager: PluginManager) -> bool:
+    """Return whether weights go from the trainer's process to the engines' by themselves."""
+    component = manager.find("sync_method", _sync_method(config))
+    return "sender" in KINDS["sync_method"].abilities_of(component)
+
+
+def _sync_method(config: Config) -> str:
+    """Return the method's name: what came from another run by a folder is in memory."""
+    return "memory" if config.is_apart else config.synchronizer.sync_method
 
 
 def make_experience_pipeline(

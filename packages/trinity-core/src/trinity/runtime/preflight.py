@@ -13,6 +13,7 @@ from trinity.common.config.preparation import run_manager
 from trinity.common.config.problem import config_error
 from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
+from trinity.runtime.assembly import sends_weights
 from trinity.runtime.boundary import place_of
 from trinity.runtime.environment import environment
 from trinity.runtime.guarantee import guarantee_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_workflows",
     "header_lines",
+    "note_local",
     "plugins_of",
     "refuse_local",
     "refuse_over_ray",
@@ -84,6 +86,18 @@ def refuse_local(stages: Sequence[Config], *, local: bool) -> None:
             raise ConfigError(
                 f"trainer.{key} is {asked[key]}, and here all parts share one process: {remedy}."
             )
+
+
+def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool) -> None:
+    """Note where weights were to go from process to process and there is only one."""
+    for stage in stages:
+        sync = stage.synchronizer
+        if local and stage.mode in {"both", "serve"} and sends_weights(stage, manager):
+            stage.notes.append(
+                f"synchronizer.sync_method {sync.sync_method} sends weights from process to "
+                f"process, and here all parts share one: memory"
+            )
+            sync.sync_method = "memory"
 
 
 def refuse_over_ray(stages: Sequence[Config], *, local: bool) -> None:

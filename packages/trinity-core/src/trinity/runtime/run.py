@@ -16,6 +16,7 @@ from trinity.runtime.ledger_of_run import own_part, part_of
 from trinity.runtime.preflight import (
     check_workflows,
     header_lines,
+    note_local,
     plugins_of,
     refuse_local,
     refuse_over_ray,
@@ -62,6 +63,7 @@ def run(
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)
         refuse_local(stages, local=local)
+        note_local(stages, manager=manager, local=local)
         check_workflows(stages, manager=manager)
         display = Display(console, title=given.name)
         shared = _run_directory(stages[0], given, display)

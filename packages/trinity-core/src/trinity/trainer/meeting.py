@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
@@ -23,7 +23,7 @@ from trinity.errors import TrinityError
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["Meeting", "interface_of", "joined"]
+__all__ = ["Meeting", "interface_of", "joined", "store_at"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,17 +67,13 @@ def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGrou
     Raises:
         TrinityError: somebody is missing.
     """
-    address, _, secret = place.partition("/")
-    host, _, port = address.rpartition(":")
+    address = place.partition("/")[0]
     limit = timedelta(seconds=timeout_s)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
-        store = distributed.TCPStore(  # type: ignore[attr-defined]
-            host, int(port), is_master=False, wait_for_workers=False, timeout=limit
-        )
         distributed.init_process_group(
             backend,
-            store=distributed.PrefixStore(secret, store),  # type: ignore[attr-defined]
+            store=store_at(place, timeout_s=timeout_s),
             rank=rank,
             world_size=size,
             timeout=limit,
@@ -92,6 +88,29 @@ def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGrou
     group = distributed.group.WORLD
     assert group is not None
     return group
+
+
+def store_at(place: str, *, timeout_s: float) -> Any:  # Any: half typed
+    """Return what is written at the place of a :class:`Meeting`, behind its secret.
+
+    Args:
+        place: of the meeting.
+        timeout_s: how long one may wait for what another one writes.
+
+    Raises:
+        RuntimeError: nobody answers there.
+    """
+    address, _, secret = place.partition("/")
+    host, _, port = address.rpartition(":")
+    own: Any = distributed
+    store = own.TCPStore(
+        host,
+        int(port),
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    return own.PrefixStore(secret, store)
 
 
 def interface_of(address: str) -> str:

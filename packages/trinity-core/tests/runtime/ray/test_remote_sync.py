@@ -256,6 +256,38 @@ def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:
         sync.sync(of("v4"))
 
 
+class FakeSender:
+    """Has packed weights."""
+
+    def kept(self):
+        return "v4"
+
+
+def test_a_process_that_is_done_without_is_ended_and_the_next_takes_the_senders_copy(
+    start, rooms
+) -> None:
+    engine = start()._engines[1]
+    assert engine.expect(FakeSender()) == 1
+
+    engine.miss(ends=True)
+
+    assert not engine.finish()
+    engine.load_once_back()
+    assert rooms[1].weights == ["v4"]
+    assert engine.expect(FakeSender()) == 2
+
+
+def test_an_engine_that_is_away_expects_weights_and_gets_them_when_it_is_back(start, rooms) -> None:
+    engine = start()._engines[1]
+    rooms[1].kill(comes_back=False)
+    until(lambda: not engine._is_there)
+
+    assert engine.expect(FakeSender()) is None
+
+    rooms[1].come_back()
+    until(lambda: rooms[1].weights[-1:] == ["v4"])
+
+
 def test_an_explorer_apart_hands_on_what_it_read_in_the_folder_of_the_trainer(start, rooms) -> None:
     config = Config(mode="explore")
     config.synchronizer.sync_method = "checkpoint"  # between the sides

@@ -12,6 +12,7 @@ from trinity.extend.ownership import refuse_other_owner
 
 __all__ = [
     "ENGINES",
+    "GROUPS",
     "Lowercase",
     "StrictModel",
     "core",
@@ -23,6 +24,9 @@ __all__ = [
 
 #: Who reads a setting of an engine that not every engine has.
 ENGINES = "engines whose constructor names it"
+
+#: Who reads what is set of the process group that weights travel in.
+GROUPS = "sync methods nccl and gloo"
 
 
 def _lowercase(value: object) -> object:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from trinity.common.config.base import (
     ENGINES,
+    GROUPS,
     Lowercase,
     StrictModel,
     core,
@@ -138,5 +139,5 @@ class InferenceModelConfig(StrictModel):
         False, "return the experts that a mixture-of-experts model chose"
     )
     weight_sync_buffer_size: int = other(
-        1024, "MiB of weights that travel at once", used_by="sync method nccl", ge=1
+        1024, "MiB of weights that travel at once", used_by=GROUPS, ge=1
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from trinity.common.config.base import Lowercase, StrictModel, core, machine, other
+from trinity.common.config.base import GROUPS, Lowercase, StrictModel, core, machine, other
 
 __all__ = ["SynchronizerConfig"]
 
@@ -27,7 +27,8 @@ class SynchronizerConfig(StrictModel):
     """``synchronizer``: when and how new weights reach the engines."""
 
     sync_method: Annotated[str, BeforeValidator(_method)] = machine(
-        "nccl", "how weights travel: nccl (online), checkpoint (offline), memory, or a plugin's"
+        "nccl",
+        "how weights travel: nccl (online), checkpoint (offline), gloo, memory, or a plugin's",
     )
     sync_style: Annotated[
         Literal["fixed", "explorer_driven", "trainer_driven", "fully_async"],
@@ -56,13 +57,12 @@ class SynchronizerConfig(StrictModel):
     sync_offset: int = core(0, "steps that the explorer runs ahead, with fixed", ge=0)
     sync_timeout: float = other(
         3600,
-        "seconds that one side waits for the other, and one rank of the trainer for another",
-        used_by="sides apart and trainers of several ranks",
+        "seconds that one side waits for the other, one rank of the trainer for another, and "
+        "each process for the others while weights are sent",
+        used_by="sides apart, trainers of several ranks and sync methods nccl and gloo",
         gt=0,
     )
-    group_name: str = other(
-        "rollout_weight_sync", "name of the process group", used_by="sync method nccl"
-    )
+    group_name: str = other("rollout_weight_sync", "name of the process group", used_by=GROUPS)
     wait_for_checkpoint: bool = other(
         False, "wait until a checkpoint is written", used_by="sync method checkpoint"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.base import ENGINES
+from trinity.common.config.base import ENGINES, GROUPS
 from trinity.common.config.critic import CRITIC
 from trinity.common.config.engine_arguments import engine_parameters
 from trinity.common.config.inference_model import InferenceModelConfig
@@ -70,7 +70,9 @@ def _missing_reader(
 def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
     if path in _OF_SIDES and work.config.is_apart:
         return None
-    if path == "synchronizer.sync_timeout" and work.config.trainer.num_ranks > 1:
+    if path == "synchronizer.sync_timeout" and (
+        work.config.trainer.num_ranks > 1 or _is_read(work, GROUPS)
+    ):
         return None
     if isinstance(section, InferenceModelConfig) and used_by == ENGINES:
         return _missing_engine(work, path, section)
@@ -102,6 +104,8 @@ def _is_for_supervised_rows(path: str) -> bool:
 
 
 def _is_read(work: Resolution, used_by: str) -> bool:
+    if used_by == GROUPS:
+        return work.config.synchronizer.sync_method in {"nccl", "gloo"}
     if used_by == CRITIC:
         algorithm: Any = work.parts.load("algorithm", work.config.algorithm.algorithm_type)
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
@@ -110,8 +114,7 @@ def _is_read(work: Resolution, used_by: str) -> bool:
         return ranks > 1 or (ranks == 0 and work.machine.num_gpus > 1)
     if used_by == "storage sql":
         return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
-    if used_by == "sync style fully_async":
-        return work.config.synchronizer.sync_style == "fully_async"
-    if used_by == "sync styles other than fixed":
-        return work.config.synchronizer.sync_style != "fixed"
+    style = work.config.synchronizer.sync_style
+    if used_by in {"sync style fully_async", "sync styles other than fixed"}:
+        return style == "fully_async" if used_by == "sync style fully_async" else style != "fixed"
     return used_by == "mode serve" and work.config.mode == "serve"

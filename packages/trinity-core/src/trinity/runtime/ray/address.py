@@ -7,7 +7,7 @@ import secrets
 import socket
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from trinity.errors import TrinityError
 from trinity.runtime.ray.owners import Owners, whose_else
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.runtime.ray.head import Head
 
-__all__ = ["cluster_address", "ray_settings"]
+__all__ = ["cluster_address", "node_address", "ray_settings", "use_own_interface"]
 
 REACH_TIMEOUT_S = 5.0
 
@@ -58,6 +58,26 @@ def cluster_address(
         _refuse_unreachable(named, source=source)
         return named
     return _noted_address(say, owners)
+
+
+def node_address() -> str:
+    """Return the address by which other machines of the cluster reach this process."""
+    import ray
+
+    util: Any = ray.util  # untyped
+    return str(util.get_node_ip_address())
+
+
+def use_own_interface() -> None:
+    """Let gloo use the interface that has this node's address, unless somebody has named another.
+
+    Where the system does not tell, gloo takes the one that the host's name stands for.
+    """
+    from trinity.trainer.meeting import interface_of
+
+    interface = interface_of(node_address())
+    if interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def _noted_address(say: Callable[[str], None], owners: Owners | None) -> str:

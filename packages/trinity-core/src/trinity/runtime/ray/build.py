@@ -8,9 +8,10 @@ driver: pipeline, tasks, explorer's logic,     trainer, or trainer-0 .. trainer-
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.apart_roles import meet
+from trinity.runtime.assembly import sends_weights
 from trinity.runtime.boundary import boundary
 from trinity.runtime.lead import lead_of
 from trinity.runtime.parts import Parts, RunInfo
@@ -121,7 +122,10 @@ class _Builder(StageBuilder):
         num_gpus, num_ranks = self._shares.trainer, self._shares.num_ranks
         common = {"num_gpus": num_gpus, "total_steps": total_steps}
         if num_ranks == 1:
-            return RemoteTrainer(self._rooms.start("trainer", "trainer_room:TrainerRoom", **common))
+            beats = sends_weights(self._config, self._manager)
+            return RemoteTrainer(
+                self._rooms.start("trainer", "trainer_room:TrainerRoom", beats=beats, **common)
+            )
         rooms = [
             self._rooms.start(
                 f"trainer-{rank}",
@@ -141,7 +145,9 @@ class _Builder(StageBuilder):
             self._start_engine(number)
             for number in range(max(1, config.explorer.rollout_model.engine_num))
         ]
-        self._sync = RemoteSync(config, self._manager, engines=self._engines)
+        trainer: Any = parts.trainer  # Any: of this builder, so it has a sender
+        sender = trainer.sender if trainer is not None else None
+        self._sync = RemoteSync(config, self._manager, engines=self._engines, sender=sender)
         parts.engines = [RemoteEngines(self._sync)]
         from trinity.runtime.ray.remote_scheduler import RemoteScheduler  # brings torch
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import Completion, RunKey
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.assembly import make_engine
+from trinity.runtime.ray.receiving import ReceivesWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ class _Session:
         return min(max(took_s / 2, _LEAST_LINGER_S), _LONGEST_LINGER_S)
 
 
-class EngineRoom:
+class EngineRoom(ReceivesWeights):
     """Holds one engine.
 
     It serves nobody before it is told that it has the weights that are wanted: a process that takes

@@ -121,7 +121,8 @@ class RoomHandle:
         patience_s: with an answer, until it is said that there is none.
     """
 
-    def __init__(self, actor: Any, name: str) -> None:
+    def __init__(self, actor: Any, name: str, *, group: str | None = None) -> None:
+        self._group = group  # of threads, to which its calls are given; None: the common ones
         self.actor = actor
         self.name = name
         self.patience_s = FIRST_PATIENCE_S
@@ -133,9 +134,12 @@ class RoomHandle:
     def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
         """Call the method without waiting; object references among the arguments are resolved."""
         _check_connected(self.name)
+        call = self.actor.call
+        if self._group is not None:
+            call = call.options(concurrency_group=self._group)
         return Pending(
             self.name,
-            self.actor.call.remote(method, *args, **kwargs),
+            call.remote(method, *args, **kwargs),
             method=method,
             patience_s=self.patience_s,
         )
@@ -152,9 +156,17 @@ class RoomHandle:
     ) -> tuple[Pending, ray.ObjectRef[Any]]:
         """Begin such a call without waiting."""
         _check_connected(self.name)
-        options = self.actor.call_with_payload.options(num_returns=2)
+        group = {"concurrency_group": self._group} if self._group is not None else {}
+        options = self.actor.call_with_payload.options(num_returns=2, **group)
         reply, payload = options.remote(method, *args, **kwargs)
         return Pending(self.name, reply, method=method, patience_s=self.patience_s), payload
+
+    def aside(self) -> RoomHandle:
+        """Return a handle whose calls are answered by the thread of :meth:`beat`.
+
+        So they are at once, whatever the room does; they have to be quick.
+        """
+        return RoomHandle(self.actor, self.name, group=_BEATS)
 
     def beat(self) -> ray.ObjectRef[bool]:
         """Ask a room that was started with ``beats`` whether it is there, whatever it does."""
@@ -170,10 +182,10 @@ class RoomHandle:
         """Ask for them without waiting."""
         return Pending(self.name, self.actor.facts.remote(), method="facts")
 
-    def kill(self) -> None:
-        """End the process at once; it is not started again."""
+    def kill(self, *, comes_back: bool = False) -> None:
+        """End the process at once; ``comes_back``: as if it had died: another takes its place."""
         if ray.is_initialized():
-            ray.kill(self.actor)
+            ray.kill(self.actor, no_restart=not comes_back)
 
 
 def start_room(  # noqa: PLR0913 -- what a process may differ in

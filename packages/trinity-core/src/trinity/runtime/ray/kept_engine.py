@@ -1,6 +1,7 @@
 """An engine in another process, and the weights that it should have.
 
-driver: load_weights(reference) --> the process that is there
+driver: load_weights(reference) --> the process that is there; or, where a process group brings
+        start("receive"), load() --> them, the steps of that
         a thread for each engine ---> one that takes its place: it serves nobody before
 
 The thread has a call on its way that ends with the process, so that it hears of each loss at once.
@@ -21,8 +22,11 @@ from trinity.runtime.ray.returning import Patience, Returning
 from trinity.runtime.ray.watch import LOOK_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trinity.common.ports import WeightSnapshot, WeightVersion
     from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.remote_sender import RemoteSender
     from trinity.synchronizer.weights import PackedWeights
 
 __all__ = ["KeptEngine"]
@@ -47,7 +51,8 @@ class KeptEngine:
         self._patience = patience or Patience()
         self._returning = Returning(room, patience=patience)
         self._changed = threading.Condition()  # guards the following
-        self._wanted: ray.ObjectRef[PackedWeights] | None = None  # None: the model's own
+        # Gives a reference to the weights that are wanted; None: the model's own are.
+        self._wanted: Callable[[], ray.ObjectRef[PackedWeights]] | None = None
         self._is_there = self._is_closed = False
         self._num_brought = 0  # how often it was AWAY and is THERE
         self._told = ""  # the failure that was told last
@@ -68,10 +73,41 @@ class KeptEngine:
         """Begin to load; :meth:`finish` tells how it ended."""
         ref = _reference_to(snapshot)
         with self._changed:
-            self._wanted, self._failure = ref, None
+            self._wanted, self._failure = lambda: ref, None
             pending = self._room.start("load_weights", ref) if self._is_there else None
             self._loading = pending, self._num_brought
             self._changed.notify_all()
+
+    def expect(self, sender: RemoteSender) -> int | None:
+        """Say that what the sender packed is wanted; return which process is there; None: none.
+
+        One that comes later loads it by reference.
+        """
+        with self._changed:
+            self._wanted, self._failure = sender.kept, None
+            self._loading = None, self._num_brought
+            self._changed.notify_all()
+            return self._num_brought if self._is_there else None
+
+    def start(self, step: str, *told: Any) -> Pending:
+        """Let the process take a step of a sync by a process group."""
+        return self._room.start("weights", step, *told)
+
+    def leave(self) -> None:
+        """Let the process leave the group, which it may wait in."""
+        self._room.start("weights", "leave")
+
+    def load(self) -> None:
+        """Begin to load what the process received; :meth:`finish` tells how it ended."""
+        assert self._loading is not None
+        self._loading = self._room.start("load_received"), self._loading[1]
+
+    def miss(self, *, ends: bool) -> None:
+        """Note that the process is lost; ``ends``: it is there, and another takes its place."""
+        assert self._loading is not None
+        if ends:
+            self._room.kill(comes_back=True)
+        self._miss(self._loading[1])
 
     def finish(self) -> bool:
         """Return whether the weights are loaded; False: the process is lost, or not built again.
@@ -142,7 +178,9 @@ class KeptEngine:
         while not (is_brought or self._is_closed):
             wanted = self._wanted
             version: WeightVersion = self._returning.first_answer(
-                "load_weights", wanted, is_wanted=lambda: not self._is_closed
+                "load_weights",
+                None if wanted is None else wanted(),
+                is_wanted=lambda: not self._is_closed,
             )
             with self._changed:
                 is_brought = wanted is self._wanted

@@ -18,6 +18,7 @@ import ray
 
 from trinity.common.wire import encode
 from trinity.errors import RoomLostError
+from trinity.runtime.ray.remote_sender import RemoteSender
 from trinity.runtime.ray.remote_weights import snapshot_of
 from trinity.runtime.ray.watch import LOOK_S, check_ray
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.synchronizer.shipment import Shipment
 
 __all__ = ["RemoteRanks"]
 
@@ -45,10 +47,14 @@ class RemoteRanks:
     Args:
         rooms: by rank, at least two, started with ``beats``.
         timeout_s: within which one that is stopped is named.
+
+    Attributes:
+        sender: of their weights, for sync methods that do without the object store.
     """
 
     def __init__(self, rooms: Sequence[RoomHandle], *, timeout_s: float) -> None:
         self._rooms = rooms
+        self.sender = RemoteSender(rooms[0], pack=self._packed)
         # Who is silent is asked after LOOK_S, and looked at each LOOK_S.
         self._limit_s = max(LOOK_S, PART_OF_TIMEOUT * timeout_s - 2 * LOOK_S)
 
@@ -73,6 +79,12 @@ class RemoteRanks:
         others = [room.start("snapshot_beside") for room in self._rooms[1:]]
         version = self._gathered([first, *others])[0]
         return snapshot_of(version, ref)
+
+    def _packed(self) -> Shipment:
+        first = self._rooms[0].start("weights", "pack")
+        others = [room.start("snapshot_beside") for room in self._rooms[1:]]
+        shipment: Shipment = self._gathered([first, *others])[0]
+        return shipment
 
     def save(self, directory: Path) -> None:
         """Write the trainer's part of a checkpoint: rank 0 does, the others help."""

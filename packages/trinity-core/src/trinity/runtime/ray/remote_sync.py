@@ -1,12 +1,13 @@
 """The synchronizer of a run over Ray: it hands weights on without holding them.
 
 driver --snapshot()--> trainer --> object store --reference--> engines
+driver --steps-------> trainer ==> process group ============> engines   (gloo, nccl)
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ray
 
@@ -14,18 +15,17 @@ from trinity.runtime.assembly import make_sync
 from trinity.runtime.pace import is_in_flight
 from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
 from trinity.runtime.record.engine_weights import write_weights
+from trinity.synchronizer.memory import MemorySync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from trinity.common.config import Config
-    from trinity.common.ports import WeightSnapshot, WeightVersion
+    from trinity.common.ports import SyncMethod, WeightSnapshot, WeightVersion
     from trinity.extend import PluginManager
     from trinity.runtime.ray.kept_engine import KeptEngine
-    from trinity.synchronizer.weights import PackedWeights
-
-    Latest = tuple[WeightVersion, ray.ObjectRef[PackedWeights]]
+    from trinity.runtime.ray.remote_sender import RemoteSender
 
 __all__ = ["RemoteEngines", "RemoteSync"]
 
@@ -42,15 +42,22 @@ class RemoteSync:
         config: a resolved configuration.
         manager: the plugins.
         engines: all of them.
+        sender: the trainer's process; None: nothing is trained.
     """
 
     def __init__(
-        self, config: Config, manager: PluginManager, *, engines: Sequence[KeptEngine]
+        self,
+        config: Config,
+        manager: PluginManager,
+        *,
+        engines: Sequence[KeptEngine],
+        sender: RemoteSender | None = None,
     ) -> None:
         self._engines = engines
-        self._method = make_sync(config, manager, engines=engines)
+        self._sender = sender
+        self._method = make_sync(config, manager, engines=engines, sender=sender)
         self._may_go_on = is_in_flight(config)  # without an engine that is lost
-        self._latest: Latest | None = None
+        self._latest: Callable[[], WeightSnapshot] | None = None  # None: nothing was brought
 
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
         """Let all engines load the weights; return their version.
@@ -62,7 +69,11 @@ class RemoteSync:
             RoomLostError: the trainer's process ended, or an engine's and none took its place; with
                 groups in flight, those of all engines.
         """
-        version: WeightVersion = self._method.sync(lambda: self._noted(snapshot()))
+        self._latest = self._sender.snapshot if self._sender is not None else None
+        return self._brought(self._method, snapshot)
+
+    def _brought(self, method: SyncMethod, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
+        version: WeightVersion = method.sync(lambda: self._noted(snapshot()))
         lost = [engine for engine in self._engines if not engine.finish()]
         for engine in lost:
             if self._may_go_on and len(lost) < len(self._engines):
@@ -76,14 +87,15 @@ class RemoteSync:
     def save(self, checkpoint: Path) -> None:
         """Write the weights that the engines have into a checkpoint's folder."""
         assert self._latest is not None
-        write_weights(snapshot_of(*self._latest), checkpoint)
+        write_weights(self._latest(), checkpoint)
 
     def load(self, snapshot: WeightSnapshot) -> None:
         """Bring these weights, which are in this process, to all engines."""
         from trinity.synchronizer.weights import PackedWeights
 
         packed = snapshot_of(snapshot.version, ray.put(PackedWeights.of(snapshot)))
-        self.sync(lambda: packed)
+        engines: Any = self._engines  # Any: they load as engines in this process do
+        self._brought(MemorySync(engines), lambda: packed)
 
     def close(self) -> None:
         """Let go of the weights; safe to call twice."""
@@ -93,7 +105,7 @@ class RemoteSync:
 
     def _noted(self, snapshot: WeightSnapshot) -> WeightSnapshot:
         assert isinstance(snapshot.tensors, RemoteTensors)
-        self._latest = snapshot.version, snapshot.tensors.ref
+        self._latest = lambda: snapshot
         return snapshot
 
 

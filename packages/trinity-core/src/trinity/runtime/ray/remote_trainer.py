@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.wire import encode
+from trinity.runtime.ray.remote_sender import RemoteSender
 from trinity.runtime.ray.remote_weights import snapshot_of
 
 if TYPE_CHECKING:
@@ -20,10 +21,15 @@ __all__ = ["RemoteTrainer"]
 
 
 class RemoteTrainer:
-    """The trainer's room."""
+    """The trainer's room.
+
+    Attributes:
+        sender: of its weights, for sync methods that do without the object store.
+    """
 
     def __init__(self, room: RoomHandle) -> None:
         self._room = room
+        self.sender = RemoteSender(room, pack=lambda: room.call("weights", "pack"))
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         """Return the metrics of one optimizer step."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.assembly import make_trainer
+from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.room import WithPayload
 from trinity.runtime.record.samples import SampleLog
 from trinity.synchronizer.weights import PackedWeights
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.wire import Packet
     from trinity.runtime.ray.room import RoomContext
+    from trinity.runtime.ray.weight_ways import WayOut
 
 __all__ = ["TrainerRank", "TrainerRoom"]
 
@@ -44,6 +47,10 @@ class TrainerRoom:
         snapshot = self._trainer.snapshot(copy=False)
         return WithPayload(snapshot.version, PackedWeights.of(snapshot))
 
+    def weights(self, step: str, *told: Any) -> Any:
+        """Take a step of a sync by a process group; what it gives is its own (Any)."""
+        return getattr(self._way_out, step)(*told)
+
     def save(self, directory: Path) -> None:
         """Write the trainer's part of a checkpoint."""
         self._trainer.save(directory)
@@ -55,6 +62,12 @@ class TrainerRoom:
     def close(self) -> None:
         """Free what the trainer holds."""
         self._trainer.close()
+
+    @cached_property
+    def _way_out(self) -> WayOut:
+        from trinity.runtime.ray.weight_ways import WayOut  # brings torch
+
+        return WayOut(lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout)
 
     def _take(
         self, context: RoomContext, *, total_steps: int, group: Any = None, is_first: bool = True
@@ -68,6 +81,7 @@ class TrainerRoom:
             is_first: whether it is the first of its group.
         """
         config, manager = context.config, context.manager
+        self._sync_timeout = config.synchronizer.sync_timeout
         self._trainer = make_trainer(config, manager, total_steps=total_steps, group=group)
         self._samples = None
         if is_first:
@@ -105,7 +119,7 @@ class TrainerRank(TrainerRoom):
 
     def host(self) -> str:
         """Return where the ranks meet; rank 0 alone is asked."""
-        self._hosted = self._meeting.Meeting(_address(), timeout_s=self._timeout_s)
+        self._hosted = self._meeting.Meeting(node_address(), timeout_s=self._timeout_s)
         place: str = self._hosted.place
         return place
 
@@ -116,9 +130,7 @@ class TrainerRank(TrainerRoom):
             TrinityError: somebody is missing, or the trainer cannot be made.
         """
         self._take_its_cores()
-        interface = self._meeting.interface_of(_address())
-        if interface:  # else gloo takes the one that the host's name stands for
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        use_own_interface()
         group = self._meeting.joined(
             place,
             rank=self._rank,
@@ -148,10 +160,3 @@ class TrainerRank(TrainerRoom):
     @property
     def _timeout_s(self) -> float:
         return self._context.config.synchronizer.sync_timeout
-
-
-def _address() -> str:
-    import ray
-
-    util: Any = ray.util  # untyped
-    return str(util.get_node_ip_address())

@@ -1,0 +1,83 @@
+"""An engine's room as one that weights are sent to."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import ModelError, RoomLostError
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from trinity.common.ports import WeightVersion
+    from trinity.runtime.ray.weight_ways import WayIn
+
+__all__ = ["ReceivesWeights"]
+
+
+class ReceivesWeights:
+    """Takes weights from a process group, beside those that come by reference.
+
+    SERVING -> LOADING -> SERVING with others, or POISONED: weights did not arrive whole. Then it
+    keeps those that it has and answers nobody, until others are loaded.
+    """
+
+    _number: int  # of the engine
+    _engine: Any  # Any: a registered engine
+    _serves: Event
+    _is_loaded: bool
+
+    def open(self, session: str) -> None:
+        """Begin a session; the one before is over."""
+        raise NotImplementedError
+
+    def serve(self) -> None:
+        """Answer from now on."""
+        raise NotImplementedError
+
+    def weights(self, step: str, *told: Any) -> Any:
+        """Take a step of a sync by a process group; what it gives is its own (Any).
+
+        Raises:
+            BrokenOffError: the way between the processes broke.
+        """
+        try:
+            return getattr(self._way_in, step)(*told)
+        except Exception:
+            if step == "receive":
+                self._poison()
+            raise
+
+    def load_received(self) -> WeightVersion:
+        """Load the weights that came whole, before the next batch; return their version.
+
+        Raises:
+            RoomLostError: none came: this process is a new one.
+            ModelError: they are of another model, or the engine took others.
+        """
+        snapshot = self._way_in.taken()
+        if snapshot is None:
+            raise RoomLostError(f"engine-{self._number}", cause="it was started anew")
+        self._engine.load_weights(snapshot)
+        if self._engine.version != snapshot.version:
+            self._poison()
+            raise ModelError(
+                f"engine-{self._number} was given the weights of version {snapshot.version} and "
+                f"says that it has version {self._engine.version}: it answers nothing. Its "
+                f"load_weights has to set the version."
+            )
+        self._is_loaded = True
+        self.serve()
+        return snapshot.version
+
+    def _poison(self) -> None:
+        self._is_loaded = False
+        self._serves.clear()
+        self.open("")
+
+    @cached_property
+    def _way_in(self) -> WayIn:
+        from trinity.runtime.ray.weight_ways import WayIn  # brings torch
+
+        return WayIn()

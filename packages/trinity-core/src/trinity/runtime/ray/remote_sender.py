@@ -1,0 +1,71 @@
+"""The trainer's process as the one that weights are sent from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trinity.runtime.ray.remote_weights import snapshot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import ray
+
+    from trinity.common.ports import WeightSnapshot
+    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.weights import PackedWeights
+
+__all__ = ["RemoteSender"]
+
+
+class RemoteSender:
+    """Takes the steps of a sync by a process group in the trainer's room, or in its first rank.
+
+    Args:
+        room: started with ``beats``, whose thread gives the copy while the trainer works.
+        pack: lets the trainer, all of its ranks, pack its weights.
+    """
+
+    def __init__(self, room: RoomHandle, *, pack: Callable[[], Shipment]) -> None:
+        self._room = room
+        self._pack = pack
+        self._place = ""  # "": nobody has asked
+
+    @property
+    def name(self) -> str:
+        """Return the name of the room."""
+        return self._room.name
+
+    def pack(self) -> Shipment:
+        """Copy the weights there, for this sync and for engines that come back after it."""
+        return self._pack()
+
+    def place(self) -> str:
+        """Return where the members meet."""
+        if not self._place:
+            self._place = self._room.call("weights", "host")
+        return self._place
+
+    def start(self, step: str, *told: Any) -> Pending:
+        """Let the room take a step."""
+        return self._room.start("weights", step, *told)
+
+    def leave(self) -> None:
+        """Let the room leave the group at once."""
+        self._room.aside().start("weights", "leave")
+
+    def kept(self) -> ray.ObjectRef[PackedWeights]:
+        """Return a reference to a copy of what was packed last; the trainer may be at work."""
+        return self._fetched()[1]
+
+    def snapshot(self) -> WeightSnapshot:
+        """Return what was packed last, which stays where it is."""
+        return snapshot_of(*self._fetched())
+
+    def end(self) -> None:
+        """End the process."""
+        self._room.kill()
+
+    def _fetched(self) -> tuple[Any, ray.ObjectRef[PackedWeights]]:
+        return self._room.aside().call_with_payload("weights", "kept")

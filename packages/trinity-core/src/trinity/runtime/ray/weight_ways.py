@@ -1,0 +1,135 @@
+"""The two ends of a sync by a process group, in the processes of the trainer and of an engine.
+
+Each step is named by :mod:`trinity.synchronizer.group`, which directs both from the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from trinity.errors import ModelError
+from trinity.runtime.ray.address import node_address, use_own_interface
+from trinity.runtime.ray.room import WithPayload
+from trinity.synchronizer.channel import BrokenOffError, Channel, device_id
+from trinity.synchronizer.shipment import Outbox
+from trinity.trainer import meeting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trinity.common.ports import WeightSnapshot
+    from trinity.synchronizer.channel import Invitation
+    from trinity.synchronizer.shipment import Shipment
+
+__all__ = ["WayIn", "WayOut"]
+
+
+logger = logging.getLogger(__name__)
+
+
+class _Way:
+    """A process's membership in the group that there is."""
+
+    def __init__(self) -> None:
+        self._channel: Channel | None = None  # None: it is in no group
+
+    def device(self) -> str:
+        """Return which GPU this process computes on; empty: none."""
+        return device_id()
+
+    def join(self, invitation: Invitation) -> None:
+        """Leave the group there is, and join another once all of its members are there.
+
+        Raises:
+            BrokenOffError: somebody did not come.
+        """
+        self.leave()
+        use_own_interface()
+        try:
+            store = meeting.store_at(invitation.place, timeout_s=invitation.meet_s)
+        except RuntimeError as error:
+            raise BrokenOffError(f"nobody answers where weights are sent from: {error}") from error
+        self._channel = Channel(store, invitation)
+        logger.info(
+            "rank %d of %d of %s, %s",
+            invitation.rank, invitation.size, invitation.group, invitation.backend,
+        )  # fmt: skip
+
+    def leave(self) -> None:
+        """Leave the group there is, if there is one; who waits there, waits no longer."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.leave()
+
+    def _joined(self) -> Channel:
+        if self._channel is None:
+            raise BrokenOffError("this process is in no group.")
+        return self._channel
+
+
+class WayOut(_Way):
+    """Of the trainer's process.
+
+    Args:
+        snapshot: gives the weights as they are.
+        timeout_s: how long the others may wait for each other.
+    """
+
+    def __init__(self, snapshot: Callable[[], WeightSnapshot], *, timeout_s: float) -> None:
+        super().__init__()
+        self._snapshot = snapshot
+        self._timeout_s = timeout_s
+        self._outbox = Outbox()
+        self._meeting: meeting.Meeting | None = None  # stays as long as this process
+
+    def host(self) -> str:
+        """Return where the members of all groups meet."""
+        if self._meeting is None:
+            self._meeting = meeting.Meeting(node_address(), timeout_s=self._timeout_s)
+        return self._meeting.place
+
+    def pack(self) -> Shipment:
+        """Copy the weights."""
+        return self._outbox.pack(self._snapshot())
+
+    def send(self) -> None:
+        """Broadcast what was packed.
+
+        Raises:
+            BrokenOffError: a member is gone or silent.
+        """
+        self._joined().send(self._outbox.flat)
+
+    def kept(self) -> WithPayload:
+        """Return what was packed last, for one who comes later, through the object store.
+
+        Raises:
+            ModelError: nothing was.
+        """
+        packed = self._outbox.kept()
+        if packed is None:
+            raise ModelError("the trainer has packed no weights yet.")
+        return WithPayload(packed.version, packed)
+
+
+class WayIn(_Way):
+    """Of an engine's process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._received: WeightSnapshot | None = None  # whole; None: nothing waits to be loaded
+
+    def receive(self, shipment: Shipment) -> None:
+        """Take the weights, whole or not at all, for :meth:`taken`.
+
+        Raises:
+            BrokenOffError: they did not arrive whole.
+        """
+        self._received = None
+        self._received = self._joined().receive(shipment)
+
+    def taken(self) -> WeightSnapshot | None:
+        """Return what was received, once; None: nothing was."""
+        received, self._received = self._received, None
+        return received

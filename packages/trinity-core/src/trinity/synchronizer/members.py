@@ -1,0 +1,105 @@
+"""The processes of a group as the one that directs them sees them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.synchronizer.shipment import Shipment
+
+__all__ = ["Call", "Member", "Receiver", "Sender", "outcomes_of"]
+
+_LOOK_S = 0.5  # at one of those who have not answered
+
+
+class Call(Protocol):
+    """A step that another process was told to take."""
+
+    def result(self, *, timeout_s: float | None = None) -> Any:
+        """Return what it gave (Any: each step its own).
+
+        Raises:
+            RoomLostError: the process ended.
+            TimeoutError: there is no answer yet.
+            Exception: why it failed.
+        """
+
+
+class Member(Protocol):
+    """A process that can be of a group."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of its room."""
+
+    def start(self, step: str, *told: Any) -> Call:
+        """Let it take a step: ``device``, ``join``, ``send`` or ``receive``."""
+
+    def leave(self) -> None:
+        """Let it leave the group, at once, whatever it waits for there."""
+
+
+class Sender(Member, Protocol):
+    """The trainer's process."""
+
+    def pack(self) -> Shipment:
+        """Copy the weights there, for this sync and for engines that come back after it."""
+
+    def place(self) -> str:
+        """Return where the members meet."""
+
+    def end(self) -> None:
+        """End the process."""
+
+
+class Receiver(Member, Protocol):
+    """An engine, and the process that is there for it."""
+
+    def expect(self, sender: Any) -> int | None:
+        """Say that what the sender packed is wanted; return which process is there; None: none.
+
+        Any: it gives its copy to a process that comes later.
+        """
+
+    def load(self) -> None:
+        """Let the process load what it received; it is waited for elsewhere."""
+
+    def miss(self, *, ends: bool) -> None:
+        """Note that the process is lost; ``ends``: it is there, and is to be ended."""
+
+
+def outcomes_of(
+    calls: Mapping[Member, Call], *, limit_s: float, grace_s: float
+) -> dict[Member, Any]:
+    """Return what each call gave, or the exception that it raised; TimeoutError: no answer.
+
+    Once one has failed, the others are told to leave the group, in which they may wait for it.
+
+    Args:
+        calls: by who was called.
+        limit_s: until the last answer.
+        grace_s: until the last answer, once one has failed.
+    """
+    waiting, outcomes = dict(calls), dict[Member, Any]()
+    has_failed = False
+    deadline = time.monotonic() + limit_s
+    while waiting:
+        for member, call in list(waiting.items()):
+            try:
+                outcome = call.result(timeout_s=_LOOK_S)
+            except TimeoutError as error:
+                if time.monotonic() < deadline:
+                    continue
+                outcome = error
+            except Exception as error:  # noqa: BLE001 -- what became of it is the caller's to judge
+                outcome = error
+            outcomes[member] = outcome
+            del waiting[member]
+            if isinstance(outcome, Exception) and not has_failed:
+                has_failed, deadline = True, min(deadline, time.monotonic() + grace_s)
+                for other in waiting:  # they may wait for this one
+                    other.leave()
+    return outcomes

@@ -1,0 +1,123 @@
+"""Weights as one run of bytes, as they are broadcast, and what is told of them beside it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.synchronizer.weights import PackedWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Outbox", "Shipment", "checksum", "cut"]
+
+_BLOCK = 8192  # 64-bit words whose order a checksum does not see
+_ALIGNED = 16  # bytes: every tensor can be read where it lies, and all of them are whole words
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one tensor lies."""
+
+    name: str
+    dtype: str  # of torch: "bfloat16"
+    shape: tuple[int, ...]
+    begin: int  # bytes
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shipment:
+    """What a receiver is told of weights before they come, on another way than they do."""
+
+    version: WeightVersion
+    places: tuple[_Place, ...]
+    num_bytes: int
+    checksum: int
+
+
+class Outbox:
+    """The weights that were packed last; they stay until the next are packed.
+
+    What is packed is a copy in CPU memory, so the trainer may go on while an engine that was away
+    gets it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # who was away asks in another thread
+        self._flat = torch.empty(0, dtype=torch.uint8)
+        self._shipment: Shipment | None = None  # None: nothing whole was packed
+
+    @property
+    def flat(self) -> Tensor:
+        """Return the bytes, uint8; they are not to be changed."""
+        return self._flat
+
+    def pack(self, snapshot: WeightSnapshot) -> Shipment:
+        """Copy the weights, in place of those before them, and say what they are."""
+        places = tuple(_places(snapshot.tensors))
+        num_bytes = places[-1].end + -places[-1].end % _ALIGNED if places else 0
+        with self._lock:
+            self._shipment = None
+            if len(self._flat) != num_bytes:
+                self._flat = torch.zeros(num_bytes, dtype=torch.uint8)
+            for place in places:
+                tensor = snapshot.tensors[place.name].detach().contiguous()
+                self._flat[place.begin : place.end].copy_(tensor.view(-1).view(torch.uint8))
+            self._shipment = Shipment(
+                version=snapshot.version,
+                places=places,
+                num_bytes=num_bytes,
+                checksum=checksum(self._flat),
+            )
+        return self._shipment
+
+    def kept(self) -> PackedWeights | None:
+        """Return a copy of what was packed last, by name; None: nothing was."""
+        with self._lock:
+            if self._shipment is None:
+                return None
+            return PackedWeights.of(cut(self._flat.clone(), self._shipment))
+
+
+def cut(flat: Tensor, shipment: Shipment) -> WeightSnapshot:
+    """Return the weights by name, as views of these bytes."""
+    tensors = {
+        place.name: flat[place.begin : place.end]
+        .view(getattr(torch, place.dtype))
+        .view(place.shape)
+        for place in shipment.places
+    }
+    return WeightSnapshot(version=shipment.version, tensors=tensors)
+
+
+def checksum(flat: Tensor) -> int:
+    """Return a number that other bytes, or blocks of these in another order, do not have.
+
+    It finds mistakes, at the speed of memory; against somebody who means harm it is of no use.
+
+    >>> checksum(torch.ones(16, dtype=torch.uint8)) == 2 * 0x0101010101010101
+    True
+    """
+    words = flat.numpy().view(np.uint64)
+    rest = len(words) % _BLOCK
+    blocks = words[: len(words) - rest].reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64)
+    sums = np.append(blocks, words[len(words) - rest :].sum(dtype=np.uint64))
+    weights = 2 * np.arange(len(sums), 0, -1, dtype=np.uint64) - np.uint64(1)  # odd: none is lost
+    return int((sums * weights).sum(dtype=np.uint64))
+
+
+def _places(tensors: Mapping[str, Tensor]) -> Iterator[_Place]:
+    begin = 0
+    for name, tensor in tensors.items():
+        end = begin + tensor.numel() * tensor.element_size()
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        yield _Place(name, dtype, tuple(tensor.shape), begin, end)
+        begin = end + -end % _ALIGNED

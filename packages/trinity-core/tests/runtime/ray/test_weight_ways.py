@@ -1,0 +1,126 @@
+"""The two ends of a sync by a process group, in one process; over gloo, on the loopback."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import distributed
+from trinity.common.ports import WeightSnapshot
+from trinity.errors import ModelError, RoomLostError
+from trinity.runtime.ray import address, engine_room, weight_ways
+from trinity.runtime.ray.weight_ways import WayIn, WayOut
+from trinity.synchronizer.channel import BrokenOffError, Invitation
+
+pytestmark = pytest.mark.skipif(
+    not distributed.is_gloo_available(), reason="this build of torch has no gloo"
+)
+
+
+@pytest.fixture(autouse=True)
+def loopback(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    for module in (address, weight_ways):
+        monkeypatch.setattr(module, "node_address", lambda: "127.0.0.1")
+
+
+class Trainer:
+    version = 0
+
+    def snapshot(self):
+        self.version += 1
+        weight = torch.full((1000,), float(self.version))
+        return WeightSnapshot(version=self.version, tensors={"weight": weight})
+
+
+def joined(ways, place, *, number=1, timeout_s=10.0):
+    """Let all of them join a group."""
+    invitations = [
+        Invitation(
+            place=place, group=f"weights/{number}", rank=rank, size=len(ways), backend="gloo",
+            meet_s=10.0, timeout_s=timeout_s, bucket_bytes=512,
+        )
+        for rank in range(len(ways))
+    ]  # fmt: skip
+    with ThreadPoolExecutor(len(ways)) as pool:
+        list(pool.map(lambda way, invitation: way.join(invitation), ways, invitations))
+
+
+def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -> None:
+    trainer = Trainer()
+    out, ways = WayOut(trainer.snapshot, timeout_s=10.0), [WayIn(), WayIn()]
+    joined([out, *ways], out.host())
+    with ThreadPoolExecutor(2) as pool:
+        for version in (1, 2):
+            shipment = out.pack()
+            received = [pool.submit(way.receive, shipment) for way in ways]
+            out.send()
+            [one.result(10) for one in received]
+            for way in ways:
+                snapshot = way.taken()
+                assert (snapshot.version, snapshot.tensors["weight"][7]) == (version, version)
+                assert way.taken() is None
+        joined([out, ways[1]], out.host(), number=2)  # the other one is gone
+        received = pool.submit(ways[1].receive, out.pack())
+        out.send()
+        received.result(10)
+    assert ways[1].taken().version == 3
+    assert out.kept().payload.snapshot().tensors["weight"][7] == 3.0
+
+
+def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
+    out, way = WayOut(Trainer().snapshot, timeout_s=10.0), WayIn()
+    joined([out, way], out.host())
+    shipment = out.pack()
+    threading.Timer(0.3, way.leave).start()
+
+    with pytest.raises(BrokenOffError, match="the broadcast broke off"):
+        way.receive(shipment)  # and nobody sends
+
+    assert way.taken() is None
+    with pytest.raises(BrokenOffError, match="this process is in no group"):
+        way.receive(shipment)
+
+
+def test_before_a_first_sync_there_is_no_copy() -> None:
+    with pytest.raises(ModelError, match="has packed no weights yet"):
+        WayOut(Trainer().snapshot, timeout_s=1.0).kept()
+
+
+def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_until_it_has_others(
+    rooms, monkeypatch
+) -> None:
+    monkeypatch.setattr(engine_room, "_GIVEN_S", 0.1)
+    room = rooms.engine_room().part
+    room.open("a")
+    room.load_weights(None)
+    out = WayOut(Trainer().snapshot, timeout_s=1.0)
+
+    with pytest.raises(BrokenOffError):
+        room.weights("receive", out.pack())
+
+    for asked in (lambda: room.exchange("a", 0, [], 0.0), lambda: room.open("b"), room.version):
+        with pytest.raises(RoomLostError, match="engine-0"):
+            asked()
+    with pytest.raises(RoomLostError, match="engine-0"):
+        room.load_received()  # there is nothing
+    room.load_weights(out.kept().payload)
+    room.serve()
+    assert room.version() == 1
+    room.open("b")
+
+
+def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(rooms) -> None:
+    room = rooms.engine_room().part
+    room._way_in._received = WeightSnapshot(version=5, tensors={})
+    monkey = type(room._engine)
+    loads, monkey.load_weights = monkey.load_weights, lambda self, snapshot: None
+    try:
+        with pytest.raises(ModelError, match="given the weights of version 5 and says that it has"):
+            room.load_received()
+    finally:
+        monkey.load_weights = loads
+
+    assert not room._serves.is_set()

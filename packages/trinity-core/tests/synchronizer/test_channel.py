@@ -1,0 +1,150 @@
+"""Bytes go from one process to the others over gloo, whole or not at all, and nobody waits on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from multiprocessing import get_context
+
+import pytest
+import torch
+from torch import distributed
+from trinity.common.ports import WeightSnapshot
+from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
+from trinity.synchronizer.shipment import Outbox
+
+pytestmark = pytest.mark.skipif(
+    not distributed.is_gloo_available(), reason="this build of torch has no gloo"
+)
+
+
+def invited(place, *, rank, size, **changes):
+    return Invitation(
+        **{
+            "place": str(place), "group": "weights/1", "rank": rank, "size": size,
+            "backend": "gloo", "meet_s": 20.0, "timeout_s": 20.0, "bucket_bytes": 1 << 16,
+        }
+        | changes
+    )  # fmt: skip
+
+
+def store_of(invitation):
+    return distributed.FileStore(invitation.place, invitation.size)
+
+
+def an_outbox(*, num_floats=100_000, version=3):
+    outbox = Outbox()
+    tensors = {"w": torch.arange(float(num_floats)), "b": torch.ones(3, dtype=torch.bfloat16)}
+    return outbox, outbox.pack(WeightSnapshot(version=version, tensors=tensors))
+
+
+def receive(invitation, shipment, told):
+    """Tell what another process got, or why it did not."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    try:
+        channel = Channel(store_of(invitation), invitation)
+        told.send("joined")
+        snapshot = channel.receive(shipment)
+        told.send(
+            (snapshot.version, snapshot.tensors["w"].sum().item(), snapshot.tensors["b"].dtype)
+        )
+        channel.close()
+    except BrokenOffError as error:
+        told.send(str(error))
+
+
+@pytest.fixture
+def others(monkeypatch):
+    """Return a function that starts the other processes of a group."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    started = []
+
+    def start(invitations, shipment):
+        context = get_context("fork")  # they need no more than this one has imported
+        heard = []
+        for invitation in invitations:
+            here, there = context.Pipe()
+            process = context.Process(target=receive, args=(invitation, shipment, there))
+            process.start()
+            started.append(process)
+            heard.append((process, here))
+        return heard
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join(10)
+
+
+def told_by(pipe):
+    assert pipe.poll(30)
+    return pipe.recv()
+
+
+def test_all_get_the_weights_in_buckets(tmp_path, others) -> None:
+    outbox, shipment = an_outbox()
+    place = tmp_path / "meeting"
+    heard = others([invited(place, rank=rank, size=3) for rank in (1, 2)], shipment)
+    first = invited(place, rank=0, size=3)
+
+    channel = Channel(store_of(first), first)
+    channel.send(outbox.flat)
+
+    # the sum of 0 to 99,999 in float32, as torch sums it here
+    wanted = (3, torch.arange(100_000.0).sum().item(), torch.bfloat16)
+    for _, pipe in heard:
+        assert told_by(pipe) == "joined"
+        assert told_by(pipe) == wanted
+
+
+def test_weights_that_are_not_those_announced_are_not_taken(tmp_path, others) -> None:
+    outbox, shipment = an_outbox()
+    place = tmp_path / "meeting"
+    other = replace(shipment, checksum=shipment.checksum + 1)
+    ((_, pipe),) = others([invited(place, rank=1, size=2)], other)
+    first = invited(place, rank=0, size=2)
+
+    Channel(store_of(first), first).send(outbox.flat)
+
+    assert told_by(pipe) == "joined"
+    assert told_by(pipe) == (
+        "the weights that came are not those of version 3: their checksum is another."
+    )
+
+
+def test_a_member_that_does_not_come_is_not_waited_for_longer_than_agreed(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    alone = invited(tmp_path / "meeting", rank=0, size=2, meet_s=0.5)
+    began = time.monotonic()
+
+    with pytest.raises(BrokenOffError, match="the 2 processes of weights/1 did not meet within"):
+        Channel(store_of(alone), alone)
+
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, others, how) -> None:
+    # 40 MB: more than the sockets between hold, so that somebody is in the midst of it
+    outbox, shipment = an_outbox(num_floats=10_000_000)
+    place = tmp_path / "meeting"
+    limits = {"timeout_s": 2.0, "bucket_bytes": 32 << 20}
+    heard = others([invited(place, rank=rank, size=3, **limits) for rank in (1, 2)], shipment)
+    first = invited(place, rank=0, size=3, **limits)
+    channel = Channel(store_of(first), first)
+    (lost, pipe), (_, other) = heard
+    assert {told_by(pipe), told_by(other)} == {"joined"}
+    os.kill(lost.pid, how)
+    began = time.monotonic()
+
+    with pytest.raises(BrokenOffError, match="the broadcast broke off"):
+        channel.send(outbox.flat)
+
+    assert time.monotonic() - began < 10
+    with pytest.raises(BrokenOffError, match="this process has left the group"):
+        channel.send(outbox.flat)
+    assert isinstance(told_by(other), str | tuple)  # it had all, or heard that it broke off

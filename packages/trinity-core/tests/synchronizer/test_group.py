@@ -1,0 +1,278 @@
+"""Who is sent weights, who is done without, and that nobody is left with a part of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trinity.common.config import Config
+from trinity.common.ports import WeightSnapshot
+from trinity.errors import ModelError, RoomLostError
+from trinity.synchronizer import group, members
+from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.group import GlooSync, NcclSync
+from trinity.synchronizer.shipment import Outbox
+
+SILENT = TimeoutError()  # there is no answer, however long one waits
+BROKEN = BrokenOffError("the broadcast broke off")
+
+
+class Answer:
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    def result(self, *, timeout_s):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class Process:
+    """Takes each step as it was told to; what was not told goes well."""
+
+    def __init__(self, name, **outcomes):
+        self.name = name
+        self.outcomes = {step: list(told) for step, told in outcomes.items()}
+        self.log = []  # steps, and what they were told
+
+    def start(self, step, *told):
+        self.log.append((step, *told))
+        return Answer((self.outcomes.get(step) or [None]).pop(0))
+
+    def leave(self):
+        self.log.append(("leave",))
+
+    def steps(self):
+        return [entry[0] for entry in self.log]
+
+    def invitations(self):
+        return [entry[1] for entry in self.log if entry[0] == "join"]
+
+
+class TrainerProcess(Process):
+    is_ended = False
+    version = 6
+
+    def pack(self):
+        self.version += 1
+        tensors = {"w": torch.ones(5)}
+        return Outbox().pack(WeightSnapshot(version=self.version, tensors=tensors))
+
+    def place(self):
+        return "10.0.0.1:77/secret"
+
+    def end(self):
+        self.is_ended = True
+
+
+class EngineProcess(Process):
+    process = 1  # None: none is there
+
+    def expect(self, sender):
+        return self.process
+
+    def load(self):
+        self.log.append(("load",))
+
+    def miss(self, *, ends):
+        self.log.append(("end" if ends else "lost",))
+        self.process = None
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch):
+    monkeypatch.setattr(group, "MEET_S", 0.0)
+    monkeypatch.setattr(group, "GRACE_S", 0.0)
+
+
+def a_sync(trainer, engines, *, method=GlooSync):
+    config = Config()
+    config.synchronizer.sync_timeout = 0.001
+    config.explorer.rollout_model.weight_sync_buffer_size = 3
+    return method(engines, sender=trainer, config=config)
+
+
+def synced(sync):
+    return sync.sync(lambda: pytest.fail("weights go through no store"))
+
+
+def two_engines(**outcomes_of_the_second):
+    return [EngineProcess("engine-0"), EngineProcess("engine-1", **outcomes_of_the_second)]
+
+
+def test_all_join_one_group_and_load_what_they_received() -> None:
+    trainer, engines = TrainerProcess("trainer"), two_engines()
+
+    assert synced(a_sync(trainer, engines)) == 7
+
+    assert trainer.steps() == ["join", "send"]
+    assert [engine.steps() for engine in engines] == [["join", "receive", "load"]] * 2
+    asked = [process.invitations()[0] for process in (trainer, *engines)]
+    assert [(one.rank, one.size, one.backend) for one in asked] == [
+        (0, 3, "gloo"), (1, 3, "gloo"), (2, 3, "gloo"),
+    ]  # fmt: skip
+    assert {(one.place, one.group) for one in asked} == {
+        ("10.0.0.1:77/secret", "rollout_weight_sync/1")
+    }
+    assert {one.bucket_bytes for one in asked} == {3 * 1024 * 1024}
+    assert [entry[1].version for entry in engines[0].log if entry[0] == "receive"] == [7]
+
+
+def test_the_group_stays_as_long_as_its_members_do() -> None:
+    trainer, engines = TrainerProcess("trainer"), two_engines()
+    sync = a_sync(trainer, engines)
+
+    synced(sync)
+    synced(sync)
+
+    assert trainer.steps() == ["join", "send", "send"]
+
+
+def test_another_process_of_an_engine_makes_another_group_under_a_name_that_none_had() -> None:
+    trainer, engines = TrainerProcess("trainer"), two_engines()
+    sync = a_sync(trainer, engines)
+    synced(sync)
+    engines[1].process = 2
+
+    synced(sync)
+
+    assert [one.group for one in engines[0].invitations()] == [
+        "rollout_weight_sync/1", "rollout_weight_sync/2",
+    ]  # fmt: skip
+
+
+def test_an_engine_that_is_away_is_not_waited_for() -> None:
+    trainer, engines = TrainerProcess("trainer"), two_engines()
+    engines[0].process = None
+
+    synced(a_sync(trainer, engines))
+
+    assert engines[0].steps() == []
+    assert (engines[1].invitations()[0].rank, engines[1].invitations()[0].size) == (1, 2)
+
+
+def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without_it(caplog) -> None:
+    trainer = TrainerProcess("trainer", join=[BROKEN])
+    engines = two_engines(join=[SILENT])
+    engines[0].outcomes["join"] = [BROKEN]  # it waited for the other, as the trainer did
+
+    synced(a_sync(trainer, engines))
+
+    assert caplog.messages == [
+        "engine-1 is missing where weights are sent: it is there and does not answer "
+        "(sync_timeout is 0 s). They go to the others, and to the process that takes its place"
+    ]
+    assert engines[1].steps()[-1] == "end"
+    assert engines[0].steps()[-1] == "load"
+    assert engines[0].invitations()[-1].size == 2
+
+
+def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_all_again() -> None:
+    lost = RoomLostError("engine-1", cause="it ended or was killed")
+    trainer, engines = TrainerProcess("trainer", send=[BROKEN]), two_engines(receive=[lost])
+    engines[0].outcomes["receive"] = [BROKEN]
+
+    synced(a_sync(trainer, engines))
+
+    assert engines[1].steps()[-1] == "lost"
+    assert [s for s in engines[0].steps() if s != "leave"] == [
+        "join", "receive", "join", "receive", "load",
+    ]  # fmt: skip
+    assert engines[0].invitations()[-1].group == "rollout_weight_sync/2"
+
+
+def test_one_that_has_them_whole_loads_them_whatever_became_of_the_others() -> None:
+    trainer, engines = TrainerProcess("trainer", send=[BROKEN]), two_engines(receive=[SILENT])
+
+    synced(a_sync(trainer, engines))
+
+    assert [s for s in engines[0].steps() if s != "leave"] == ["join", "receive", "load"]
+    assert engines[1].steps()[-1] == "end"
+
+
+def test_one_that_never_takes_them_whole_is_ended(caplog) -> None:
+    engines = two_engines(receive=[BROKEN, BROKEN])
+
+    synced(a_sync(TrainerProcess("trainer"), engines))
+
+    assert engines[0].steps().count("load") == 1
+    assert engines[1].steps()[-1] == "end"
+    assert "engine-1 is missing where weights are sent: it did not take them whole, 2 times" in (
+        caplog.text
+    )
+
+
+def test_who_waits_for_the_first_that_failed_is_told_to_leave() -> None:
+    trainer, slow = Process("trainer", send=[SILENT]), Process("engine-0")
+    broken = {Process("engine-1"): Answer(BROKEN), trainer: Answer(SILENT), slow: Answer(None)}
+
+    outcomes = members.outcomes_of(broken, limit_s=60, grace_s=0)
+
+    assert [type(outcome) for outcome in outcomes.values()] == [
+        BrokenOffError, TimeoutError, type(None),
+    ]  # fmt: skip
+    assert trainer.steps() == ["leave"]
+
+
+def test_a_trainer_that_is_lost_is_the_runs_loss() -> None:
+    lost = RoomLostError("trainer", cause="it ended or was killed", is_final=True)
+    trainer, engines = TrainerProcess("trainer", send=[lost]), two_engines()
+
+    with pytest.raises(RoomLostError, match="trainer was lost"):
+        synced(a_sync(trainer, engines))
+
+    assert not trainer.is_ended
+
+
+def test_a_trainer_that_does_not_come_back_is_ended_and_the_run_goes_back() -> None:
+    trainer, engines = TrainerProcess("trainer", send=[SILENT]), two_engines(receive=[BROKEN])
+
+    with pytest.raises(RoomLostError, match="it does not come back from sending weights"):
+        synced(a_sync(trainer, engines))
+
+    assert trainer.is_ended
+
+
+def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one_sentence() -> None:
+    never = [BrokenOffError("the 3 processes did not meet.")] * 9
+    trainer = TrainerProcess("trainer", join=never)
+    engines = [EngineProcess(f"engine-{n}", join=never) for n in range(2)]
+
+    with pytest.raises(ModelError) as refused:
+        synced(a_sync(trainer, engines))
+
+    assert str(refused.value) == (
+        "trainer and engine-0, engine-1 do not reach each other to send weights: the 3 processes "
+        "did not meet. Name the network interface that they share in GLOO_SOCKET_IFNAME or "
+        "NCCL_SOCKET_IFNAME, or set synchronizer.sync_method: memory."
+    )
+
+
+def test_an_error_of_an_engine_itself_is_the_runs() -> None:
+    engines = two_engines(receive=[MemoryError("no room")])
+
+    with pytest.raises(MemoryError, match="no room"):
+        synced(a_sync(TrainerProcess("trainer"), engines))
+
+
+@pytest.mark.parametrize(
+    ("devices", "backend"),
+    [(["a", "b", "c"], "nccl"), (["a", "b", "b"], "gloo"), (["a", "b", ""], "gloo")],
+)
+def test_nccl_carries_them_only_where_each_process_has_a_gpu_of_its_own(devices, backend) -> None:
+    trainer = TrainerProcess("trainer", device=devices[:1])
+    engines = [EngineProcess(f"engine-{n}", device=devices[n + 1 : n + 2]) for n in range(2)]
+
+    synced(a_sync(trainer, engines, method=NcclSync))
+
+    assert {one.invitations()[0].backend for one in (trainer, *engines)} == {backend}
+
+
+def test_in_one_process_weights_are_handed_over() -> None:
+    class Engine:
+        def load_weights(self, snapshot):
+            self.snapshot = snapshot
+
+    engine, snapshot = Engine(), WeightSnapshot(version=3, tensors={})
+
+    assert GlooSync([engine]).sync(lambda: snapshot) == 3
+    assert engine.snapshot is snapshot
