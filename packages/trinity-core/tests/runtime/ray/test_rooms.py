@@ -100,7 +100,7 @@ def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(
         for name, host in [("trainer", here), ("engine-0", here), ("engine-1", "another"),
                            ("runner-0", here)]
     ]  # fmt: skip
-    own = rooms.Rooms(passport=None)
+    own = rooms.Rooms(passport=None, timeout_s=60.0)
 
     own._num_threads = rooms._leave_cores(facts)
     meanwhile = torch.get_num_threads()

@@ -57,9 +57,9 @@ class SynchronizerConfig(StrictModel):
     sync_offset: int = core(0, "steps that the explorer runs ahead, with fixed", ge=0)
     sync_timeout: float = other(
         3600,
-        "seconds that one side waits for the other, one rank of the trainer for another, and "
-        "each process for the others while weights are sent",
-        used_by="sides apart, trainers of several ranks and sync methods nccl and gloo",
+        "seconds that one side waits for the other, one rank of the trainer for another, each "
+        "process for the others while weights are sent, and a run over Ray for one that is silent",
+        used_by="sides apart and runs over Ray",
         gt=0,
     )
     group_name: str = other("rollout_weight_sync", "name of the process group", used_by=GROUPS)

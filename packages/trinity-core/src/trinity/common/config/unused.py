@@ -70,10 +70,8 @@ def _missing_reader(
 def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
     if path in _OF_SIDES and work.config.is_apart:
         return None
-    if path == "synchronizer.sync_timeout" and (
-        work.config.trainer.num_ranks > 1 or _is_read(work, GROUPS)
-    ):
-        return None
+    if path == "synchronizer.sync_timeout" and work.config.mode != "serve":
+        return None  # a run over Ray reads it: nobody knows here whether this is one
     if isinstance(section, InferenceModelConfig) and used_by == ENGINES:
         return _missing_engine(work, path, section)
     return None if _is_read(work, used_by) else used_by

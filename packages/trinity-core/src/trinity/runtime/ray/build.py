@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.apart_roles import meet
-from trinity.runtime.assembly import sends_weights
 from trinity.runtime.boundary import boundary
 from trinity.runtime.lead import lead_of
 from trinity.runtime.parts import Parts, RunInfo
@@ -72,7 +71,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     """
     began = time.perf_counter()
     passport = Passport.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
-    rooms = Rooms(passport, patience_s=config.synchronizer.sync_timeout)
+    rooms = Rooms(passport, timeout_s=config.synchronizer.sync_timeout)
     parts = Parts(
         config=config,
         rundir=rundir,
@@ -122,10 +121,7 @@ class _Builder(StageBuilder):
         num_gpus, num_ranks = self._shares.trainer, self._shares.num_ranks
         common = {"num_gpus": num_gpus, "total_steps": total_steps}
         if num_ranks == 1:
-            beats = sends_weights(self._config, self._manager)
-            return RemoteTrainer(
-                self._rooms.start("trainer", "trainer_room:TrainerRoom", beats=beats, **common)
-            )
+            return RemoteTrainer(self._rooms.start("trainer", "trainer_room:TrainerRoom", **common))
         rooms = [
             self._rooms.start(
                 f"trainer-{rank}",

@@ -119,6 +119,7 @@ class RoomHandle:
 
     Attributes:
         patience_s: with an answer, until it is said that there is none.
+        comes_back: whether another process takes the place of one that ends.
     """
 
     def __init__(self, actor: Any, name: str, *, group: str | None = None) -> None:
@@ -126,6 +127,7 @@ class RoomHandle:
         self.actor = actor
         self.name = name
         self.patience_s = FIRST_PATIENCE_S
+        self.comes_back = False
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Return what the part's method returns; errors are those of :meth:`Pending.result`."""
@@ -168,9 +170,9 @@ class RoomHandle:
         """
         return RoomHandle(self.actor, self.name, group=_BEATS)
 
-    def beat(self) -> ray.ObjectRef[bool]:
+    def beat(self) -> ray.ObjectRef[str]:
         """Ask a room that was started with ``beats`` whether it is there, whatever it does."""
-        asked: ray.ObjectRef[bool] = self.actor.beat.options(concurrency_group=_BEATS).remote()
+        asked: ray.ObjectRef[str] = self.actor.beat.options(concurrency_group=_BEATS).remote()
         return asked
 
     def facts(self) -> RoomFacts:
@@ -227,7 +229,9 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         runtime_env=passport.runtime_env(env_vars or {}),
         **(place or {}),
     )
-    return RoomHandle(actor.remote(passport, name, part, arguments), name)
+    handle = RoomHandle(actor.remote(passport, name, part, arguments), name)
+    handle.comes_back = max_restarts > 0
+    return handle
 
 
 _lost: dict[str, set[str]] = {}  # rooms that have not answered since, and the errors logged

@@ -115,9 +115,9 @@ class Room:
         )
         return Reply(value=facts, said=self._heard())
 
-    def beat(self) -> bool:
-        """Return at once: this process is there."""
-        return True
+    def beat(self) -> str:
+        """Return at once which process this is: it is there."""
+        return f"process {os.getpid()} on {platform.node()}"
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
         """Call a method of the part."""

@@ -16,6 +16,7 @@ from trinity.runtime.ray.digests import check_plugin_sets
 from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
 from trinity.runtime.ray.placement import Placement
 from trinity.runtime.ray.room import settle, unsettle
+from trinity.runtime.ray.silence import Silences
 from trinity.runtime.ray.watch import LOOK_S, check_ray, is_ray_lost
 
 if TYPE_CHECKING:
@@ -43,26 +44,35 @@ class Rooms:
 
     Args:
         passport: of the run.
-        patience_s: with an answer, until it is said that there is none.
+        timeout_s: within which a process that is stopped is ended; an answer that takes as long
+            is told.
 
     Attributes:
         placement: where they stand; it is removed with them.
     """
 
-    def __init__(self, passport: Passport, *, patience_s: float = FIRST_PATIENCE_S) -> None:
+    def __init__(self, passport: Passport, *, timeout_s: float) -> None:
         self.passport = passport
         self.placement = Placement()
-        self._patience_s = min(patience_s, FIRST_PATIENCE_S)
+        self._timeout_s = timeout_s
+        self._watched: list[RoomHandle] = []
+        self._silences: Silences | None = None  # None: not all are built
         self._handles: list[RoomHandle] = []
         self._are_built = False
         self._num_threads: int | None = None  # of this process before; None: as they were
 
     def start(self, name: str, part: str, **options: Any) -> RoomHandle:
-        """Start one and return its handle; it is built while this returns."""
+        """Start one and return its handle; it is built while this returns.
+
+        Who asks for ``beats`` sees to its silence; that of the others is seen to here.
+        """
+        is_watched = not options.get("beats")
+        options |= {"beats": True}
         place = self.placement.options(name)
         handle = start_room(self.passport, name, f"{_ROOMS}.{part}", place=place, **options)
-        handle.patience_s = self._patience_s
+        handle.patience_s = min(self._timeout_s, FIRST_PATIENCE_S)
         self._handles.append(handle)
+        self._watched += [handle] if is_watched else []
         return handle
 
     def check(self, manager: PluginManager) -> Sequence[RoomFacts]:
@@ -76,11 +86,16 @@ class Rooms:
         self._are_built = True
         self._num_threads = _leave_cores(facts)
         settle()
+        where = {room.name: f"process {room.pid} on {room.host}" for room in facts}
+        self._silences = Silences(self._watched, limit_s=self._timeout_s, where=where)
+        self._silences.start()
         return facts
 
     def close(self) -> None:
         """Let each room close what it holds, and end all processes; safe to call twice."""
         handles, self._handles = self._handles, []
+        if self._silences is not None:
+            self._silences.close()
         if self._are_built:
             unsettle()
         if self._num_threads is not None:

@@ -1,0 +1,121 @@
+"""Name a process that is there and does not answer, and end it, so that what it did is done again.
+
+A thread of the driver asks each room for a beat, which a thread of its own answers there however
+long a step takes. A process that is stopped (SIGSTOP, a debugger) or whose machine hangs is silent:
+
+silent for WARN_S         it is named, with what to do
+for a part of the limit   it is ended: an engine or a runner is started again, a trainer is lost and
+                          the run goes back to its checkpoint, as when the process died
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trinity.runtime.ray.handle import RoomHandle
+
+__all__ = ["Silences"]
+
+logger = logging.getLogger(__name__)
+
+WARN_S = 30.0
+PART_OF_LIMIT = 0.7  # silence that is a loss: it is noticed up to two pauses late
+PAUSE_S = 10.0  # between two questions; a tenth of the limit where that is less
+LATE = 3.0  # pauses: after as many, this process itself was stopped, and asks anew
+READ_S = 5.0  # for an answer that is there
+
+
+@dataclass(slots=True)
+class _Asked:
+    beat: Any  # a reference
+    since: float
+    is_told: bool = False
+
+
+class Silences:
+    """Looks after rooms as long as they are built.
+
+    Args:
+        rooms: started with ``beats``.
+        limit_s: within which one that is silent is ended.
+        where: by room, the process that it is in, as :meth:`RoomHandle.beat` tells it.
+    """
+
+    def __init__(
+        self, rooms: Sequence[RoomHandle], *, limit_s: float, where: Mapping[str, str]
+    ) -> None:
+        self._rooms = rooms
+        self._limit_s = limit_s
+        self._pause_s = min(PAUSE_S, limit_s / 10)
+        self._asked: dict[str, _Asked] = {}
+        self._where = dict(where)
+        self._looked = time.monotonic()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="trinity-silence", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more; safe to call twice."""
+        self._closed.set()
+
+    def look(self) -> None:
+        """Ask everybody once, and see who has not answered since."""
+        now = time.monotonic()
+        if now - self._looked > LATE * self._pause_s:
+            self._asked.clear()
+        self._looked = now
+        for room in self._rooms:
+            asked = self._asked.get(room.name)
+            if asked is None or self._has_answered(room, asked):
+                self._asked[room.name] = _Asked(room.beat(), now)
+            else:
+                self._note(room, asked, silence_s=now - asked.since)
+
+    def _look_on(self) -> None:
+        while not self._closed.wait(self._pause_s) and ray.is_initialized():
+            try:
+                self.look()
+            except RayError as error:  # Ray itself is lost, which others tell
+                logger.info("rooms cannot be asked: %s", " ".join(str(error).split()))
+
+    def _has_answered(self, room: RoomHandle, asked: _Asked) -> bool:
+        if not ray.wait([asked.beat], timeout=0)[0]:
+            return False
+        try:
+            where: str = ray.get(asked.beat, timeout=READ_S)
+        except RayError:  # it is lost, or started again: who calls it hears so
+            return True
+        self._where[room.name] = where
+        return True
+
+    def _note(self, room: RoomHandle, asked: _Asked, *, silence_s: float) -> None:
+        where = self._where[room.name]
+        if silence_s > PART_OF_LIMIT * self._limit_s:
+            logger.warning(
+                "%s (%s) has not answered for %.0f s and is ended: %s.",
+                room.name, where, silence_s,
+                "it is started again" if room.comes_back else "the run goes back to its checkpoint",
+            )  # fmt: skip
+            del self._asked[room.name]
+            room.kill(comes_back=room.comes_back)  # one that is stopped ends 5 s later
+        elif silence_s > min(WARN_S, self._limit_s / 3) and not asked.is_told:
+            asked.is_told = True
+            logger.warning(
+                "%s (%s) has not answered for %.0f s: it is stopped, or its machine is very busy. "
+                "If it is stopped, let it go on (kill -CONT); it is ended within %.0f s "
+                "(synchronizer.sync_timeout).",
+                room.name, where, silence_s, self._limit_s,
+            )  # fmt: skip

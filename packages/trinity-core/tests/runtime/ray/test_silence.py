@@ -1,0 +1,112 @@
+"""A process that is there and does not answer is named in time, and ended in time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import ActorUnavailableError
+from trinity.runtime.ray import silence
+from trinity.runtime.ray.silence import Silences
+
+AWAY = ActorUnavailableError("it is started again", b"1" * 16)
+
+
+class Stoppable:
+    """A room that answers, is stopped, or is being started again (an error)."""
+
+    def __init__(self, name, *, comes_back=True):
+        self.name = name
+        self.comes_back = comes_back
+        self.answer = f"process 7 on {name}"
+        self.ended_at = []
+
+    def beat(self):
+        return self
+
+    def kill(self, *, comes_back):
+        assert comes_back is self.comes_back
+        self.ended_at.append(silence.time.monotonic())
+        self.answer = "process 8"
+
+
+@pytest.fixture
+def rooms(monkeypatch):
+    """Return an engine and a trainer, who can be stopped."""
+    clock = SimpleNamespace(now=0.0)
+
+    def get(room, *, timeout):
+        if isinstance(room.answer, Exception):
+            raise room.answer
+        return room.answer
+
+    def wait(asked, *, timeout):
+        return [room for room in asked if room.answer is not None], []
+
+    monkeypatch.setattr(silence, "ray", SimpleNamespace(get=get, wait=wait))
+    monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return SimpleNamespace(
+        clock=clock, engine=Stoppable("engine-0"), trainer=Stoppable("trainer", comes_back=False)
+    )
+
+
+def watching(rooms, *, limit_s):
+    where = {room.name: "process 7 on " + room.name for room in rooms}
+    return Silences(rooms, limit_s=limit_s, where=where)
+
+
+def look_for(rooms, silences, seconds):
+    until_s = rooms.clock.now + seconds
+    while rooms.clock.now < until_s:
+        rooms.clock.now += silences._pause_s
+        silences.look()
+
+
+@pytest.mark.parametrize("limit_s", [20.0, 60.0, 3600.0])
+def test_a_room_that_is_stopped_is_named_and_ended_within_the_limit(rooms, limit_s, caplog) -> None:
+    silences = watching([rooms.engine, rooms.trainer], limit_s=limit_s)
+    look_for(rooms, silences, limit_s)
+    assert caplog.messages == []
+    stopped = rooms.clock.now
+
+    rooms.engine.answer = None
+    look_for(rooms, silences, limit_s)
+
+    (ended,) = rooms.engine.ended_at
+    assert ended - stopped <= limit_s
+    named, lost = caplog.messages
+    assert named.startswith("engine-0 (process 7 on engine-0) has not answered for ")
+    assert f"(kill -CONT); it is ended within {limit_s:.0f} s (synchronizer.sync_tim" in named
+    assert lost.endswith("and is ended: it is started again.")
+    assert rooms.trainer.ended_at == []
+
+
+def test_a_trainer_that_is_stopped_takes_the_run_back_to_its_checkpoint(rooms, caplog) -> None:
+    silences = watching([rooms.trainer], limit_s=20.0)
+    rooms.trainer.answer = None
+    look_for(rooms, silences, 20)
+
+    assert len(rooms.trainer.ended_at) == 1
+    assert "is ended: the run goes back to its checkpoint." in caplog.text
+
+
+def test_a_room_that_goes_on_in_time_and_one_that_is_started_again_are_left_alone(rooms) -> None:
+    silences = watching([rooms.engine, rooms.trainer], limit_s=60.0)
+    for _ in range(3):
+        rooms.engine.answer, rooms.trainer.answer = None, AWAY
+        look_for(rooms, silences, 30)
+        rooms.engine.answer = "process 7"
+        look_for(rooms, silences, 12)
+
+    assert rooms.engine.ended_at == rooms.trainer.ended_at == []
+
+
+def test_a_driver_that_was_stopped_itself_takes_nobody_for_silent(rooms) -> None:
+    silences = watching([rooms.engine], limit_s=60.0)
+    look_for(rooms, silences, 12)
+    rooms.clock.now += 600  # and nobody's answer has been read yet
+    rooms.engine.answer = None
+    silences.look()
+    look_for(rooms, silences, 12)
+
+    assert rooms.engine.ended_at == []
