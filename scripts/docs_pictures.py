@@ -80,8 +80,11 @@ def take_play(browser: Any, folder: Path) -> None:
     """Take the tries of a task of ALFWorld, side by side."""
     directory = next(folder.glob("checkpoints/*/*/grpo/run.json")).parent
     with serving("view", str(directory), cwd=folder) as address:
-        page = browser.new_page(viewport={"width": 1180, "height": 800})
-        take(page, f"{address}/run/0/task/{middle_step(directory)}/0", "viewer-alfworld")
+        page = browser.new_page(viewport={"width": 1180, "height": 720})
+        address = f"{address}/run/0/task/{middle_step(directory)}/0"
+        page.goto(address)
+        page.wait_for_timeout(3000)  # what workflows returned is looked through meanwhile
+        take(page, address, "viewer-alfworld")
         page.close()
 
 
