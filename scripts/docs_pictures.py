@@ -79,9 +79,9 @@ def take_viewer(browser: Any, folder: Path) -> None:
 def take_play(browser: Any, folder: Path) -> None:
     """Take the tries of a task of ALFWorld, side by side."""
     directory = next(folder.glob("checkpoints/*/*/grpo/run.json")).parent
-    with serving("view", str(directory), cwd=folder) as address:
+    with serving("view", str(directory), cwd=folder) as root:
         page = browser.new_page(viewport={"width": 1180, "height": 720})
-        address = f"{address}/run/0/task/{middle_step(directory)}/0"
+        address = f"{root}/run/0/task/{middle_step(directory)}/0"
         page.goto(address)
         page.wait_for_timeout(3000)  # what workflows returned is looked through meanwhile
         take(page, address, "viewer-alfworld")

@@ -51,8 +51,11 @@ def test_a_chat_of_plain_data_is_rendered_as_transformers_does(tokenizer, messag
 
     text = direct(tokenizer, messages, **more)
 
-    assert text == tokenizer.apply_chat_template(messages, **asked)
-    assert text is not None
+    if text is None:  # left to transformers that show a template what is None
+        assert None in messages[0].values()
+        assert "None" in tokenizer.apply_chat_template(messages, **asked)
+    else:
+        assert text == tokenizer.apply_chat_template(messages, **asked)
 
 
 def test_a_chat_that_holds_objects_is_left_to_transformers(tokenizer) -> None:

@@ -1,6 +1,9 @@
 """What the named parsers read, what they leave, and which one a model gets."""
 
+from inspect import getsource
+
 import pytest
+from transformers import PreTrainedTokenizerBase
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.reply_choice import reply_parser
 from trinity.common.models.settings import ModelSettings
@@ -176,6 +179,10 @@ RESPONSES = {
 }
 
 
+@pytest.mark.skipif(
+    "response_template" not in getsource(PreTrainedTokenizerBase),
+    reason="this transformers knows no response templates",
+)
 def test_the_tokenizers_own_response_template_comes_before_its_chat_template():
     parser = parser_for("{# <function= #}" + CHAT_TEMPLATE, response_template=RESPONSES)
     reply = parser.parse("<think>hm</think>I look." + HERMES, prompt="", tools=[TOOL])

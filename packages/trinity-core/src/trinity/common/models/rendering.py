@@ -49,6 +49,8 @@ def rendered_plain(
         return None
     if not messages or not all(map(_is_plain, messages)) or not _is_plain([tools, dict(options)]):
         return None
+    if any(None in message.values() for message in messages) and not _drops_none(tokenizer):
+        return None
     template = compiled(tokenizer.get_chat_template(chat_template, tools or None))
     text = template.render(
         messages=[_as_template_reads(message, chat_template_utils) for message in messages],
@@ -66,6 +68,17 @@ def _takes_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
 
     own = type(tokenizer).apply_chat_template
     return own is PreTrainedTokenizerBase.apply_chat_template
+
+
+@lru_cache(1)
+def _drops_none(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a template sees nothing of what is None; older transformers show it."""
+    said = tokenizer.apply_chat_template(
+        [{"role": "user", "content": None}],
+        chat_template="{{ messages[0].content is defined }}",
+        tokenize=False,
+    )
+    return str(said) == "False"
 
 
 @lru_cache(1)
