@@ -54,6 +54,9 @@ def of_two(tiny, tmp_path_factory):
     make_tiny_model(folder / "narrow", heads=2)  # one key-value head, which both need
     make_tiny_model(folder / "three", heads=3, hidden=48)
     make_tiny_model(folder / "gemma2", architecture="gemma2")  # caps what it attends to
+    untied = make_tiny_model(folder / "untied", tie_embeddings=False)
+    (folder / "config").mkdir()
+    shutil.copy(untied / "config.json", folder / "config")
     alone = data_parallel.a_spread_trainer(tiny, "apart")
     alone.train_step(data_parallel.rows(), step=1)
     alone.save(folder / "alone")
@@ -104,6 +107,16 @@ def test_ranks_that_share_the_weights_have_the_gradient_of_one(of_two, tiny, way
         assert (gradient - expected).norm() <= 1e-6 * expected.norm()
     assert [bool(stem) for stem in stems].count(True) == (way == "stem")
     assert len(stems) % 2 == (way == "apart")
+
+
+def test_ranks_beside_the_first_read_no_weights(of_two) -> None:
+    """Their folder has only the model's configuration; its output layer is not the embedding."""
+    found_of_two, folder = of_two
+    alone = data_parallel.a_spread_trainer(folder / "untied", "mask")
+    expected, _ = data_parallel.gradient_of(alone, "mask")
+
+    for found in found_of_two:
+        assert (found["untied"] - expected).norm() <= 1e-6 * expected.norm()
 
 
 @pytest.mark.parametrize("way", data_parallel.WAYS)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "load_module",
     "load_state",
-    "load_weights",
     "random_state",
     "restore_random_state",
     "save_hf",
     "save_state",
+    "saved_weights",
 ]
 
 MODEL_FOLDER = "huggingface"
@@ -73,8 +73,12 @@ def save_state(directory: Path, state: dict[str, Any]) -> None:
     torch.save(state, directory / STATE_FILE)
 
 
-def load_state(directory: Path) -> dict[str, Any]:
+def load_state(directory: Path, *, is_mapped: bool = False) -> dict[str, Any]:
     """Return what :func:`save_state` wrote; nothing but plain values is unpickled.
+
+    Args:
+        directory: where it is.
+        is_mapped: tensors stay in the file until somebody reads them.
 
     Raises:
         CheckpointError: it is missing or damaged.
@@ -83,7 +87,9 @@ def load_state(directory: Path) -> dict[str, Any]:
     try:
         if path.exists() and not zipfile.is_zipfile(path):
             raise ValueError("it is cut off or no checkpoint")
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=is_mapped
+        )
         return state
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointError(
@@ -92,11 +98,15 @@ def load_state(directory: Path) -> dict[str, Any]:
         ) from error
 
 
-@torch.no_grad()
-def load_weights(
+def saved_weights(
     module: PreTrainedModel, directory: Path, *, trust_remote_code: bool = False
-) -> None:
-    """Copy the weights of a checkpoint into the module's own tensors.
+) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint by name, tied ones once.
+
+    Args:
+        module: the model that they are for.
+        directory: in the Hugging Face format.
+        trust_remote_code: run code that comes with the model.
 
     Raises:
         CheckpointError: they cannot be read, or are those of another model.
@@ -112,7 +122,9 @@ def load_weights(
             f"checkpoint {str(directory)!r} holds no model: {type(error).__name__}: {error}. "
             "Resume from another checkpoint, or start with continue_from_checkpoint: false."
         ) from error
-    load_module(module, dict(saved.named_parameters()), directory=directory)
+    weights = {name: parameter.detach() for name, parameter in saved.named_parameters()}
+    _refuse_other(module, weights, directory=directory)
+    return weights
 
 
 @torch.no_grad()
@@ -122,6 +134,12 @@ def load_module(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: P
     Raises:
         CheckpointError: they are those of another model.
     """
+    _refuse_other(module, theirs, directory=directory)
+    for name, parameter in module.named_parameters():
+        parameter.copy_(placed_like(theirs[name], parameter))
+
+
+def _refuse_other(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: Path) -> None:
     ours = dict(module.named_parameters())
     differing = [
         name
@@ -133,8 +151,6 @@ def load_module(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: P
             f"checkpoint {str(directory)!r} is of another model: {min(differing)!r} differs. "
             "Set model.model_path to the model that the run began with."
         )
-    for name, parameter in ours.items():
-        parameter.copy_(placed_like(theirs[name], parameter))
 
 
 def random_state() -> dict[str, Any]:

@@ -1,19 +1,25 @@
-"""Load the models of a trainer, and share them with the other ranks."""
+"""Load the models of a trainer, as its ranks have them.
+
+one process, ddp    each rank reads the model
+fsdp2               the first reads it, and gives each its parts (``scattering.py``)
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trinity.trainer.policy import Policy, load_policy
+from trinity.trainer.lora import Adapters
+from trinity.trainer.policy import Policy, dtype_of, load_policy
 from trinity.trainer.recomputing import enable_checkpointing
-from trinity.trainer.spreading import spread
+from trinity.trainer.scattering import empty_model, fill, layout_of, refuse_other_layout
+from trinity.trainer.sharing import find_sharing
+from trinity.trainer.stand_in import stand_in
 
 if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
     from trinity.common.config import Config
+    from trinity.trainer.ranks import Ranks
 
 __all__ = ["ModelLoader"]
 
@@ -24,50 +30,137 @@ class ModelLoader:
     Args:
         config: a resolved configuration.
         model_path: the model that is trained, and the reference.
-        shares_weights: each rank holds a part of them.
-        sequence: the ranks that share each sequence; None: each computes its own.
+        ranks: the processes that train it.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        model_path: str,
-        shares_weights: bool,
-        sequence: ProcessGroup | None,
-    ) -> None:
+    def __init__(self, config: Config, *, model_path: str, ranks: Ranks) -> None:
         self._config = config
         self._model_path = model_path
-        self._shares_weights = shares_weights
-        self._sequence = sequence
+        self._ranks = ranks
+        self._precision = config.trainer.precision
+        self._may_run_code = config.model.trust_remote_code
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-    def reference(self) -> Policy:
-        """Return the frozen model that training began with, as the ranks share it."""
-        return self.shared(self.load(self._model_path, is_trained=False))
+    def trained(self) -> tuple[Policy, Adapters | None]:
+        """Return the model that is trained, and its adapters; all ranks ask at once.
 
-    def load(self, model_path: str, *, is_trained: bool = True) -> Policy:
-        """Return a model that this rank holds alone."""
+        Raises:
+            ConfigError: its heads cannot be dealt to the ranks of a sequence.
+            ModelError: it cannot be loaded.
+            NotSupportedYetError: it cannot be what the configuration asks for.
+        """
+        if self._ranks.shares_weights:
+            return self._spread(is_trained=True), None
+        policy = self.load(self._model_path)
+        lora = self._config.model.lora_configs
+        adapters = Adapters(policy.module, lora[0]) if lora else None
+        self._try_sharing(policy)
+        return self._with_shared_sequences(policy), adapters
+
+    def reference(self) -> Policy:
+        """Return the frozen model that training began with, as the ranks have it."""
+        if self._ranks.shares_weights:
+            return self._spread(is_trained=False)
+        return self._with_shared_sequences(self.load(self._model_path, is_trained=False))
+
+    def load(
+        self, model_path: str, *, is_trained: bool = True, device: torch.device | None = None
+    ) -> Policy:
+        """Return a model that this rank holds alone.
+
+        Args:
+            model_path: folder or id.
+            is_trained: False: it is frozen.
+            device: where it is; None: where the trainer computes.
+        """
         policy = load_policy(
             model_path,
-            device=self.device,
-            precision=self._config.trainer.precision,
+            device=self.device if device is None else device,
+            precision=self._precision,
             is_trained=is_trained,
-            trust_remote_code=self._config.model.trust_remote_code,
+            trust_remote_code=self._may_run_code,
         )
+        return self._recomputing(policy, is_trained=is_trained)
+
+    def _recomputing(self, policy: Policy, *, is_trained: bool) -> Policy:
         if is_trained and self._config.trainer.gradient_checkpointing:
             enable_checkpointing(policy.module)
         return policy
 
-    def shared(self, policy: Policy) -> Policy:
-        """Return the policy as the ranks share it; all of them ask at once.
+    def _try_sharing(self, policy: Policy) -> None:
+        how = self._config.trainer.prefix_sharing
+        if how != "off":
+            find_sharing(policy, is_required=how == "on")
 
-        Raises:
-            ConfigError: its heads cannot be dealt to the ranks of a sequence.
-            NotSupportedYetError: its attention cannot be.
-        """
-        if self._sequence is not None:
+    def _with_shared_sequences(self, policy: Policy) -> Policy:
+        """Return the policy as the ranks of a sequence share it, once it was tried."""
+        if self._ranks.sequence is None:
+            return policy
+        from trinity.trainer.ulysses import tried
+
+        return tried(policy, group=self._ranks.sequence)
+
+    def _spread(self, *, is_trained: bool) -> Policy:
+        """Return a model of which each rank has parts, and which none but the first has read."""
+        read: list[Policy] = []  # by the first rank
+        cpu = torch.device("cpu")
+        self._ranks.first(
+            lambda: read.append(self.load(self._model_path, is_trained=is_trained, device=cpu))
+        )
+        source: Any = read[0].module if read else None  # Any: transformers is half typed
+        told = self._ranks.of_first(_facts(source))
+        small = self._tried_small(is_trained=is_trained)
+        module = empty_model(
+            self._model_config(),
+            dtype=dtype_of(self._precision, is_trained=is_trained),
+            is_tied=told["is_tied"],
+            trust_remote_code=self._may_run_code,
+        )
+        self._ranks.each(lambda: refuse_other_layout(module, told["layout"]))
+        module.requires_grad_(is_trained)
+        policy = Policy(module, precision=self._precision, device=self.device)
+        policy.sharing = small.sharing
+        policy = self._spread_out(self._recomputing(policy, is_trained=is_trained))
+        fill(module, source, ranks=self._ranks, device=self.device)
+        return policy
+
+    def _tried_small(self, *, is_trained: bool) -> Policy:
+        """Return a small model of the same kind, on which what is asked for was tried."""
+        small = stand_in(
+            self._model_config(),
+            precision=self._precision,
+            is_trained=is_trained,
+            device=self.device,
+            trust_remote_code=self._may_run_code,
+        )
+        self._recomputing(small, is_trained=is_trained)
+        if is_trained:
+            self._try_sharing(small)
+        small.sharing = find_sharing(small)  # before its attention is another
+        self._with_shared_sequences(small)
+        return small
+
+    def _spread_out(self, policy: Policy) -> Policy:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        from trinity.trainer.sharded import ShardedPolicy
+
+        if self._ranks.sequence is not None:
             from trinity.trainer.ulysses import UlyssesPolicy
 
-            policy = UlyssesPolicy(policy, group=self._sequence)
-        return spread(policy, device=self.device) if self._shares_weights else policy
+            policy = UlyssesPolicy(policy, group=self._ranks.sequence)
+        mesh = init_device_mesh(self.device.type, (self._ranks.size,))
+        return ShardedPolicy(policy, mesh=mesh)
+
+    def _model_config(self) -> Any:  # Any: of transformers
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(self._model_path, trust_remote_code=self._may_run_code)
+
+
+def _facts(source: Any) -> dict[str, Any]:
+    """Return what the other ranks need to know of a model; nothing, where there is none."""
+    if source is None:
+        return {}
+    head, embedding = source.get_output_embeddings(), source.get_input_embeddings()
+    return {"is_tied": head.weight is embedding.weight, "layout": layout_of(source)}

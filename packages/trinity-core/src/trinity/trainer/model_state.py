@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.trainer import checkpoint, shards
+from trinity.trainer.scattering import scatter_weights
 from trinity.trainer.spreading import load_optimizer, optimizer_state, whole_tensors
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class ModelState:
         Raises:
             CheckpointError: it cannot be read, or is of another model.
         """
-        state = checkpoint.load_state(directory)
+        state = checkpoint.load_state(directory, is_mapped=self._ranks.shares_weights)
         if state.get("is_parted"):
             tensors, moments = shards.with_room(self._model, optimizer, state["optimizer"])
             shards.read_parts(tensors, directory)
@@ -145,8 +146,17 @@ class ModelState:
         if self._adapters is not None:
             self._adapters.load(directory)  # what they stand beside never changes
             return
-        checkpoint.load_weights(
-            self._model,
-            directory / checkpoint.MODEL_FOLDER,
-            trust_remote_code=self._config.model.trust_remote_code,
-        )
+        folder, found = directory / checkpoint.MODEL_FOLDER, []
+
+        def read() -> None:
+            may_run_code = self._config.model.trust_remote_code
+            found.append(
+                checkpoint.saved_weights(self._model, folder, trust_remote_code=may_run_code)
+            )
+
+        if self._ranks.shares_weights:
+            self._ranks.first(read)
+            scatter_weights(self._model, found[0] if found else None)
+        else:
+            read()
+            checkpoint.load_module(self._model, found[0], directory=folder)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from trinity.trainer.layout import Sharing
 
-__all__ = ["PaddedScores", "Policy", "Wanted", "load_policy"]
+__all__ = ["PaddedScores", "Policy", "Wanted", "dtype_of", "load_policy"]
 
 MAX_LOGITS = {"cuda": 2**27}  # elements that exist at once; elsewhere 2**24
 
@@ -58,11 +58,14 @@ class Policy:
     Args:
         module: the transformers model.
         precision: ``bfloat16`` computes in it; the weights stay as they are.
+        device: that it computes on; None: the one that its weights are on.
     """
 
-    def __init__(self, module: PreTrainedModel, *, precision: str) -> None:
+    def __init__(
+        self, module: PreTrainedModel, *, precision: str, device: torch.device | None = None
+    ) -> None:
         self.module = module
-        self.device = module.device
+        self.device = module.device if device is None else device
         self.precision = precision
         self._head = module.get_output_embeddings()
         self._softcap = getattr(module.config, "final_logit_softcapping", None)
@@ -141,6 +144,11 @@ class Policy:
         return torch.tanh(logits_NV / self._softcap) * self._softcap
 
 
+def dtype_of(precision: str, *, is_trained: bool) -> torch.dtype:
+    """Return the type of a model's weights: a frozen one has those that it computes in."""
+    return torch.bfloat16 if precision == "bfloat16" and not is_trained else torch.float32
+
+
 def load_policy(
     model_path: str | Path,
     *,
@@ -159,11 +167,10 @@ def load_policy(
     """
     from transformers import AutoModelForCausalLM
 
-    is_small = precision == "bfloat16" and not is_trained
     try:
         module: Any = AutoModelForCausalLM.from_pretrained(  # Any: transformers is half typed
             str(model_path),
-            dtype=torch.bfloat16 if is_small else torch.float32,
+            dtype=dtype_of(precision, is_trained=is_trained),
             trust_remote_code=trust_remote_code,
         )
     except (OSError, ValueError) as error:

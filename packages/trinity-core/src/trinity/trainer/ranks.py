@@ -192,6 +192,15 @@ class Ranks:
 
         self.summed(done, makes_passes=False)
 
+    def of_first(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the first process tells; all ask (Any: what JSON can hold)."""
+        return dict(message) if self._group is None else told(message, group=self._group)[0]
+
+    def copy_first(self, values: Tensor) -> None:
+        """Replace the values by those of the first process, in place."""
+        if self._group is not None:
+            distributed.broadcast(values, group=self._group, group_src=0)
+
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum each gradient over the processes; one that a process lacks is 0 there.
 

@@ -1,6 +1,6 @@
 """Spread a model over the ranks: each holds a part of every weight, and asks for the rest (FSDP2).
 
-    whole    load -> check_head -> find_sharing        each rank, alone
+    filled   by ``scattering.py``, which reads the model on one rank
     sharded  each decoder layer a unit, and one root around all of ``Policy.score``
     pass     a unit's weights come together, are used, and go apart again: all ranks at once
 
@@ -31,14 +31,16 @@ Scores = tuple[Tensor, Tensor | None, Tensor | None]
 class ShardedPolicy(Policy):
     """A policy whose weights are spread over the ranks; all of them call it as often.
 
+    There is room for this rank's parts, and nothing in it.
+
     Args:
-        policy: with all weights, the same on every rank.
+        policy: without weights, and with what is known of its sharing.
         mesh: the ranks, in one dimension.
     """
 
     def __init__(self, policy: Policy, *, mesh: DeviceMesh) -> None:
-        super().__init__(policy.module, precision=policy.precision)
-        self.sharing = policy.sharing  # tried with all weights; here it would be a pass of its own
+        super().__init__(policy.module, precision=policy.precision, device=policy.device)
+        self.sharing = policy.sharing
         self._root = _Root(policy)
         for unit in (*_layers(policy.module), self._root):
             fully_shard(unit, mesh=mesh, reshard_after_forward=True)
@@ -46,6 +48,7 @@ class ShardedPolicy(Policy):
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+        self._root.to_empty(device=policy.device)
 
     def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
         """Return what :meth:`Policy.score` does, in as many passes as the other ranks make."""
@@ -54,9 +57,8 @@ class ShardedPolicy(Policy):
 
     def idle(self, *, num_passes: int) -> Tensor:
         """Make as many passes as the other ranks, with nothing to score; return a 0 of them."""
-        zero: Tensor = (
-            self.score(_two_tokens(), Wanted(num_passes=num_passes)).logprob_BR.sum() * 0.0
-        )
+        scores = self.score(_two_tokens(), Wanted(num_passes=num_passes))
+        zero: Tensor = scores.logprob_BR.sum() * 0.0
         return zero
 
 
@@ -71,9 +73,8 @@ class _Root(nn.Module):
     def forward(self, inputs: ModelInputs, wanted: Wanted) -> Scores:
         """Return the scores as a tuple, in which FSDP finds the tensors."""
         policy, zero = self._policy[0], None
-        for _ in range(
-            wanted.num_passes - inputs.num_passes
-        ):  # before the pass that counts, as a stem is before its branches
+        idle = wanted.num_passes - inputs.num_passes
+        for _ in range(idle):  # before the pass that counts, as a stem is before its branches
             states_ND = policy.states(_two_tokens())
             zero = states_ND.float().sum() * 0.0
         scores = policy.score(inputs, wanted)

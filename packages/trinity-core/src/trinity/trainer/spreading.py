@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from trinity.errors import ConfigError
@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from trinity.trainer.policy import Policy
-
 __all__ = [
     "load_optimizer",
     "optimizer_state",
     "placed_like",
     "refuse_beside",
-    "spread",
     "whole",
     "whole_tensors",
 ]
@@ -46,16 +43,6 @@ def refuse_beside(*, adapters: bool, critic: bool, shares_sequences: bool) -> No
             "trainer.trainer_strategy fsdp2 spreads neither LoRA adapters nor a critic over the "
             "trainer's ranks. Use ddp."
         )
-
-
-def spread(policy: Policy, *, device: torch.device) -> Policy:
-    """Return the policy with its weights spread over all ranks, which call this at once."""
-    from torch.distributed.device_mesh import init_device_mesh
-
-    from trinity.trainer.sharded import ShardedPolicy
-
-    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
-    return ShardedPolicy(policy, mesh=mesh)
 
 
 def whole(value: Any) -> Any:

@@ -23,7 +23,6 @@ from trinity.trainer.critic import Critic
 from trinity.trainer.finite import not_finite
 from trinity.trainer.layout import rows_of
 from trinity.trainer.loading import ModelLoader
-from trinity.trainer.lora import Adapters
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.model_state import ModelState
@@ -34,7 +33,6 @@ from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
 from trinity.trainer.recomputing import recomputing
 from trinity.trainer.scorer import Scorer
-from trinity.trainer.sharing import find_sharing
 from trinity.trainer.spreading import refuse_beside, whole
 from trinity.trainer.stopwatch import Stopwatch
 
@@ -84,25 +82,15 @@ class TorchTrainer:
         self._config = config
         self._model_path = model_path
         self._parts = build_algorithm_parts(config.algorithm)
-        adapters = config.model.lora_configs
         if self._ranks.moves_together:
             refuse_beside(
-                adapters=bool(adapters),
+                adapters=bool(config.model.lora_configs),
                 critic=self._parts.has_critic,
                 shares_sequences=self._ranks.sequence is not None,
             )
-        self._models = ModelLoader(
-            config,
-            model_path=model_path,
-            shares_weights=self._ranks.shares_weights,
-            sequence=self._ranks.sequence,
-        )
+        self._models = ModelLoader(config, model_path=model_path, ranks=self._ranks)
         self._device = self._models.device
-        self._policy = self._models.load(model_path)
-        self._adapters = Adapters(self._policy.module, adapters[0]) if adapters else None
-        if config.trainer.prefix_sharing != "off":
-            find_sharing(self._policy, is_required=config.trainer.prefix_sharing == "on")
-        self._policy = self._models.shared(self._policy)
+        self._policy, self._adapters = self._models.trained()
         self._scorer = Scorer(
             config,
             parts=self._parts,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from trinity.trainer.microbatch import ModelInputs
 
-__all__ = ["UlyssesPolicy"]
+__all__ = ["UlyssesPolicy", "tried"]
 
 KEY = "trainer.ulysses_sequence_parallel_size"
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}  # of the trial's log-probabilities, in nats
@@ -40,26 +40,19 @@ class UlyssesPolicy(Policy):
     """A policy that several ranks score each sequence with; all of them call it as often.
 
     Args:
-        policy: with all weights, the same on every rank.
+        policy: whose attention can be shared, see :func:`tried`.
         group: the ranks of a sequence.
-
-    Raises:
-        ConfigError: the model's heads do not divide.
-        NotSupportedYetError: its attention cannot be shared so.
     """
 
     def __init__(self, policy: Policy, *, group: ProcessGroup) -> None:
-        super().__init__(policy.module, precision=policy.precision)
+        super().__init__(policy.module, precision=policy.precision, device=policy.device)
         self._group = group
         size = distributed.get_world_size(group)
         self._part = Part(place=distributed.get_rank(group), size=size)
-        refuse_heads(policy, size=size)
-        expected = _trial_of(policy)
         self.sharing = _cut_sharing(policy)
         name = f"ulysses_{group.group_name}"
         _register(name, SharedAttention(group))
         policy.module.set_attn_implementation(name)
-        self._check(expected)
 
     def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
         """Return what :meth:`Policy.score` does, the same on all ranks of the sequence."""
@@ -80,15 +73,29 @@ class UlyssesPolicy(Policy):
         total_BR: Tensor = _Summed.apply(values_BR, self._group)  # type: ignore[no-untyped-call]
         return total_BR
 
-    def _check(self, expected_BR: Tensor) -> None:
-        """Refuse a model that scores otherwise when its sequences are shared."""
-        try:
-            found_BR = _trial_of(self)
-        except (AttributeError, TypeError, ValueError) as error:  # the same on all ranks
-            raise _refusal(self, str(error)) from error
-        difference = float((found_BR - expected_BR).abs().max())
-        if not difference <= TOLERANCE[self.precision] * max(1.0, float(expected_BR.abs().max())):
-            raise _refusal(self, "it computes something else then")
+
+def tried(policy: Policy, *, group: ProcessGroup) -> UlyssesPolicy:
+    """Return the policy with shared sequences, if it scores a few tokens as it does without.
+
+    Args:
+        policy: with all weights, the same on every rank.
+        group: the ranks of a sequence, which call this at once.
+
+    Raises:
+        ConfigError: the model's heads do not divide.
+        NotSupportedYetError: its attention cannot be shared so.
+    """
+    refuse_heads(policy, size=distributed.get_world_size(group))
+    expected_BR = _trial_of(policy)
+    shared = UlyssesPolicy(policy, group=group)
+    try:
+        found_BR = _trial_of(shared)
+    except (AttributeError, TypeError, ValueError) as error:  # the same on all ranks
+        raise _refusal(policy, str(error)) from error
+    difference = float((found_BR - expected_BR).abs().max())
+    if not difference <= TOLERANCE[policy.precision] * max(1.0, float(expected_BR.abs().max())):
+        raise _refusal(policy, "it computes something else then")
+    return shared
 
 
 class _Summed(Function):
