@@ -73,8 +73,9 @@ def _takes_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
 @lru_cache(1)
 def _drops_none(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Return whether a template sees nothing of what is None; older transformers show it."""
+    nothing: list[Any] = [{"role": "user", "content": None}]
     said = tokenizer.apply_chat_template(
-        [{"role": "user", "content": None}],
+        nothing,
         chat_template="{{ messages[0].content is defined }}",
         tokenize=False,
     )
