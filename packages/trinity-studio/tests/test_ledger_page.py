@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import uuid
 from functools import partial
 from html import unescape
@@ -15,6 +16,7 @@ from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config.database_path import address_of
+from trinity_studio.view.ledger import read_experiences
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 
@@ -144,6 +146,24 @@ def test_a_server_that_does_not_answer_is_said_without_a_password(built, browse,
     html = page.html("ledger")
     assert "cannot be read as a ledger" in html
     assert "hush" not in html + page.html("provenance")
+
+
+def test_without_what_reads_it_the_page_says_what_to_install(built, browse, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    of_run(built, "postgresql://me:hush-hush-7@127.0.0.1:9/runs")
+
+    html = browse(built.path).html("ledger")
+
+    assert "needs psycopg, which is not installed" in html
+    assert "hush" not in html
+
+
+def test_a_step_that_no_database_counts_to_is_said(built) -> None:
+    path, _ = with_ledger(built)
+
+    page = read_experiences(address_of(str(path)), step="9" * 20, page=0, per_page=9)
+
+    assert "cannot be read as a ledger" in page.problem
 
 
 def test_a_ledger_on_a_server_is_not_changed_by_who_looks(built, browse, ledger_url) -> None:

@@ -109,7 +109,7 @@ def _of_url(url: str) -> Path | Address:
     address = address_of(url)
     if address.file is None:
         return address
-    if address.file.parent.name == "buffer":
+    if address.file.name == "ledger.db" and address.file.parent.name == "buffer":
         return address.file.parent.parent
     if not address.file.is_file():
         raise ConfigError(

@@ -31,6 +31,7 @@ INSTALL = "python -m pip install py-spy"
 PATIENCE_S = 60.0  # beyond the time that is sampled
 _STARTED = re.compile(r": ([\w-]+) started: node (\S+), process (\d+),")
 _TITLE = b"ray::"  # begins the command line of a room, whatever number it has
+_IDLE = b"ray::IDLE"  # a worker of Ray that is nobody's room
 _FORBIDDEN = (
     "this user may not look into that process: run the command as root, or as who runs it with "
     "kernel.yama.ptrace_scope = 0"
@@ -113,9 +114,10 @@ def _rooms(folder: Path) -> Iterator[tuple[str, int]]:
     """Give the rooms of the last start that live."""
     for log in [folder / "trinity.log", *sorted(folder.glob("explorers/*/trinity.log"))]:
         own = "" if log.parent == folder else f"{log.parent.name}-"
-        for name, host, pid in _started(log):
-            if host == platform.node() and _is_room(int(pid)):
-                yield f"{own}{name}", int(pid)
+        last = {name: (host, int(pid)) for name, host, pid in _started(log)}
+        for name, (host, pid) in last.items():
+            if host == platform.node() and _is_room(pid):
+                yield f"{own}{name}", pid
 
 
 def _started(log: Path) -> Iterable[tuple[str, str, str]]:
@@ -128,7 +130,8 @@ def _started(log: Path) -> Iterable[tuple[str, str, str]]:
 
 def _is_room(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_TITLE)
+        title = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return title.startswith(_TITLE) and not title.startswith(_IDLE)
     except OSError:
         return False
 

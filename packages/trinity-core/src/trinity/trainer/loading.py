@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from trinity.errors import ModelError
 from trinity.trainer.lora import Adapters
 from trinity.trainer.policy import Policy, dtype_of, load_policy
 from trinity.trainer.recomputing import enable_checkpointing
-from trinity.trainer.scattering import empty_model, fill, layout_of, refuse_other_layout
+from trinity.trainer.scattering import (
+    empty_model,
+    fill,
+    layout_of,
+    refuse_other_layout,
+    refuse_other_settings,
+    settings_of,
+)
 from trinity.trainer.sharing import find_sharing
 from trinity.trainer.stand_in import stand_in
 
@@ -71,7 +79,7 @@ class ModelLoader:
         Args:
             model_path: folder or id.
             is_trained: False: it is frozen.
-            device: where it is; None: where the trainer computes.
+            device: where it is, and nothing is computed; None: where the trainer computes.
         """
         policy = load_policy(
             model_path,
@@ -79,6 +87,7 @@ class ModelLoader:
             precision=self._precision,
             is_trained=is_trained,
             trust_remote_code=self._may_run_code,
+            checks_head=device is None,
         )
         return self._recomputing(policy, is_trained=is_trained)
 
@@ -108,10 +117,14 @@ class ModelLoader:
             lambda: read.append(self.load(self._model_path, is_trained=is_trained, device=cpu))
         )
         source: Any = read[0].module if read else None  # Any: transformers is half typed
-        told = self._ranks.of_first(_facts(source))
-        small = self._tried_small(is_trained=is_trained)
+        configs: list[Any] = []
+        self._ranks.each(lambda: configs.append(self._model_config()))
+        settings = settings_of(configs[0])
+        told = self._ranks.of_first(_facts(source) | {"settings": settings})
+        self._ranks.each(lambda: refuse_other_settings(settings, told["settings"]))
+        sharing = self._tried_small(configs[0], is_trained=is_trained).sharing
         module = empty_model(
-            self._model_config(),
+            configs[0],
             dtype=dtype_of(self._precision, is_trained=is_trained),
             is_tied=told["is_tied"],
             trust_remote_code=self._may_run_code,
@@ -119,20 +132,21 @@ class ModelLoader:
         self._ranks.each(lambda: refuse_other_layout(module, told["layout"]))
         module.requires_grad_(is_trained)
         policy = Policy(module, precision=self._precision, device=self.device)
-        policy.sharing = small.sharing
+        policy.sharing = sharing
         policy = self._spread_out(self._recomputing(policy, is_trained=is_trained))
         fill(module, source, ranks=self._ranks, device=self.device)
         return policy
 
-    def _tried_small(self, *, is_trained: bool) -> Policy:
+    def _tried_small(self, config: Any, *, is_trained: bool) -> Policy:
         """Return a small model of the same kind, on which what is asked for was tried."""
         small = stand_in(
-            self._model_config(),
+            config,
             precision=self._precision,
             is_trained=is_trained,
             device=self.device,
             trust_remote_code=self._may_run_code,
         )
+        small.check_head()
         self._recomputing(small, is_trained=is_trained)
         if is_trained:
             self._try_sharing(small)
@@ -155,7 +169,15 @@ class ModelLoader:
     def _model_config(self) -> Any:  # Any: of transformers
         from transformers import AutoConfig
 
-        return AutoConfig.from_pretrained(self._model_path, trust_remote_code=self._may_run_code)
+        try:
+            return AutoConfig.from_pretrained(
+                self._model_path, trust_remote_code=self._may_run_code
+            )
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"{self._model_path} has no configuration of the model on this machine: {error}. "
+                "Copy its config.json there, or use trainer.trainer_strategy: ddp."
+            ) from error
 
 
 def _facts(source: Any) -> dict[str, Any]:

@@ -156,10 +156,12 @@ def load_policy(
     precision: str,
     is_trained: bool = True,
     trust_remote_code: bool = False,
+    checks_head: bool = True,
 ) -> Policy:
     """Return the model of a folder or a Hugging Face id, its weights in float32.
 
-    A frozen one (``is_trained=False``) keeps its weights in the precision it computes in.
+    A frozen one (``is_trained=False``) keeps its weights in the precision it computes in. Without
+    ``checks_head`` nothing is computed with it.
 
     Raises:
         ModelError: it cannot be loaded.
@@ -181,5 +183,6 @@ def load_policy(
     module.to(device).eval()  # no dropout: a log-probability is one number
     module.requires_grad_(is_trained)
     policy = Policy(module, precision=precision)
-    policy.check_head()
+    if checks_head:
+        policy.check_head()
     return policy

@@ -10,6 +10,7 @@ What a model computes when it is built (the angles of its positions) comes from 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 
     from trinity.trainer.ranks import Ranks
 
-__all__ = ["empty_model", "fill", "layout_of", "refuse_other_layout", "scatter_weights"]
+__all__ = [
+    "empty_model",
+    "fill",
+    "layout_of",
+    "refuse_other_layout",
+    "refuse_other_settings",
+    "scatter_weights",
+    "settings_of",
+]
+
+_OF_THE_FILE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}  # not of the model
 
 
 def empty_model(
@@ -72,10 +83,36 @@ def refuse_other_layout(module: nn.Module, told: list[list[Any]]) -> None:
     own = layout_of(module)
     if own != told:
         differing = [entry[0] for entry in own + told if entry not in own or entry not in told]
+        first = next(iter(differing), own[0][0])  # in another order, if none differs
         raise ModelError(
-            f"the trainer's ranks have different models: {differing[0]!r} is not the same on rank "
+            f"the trainer's ranks have different models: {first!r} is not the same on rank "
             "0 and here. Let all machines have the same model folder and versions, or use "
             "trainer.trainer_strategy: ddp."
+        )
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """Return what a configuration of transformers says of the model, as JSON has it (Any: JSON)."""
+    said: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return {name: value for name, value in said.items() if name not in _OF_THE_FILE}
+
+
+def refuse_other_settings(own: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+    """Refuse a configuration by which another function would be computed (Any: as above).
+
+    Args:
+        own: :func:`settings_of` this rank's.
+        told: those of the first rank.
+
+    Raises:
+        ModelError: they differ.
+    """
+    names = sorted(name for name in own | told if own.get(name) != told.get(name))
+    if names:
+        raise ModelError(
+            f"the trainer's ranks have different models: {names[0]} is "
+            f"{told.get(names[0])!r} on rank 0 and {own.get(names[0])!r} here. Copy rank 0's "
+            "config.json to all machines, with one version of transformers."
         )
 
 
@@ -98,12 +135,12 @@ def fill(
     """
     weights = None if source is None else dict(source.named_parameters())
     scatter_weights(module, weights)
-    theirs = {} if source is None else dict(source.named_buffers())
+    theirs = {} if source is None else dict(source.named_buffers(remove_duplicate=False))
     for path, part in module.named_modules():
-        for name, buffer in part.named_buffers(recurse=False):
+        for name, buffer in part.named_buffers(recurse=False, remove_duplicate=False):
             full_name = f"{path}.{name}" if path else name
             own = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
-            if full_name in theirs:
+            if source is not None:
                 own.copy_(theirs[full_name])
             ranks.copy_first(own)
             setattr(part, name, own)

@@ -48,7 +48,7 @@ def stand_in(
 
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)  # that of GPUs is the run's
             module: Any = AutoModelForCausalLM.from_config(
                 small_config(config),
                 dtype=dtype_of(precision, is_trained=is_trained),
@@ -56,6 +56,8 @@ def stand_in(
             )
         module.to(device).eval().requires_grad_(is_trained)
         return Policy(module, precision=precision)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # of a model's own code, whatever it does not find
         raise NotSupportedYetError(
             f"trainer.trainer_strategy fsdp2 tries a small model first, and none of model type "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity_studio.view.conversation import MAX_TOKENS, facts, shown_sample
-from trinity_studio.view.exchanges import is_exchange, tree
+from trinity_studio.view.exchanges import is_exchange, listed
 from trinity_studio.view.failures import log_problems
 from trinity_studio.view.figures import compared, figures, flat_figures, times_of
 from trinity_studio.view.ledger import read_experiences, read_ledger
@@ -129,7 +129,7 @@ class Contents:
         number = request.path_params["run"]
         run.rollouts.follow()
         rows = run.rollouts.read(batch, task, run=number)
-        return {"batch": batch, "task": task, "of_run": number, "roots": tree(rows)}
+        return {"batch": batch, "task": task, "of_run": number, "requests": listed(rows)}
 
     def failures(self, run: Run, request: Request | None = None) -> Values:
         """Return what the logs tell of failures, by plugin."""
@@ -163,7 +163,7 @@ class Contents:
         found = None if run.service is None else read_served(run.service, number)
         return {
             "service": found,
-            "roots": tree(found.rows) if found is not None else [],
+            "requests": listed(found.rows) if found is not None else [],
         }
 
     def provenance(self, run: Run, request: Request | None = None) -> Values:

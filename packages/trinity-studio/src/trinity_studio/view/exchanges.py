@@ -15,7 +15,9 @@ from trinity.common.models.rest import BREAKS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Node", "is_exchange", "tree"]
+__all__ = ["Node", "is_exchange", "listed"]
+
+_DEEPEST = 12  # what is deeper is drawn there
 
 _MAX_TEXT = 4000
 Row = dict[str, Any]  # Any: json
@@ -50,7 +52,24 @@ def is_exchange(row: Mapping[str, Any]) -> bool:
     return isinstance(info, dict) and isinstance(info.get("request"), str)
 
 
-def tree(rows: Sequence[Row]) -> list[Node]:
+def listed(rows: Sequence[Row]) -> list[tuple[int, Node]]:
+    """Return the requests as they stand below each other, each with how far it is indented.
+
+    What begins a chain is at 0. What goes on with a request stands below it: a little to the right,
+    and from there on only where several go on with the same, however long the chain is.
+    """
+    found: list[tuple[int, Node]] = []
+    waiting = [(0, node) for node in reversed(_tree(rows))]
+    while waiting:
+        depth, node = waiting.pop()
+        found.append((depth, node))
+        is_deeper = depth == 0 or len(node.following) > 1
+        below = min(depth + is_deeper, _DEEPEST)
+        waiting += [(below, one) for one in reversed(node.following)]
+    return found
+
+
+def _tree(rows: Sequence[Row]) -> list[Node]:
     """Return the first requests of a run's chains, each with what went on with it."""
     nodes: dict[str, Node] = {}
     parents: dict[str, str] = {}

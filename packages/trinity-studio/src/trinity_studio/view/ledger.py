@@ -98,7 +98,7 @@ def ledger_of(directory: Path, settings: Mapping[str, Any]) -> Address | None:
 def read_ledger(address: Address) -> LedgerPage:
     """Return what a ledger says now."""
     page = LedgerPage(name=address.name)
-    with _reading(address, page) as ask:
+    with _noting(address, page), _asking(address) as ask:
         (page.counts,) = ask(_COUNTS)
         page.steps = ask(_STEPS, _MOST)
         page.tasks = ask(_TASKS, _MOST)
@@ -117,7 +117,7 @@ def read_experiences(address: Address, *, step: str, page: int, per_page: int) -
     shown = LedgerPage(name=address.name)
     what = "step" if step.isdecimal() else "waiting" if step == "waiting" else "all"
     values = [int(step)] if what == "step" else []
-    with _reading(address, shown) as ask:
+    with _noting(address, shown), _asking(address) as ask:
         rows = ask(_ROWS.format(where=_WHERE[what]), *values, per_page, page * per_page)
         bodies = {packet: _body(ask, packet) for packet in {row[0] for row in rows}}
         names = ("uid", "version", "reward", "num_tokens", "train_step", "dropped")
@@ -129,17 +129,27 @@ def read_experiences(address: Address, *, step: str, page: int, per_page: int) -
 
 
 @contextmanager
-def _reading(address: Address, page: LedgerPage) -> Iterator[Callable[..., Rows]]:
-    """Yield what answers queries; what goes wrong inside is the page's problem."""
+def _asking(address: Address) -> Iterator[Callable[..., Rows]]:
+    """Yield what answers queries.
+
+    Raises:
+        ConfigError: what reads such a database is not installed.
+    """
+    if address.file is not None:
+        with closing(opened(address.file)) as file:
+            yield lambda query, *values: _plain(file.execute(query, values).fetchall())
+        return
+    database = open_database(address.url, max_retries=0, is_read_only=True)
+    with closing(database):
+        yield lambda query, *values: _plain(database.read(lambda r: r.all(query, *values)))
+
+
+@contextmanager
+def _noting(address: Address, page: LedgerPage) -> Iterator[None]:
+    """Make what goes wrong inside the page's problem."""
     try:
-        if address.file is not None:
-            with closing(opened(address.file)) as file:
-                yield lambda query, *values: _plain(file.execute(query, values).fetchall())
-            return
-        database = open_database(address.url, max_retries=0, is_read_only=True)
-        with closing(database):
-            yield lambda query, *values: _plain(database.read(lambda r: r.all(query, *values)))
-    except (sqlite3.Error, ConfigError, DataError, ValueError) as error:
+        yield
+    except (sqlite3.Error, ConfigError, DataError, ValueError, OverflowError) as error:
         text = address.hidden(" ".join(str(error).split()))
         page.problem = f"{page.name} cannot be read as a ledger: {text}"
 

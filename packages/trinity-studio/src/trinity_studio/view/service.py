@@ -28,7 +28,9 @@ SELECT number, name, task, state, last_call,
     (SELECT COUNT(*) FROM rewards WHERE run = runs.number),
     (SELECT AVG(reward) FROM rewards WHERE run = runs.number),
     (SELECT MAX(step) FROM rewards WHERE run = runs.number)
-FROM runs ORDER BY last_call DESC, number DESC LIMIT ? OFFSET ?
+FROM (SELECT number, name, task, state, last_call FROM runs
+    ORDER BY last_call DESC, number DESC LIMIT ? OFFSET ?) AS runs
+ORDER BY last_call DESC, number DESC
 """
 _NAMES = ("number", "name", "task", "state", "last_call", "exchanges", "rewards", "reward", "step")
 
@@ -63,8 +65,8 @@ def service_file(directory: Path, settings: Mapping[str, Any]) -> Path | None:
     """
     given = settings.get("explorer.db_url")
     named = db_path(str(given)) if given else None
-    found = [Path(named)] if named else []
-    found.append(directory / "buffer" / "serve.db")
+    found = [directory / "buffer" / "serve.db"]
+    found += [Path(named)] if named and Path(named).is_absolute() else []
     return next((one for one in found if one.is_file()), None)
 
 
@@ -80,7 +82,7 @@ def read_service(path: Path, *, page: int) -> ServicePage:
         with closing(opened(path)) as file:
             shown.states = file.execute(_STATES).fetchall()
             rows = file.execute(_RUNS, (_MOST, page * _MOST)).fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OverflowError) as error:
         shown.problem = f"{path.name} cannot be read as the file of a service: {error}"
         return shown
     shown.runs = [dict(zip(_NAMES, row, strict=True)) for row in rows]
@@ -99,7 +101,7 @@ def read_served(path: Path, run: int) -> ServicePage:
             bodies = file.execute(f"SELECT experiences FROM exchanges {own} request", (run,))
             stored = [body for (body,) in bodies]
             shown.rewards = file.execute(f"{rewards} {own} number", (run,)).fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OverflowError) as error:
         shown.problem = f"{path.name} cannot be read as the file of a service: {error}"
         return shown
     if found is None:

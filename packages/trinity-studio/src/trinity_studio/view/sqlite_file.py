@@ -20,6 +20,7 @@ def opened(path: Path) -> sqlite3.Connection:
     Raises:
         sqlite3.Error: it cannot be opened.
     """
+    path = path.resolve()  # the log of what is not in the file yet lies beside what a link names
     is_used = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if is_used else "mode=ro&immutable=1"
     return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, timeout=_WAIT_S)

@@ -128,8 +128,8 @@ def debug(
     with plugins_of(config) as manager:
         manager.call("trinity_configure", config=config)
         stage = _exploring(prepared_stages(config))
-        session, recorded, missing = _prepared(stage, manager, replay=wanted.replay)
         with environment(stage.explorer.env_vars), boundary("the task"):
+            session, recorded, missing = _prepared(stage, manager, replay=wanted.replay)
             ended = session.run(wanted, recorded, observer=observer, begins=begins)
         return replace(ended, missing=missing)
 
