@@ -9,7 +9,9 @@ import urllib.error
 import urllib.request
 
 import pytest
+from trinity.common.config.database_path import address_of
 from trinity.extend import get_manager, set_manager
+from trinity_studio.view_command import _of_url
 from typer.testing import CliRunner
 
 
@@ -91,3 +93,11 @@ def test_the_server_listens_at_this_machine_alone_and_its_address_has_the_token(
             server.terminate()
 
     assert "rft" in page
+
+
+def test_a_database_in_a_folder_called_buffer_that_is_no_runs_is_read_itself(tmp_path) -> None:
+    file = tmp_path / "buffer" / "mine.db"
+    file.parent.mkdir()
+    file.touch()
+
+    assert _of_url(f"sqlite:///{file}") == address_of(f"sqlite:///{file}")

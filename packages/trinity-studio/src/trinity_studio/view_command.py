@@ -109,8 +109,11 @@ def _of_url(url: str) -> Path | Address:
     address = address_of(url)
     if address.file is None:
         return address
-    if address.file.name == "ledger.db" and address.file.parent.name == "buffer":
-        return address.file.parent.parent
+    root = address.file.parent.parent
+    if address.file.parent.name == "buffer" and (
+        not address.file.is_file() or (root / "config.yaml").is_file()
+    ):
+        return root
     if not address.file.is_file():
         raise ConfigError(
             f"--url names {address.file}, which is not there. Give the path as it is seen from "
