@@ -117,16 +117,17 @@ def main() -> None:
 
 
 def _learn_process_ids(killer: Killer) -> None:
-    from trinity.runtime.ray.handle import RoomHandle
+    from trinity.runtime.ray import rooms
 
-    facts = RoomHandle.facts
+    facts = rooms._facts
 
-    def noting(handle: Any) -> Any:
-        found = facts(handle)
-        killer.pids[handle.name], killer.rooms[handle.name] = found.pid, handle
+    def noting(handles: Any, **how: Any) -> Any:
+        found = facts(handles, **how)
+        killer.pids |= {room.name: room.pid for room in found}
+        killer.rooms |= {handle.name: handle for handle in handles}
         return found
 
-    setattr(RoomHandle, "facts", noting)  # noqa: B010 -- the type of a method is its own
+    setattr(rooms, "_facts", noting)  # noqa: B010 -- a module's own
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
 LACK_S = 30.0  # with them, until it is said what the cluster lacks
+LEAST_S = 15.0  # of silence, however short sync_timeout is: a slow import is no loss
 TOLD_S = 60.0  # for facts that are on their way
 CLOSE_S = 5.0  # how long a room may take to close before it is ended
 _ROOMS = "trinity.runtime.ray"
@@ -87,7 +88,7 @@ class Rooms:
         self._num_threads = _leave_cores(facts)
         settle()
         where = {room.name: f"process {room.pid} on {room.host}" for room in facts}
-        self._silences = Silences(self._watched, limit_s=self._timeout_s, where=where)
+        self._silences = Silences(self._watched, limit_s=max(LEAST_S, self._timeout_s), where=where)
         self._silences.start()
         return facts
 

@@ -114,7 +114,8 @@ class Silences:
         elif silence_s > min(WARN_S, self._limit_s / 3) and not asked.is_told:
             asked.is_told = True
             logger.warning(
-                "%s (%s) has not answered for %.0f s: it is stopped, or its machine is very busy. "
+                "%s (%s) has not answered for %.0f s: it is stopped, holds Python's lock for a "
+                "long call, or its machine is very busy. "
                 "If it is stopped, let it go on (kill -CONT); it is ended within %.0f s "
                 "(synchronizer.sync_timeout).",
                 room.name, where, silence_s, self._limit_s,
