@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from trinity.common.models.turn import Turn
+from trinity_testing.tiny import CHAT_TEMPLATE
 
 
 def test_a_turn_shares_the_messages_that_are_spelled_alike() -> None:
@@ -25,3 +28,37 @@ def test_a_turn_shares_the_messages_that_are_spelled_alike() -> None:
     assert str(Turn(messages=({"n": 2},)).sharing(Turn(messages=({"n": 2.0},))).messages[0]) == (
         "{'n': 2}"
     )
+
+
+def test_a_chat_that_comes_anew_over_json_holds_its_texts_once(scripted, letters) -> None:
+    model, _ = scripted(letters("one"), letters("two"), letters("three"))
+    messages, replies = [{"role": "user", "content": "what is " + "tea " * 20}], []
+    for more in ("and milk", "and water", ""):
+        sent = json.loads(json.dumps(messages))  # other objects each time
+        call = model.exchanges.send(model.exchanges.prompt(sent))
+        [reply] = model.exchanges.replies(call, call.future.result())
+        model.exchanges.keep(reply)
+        replies.append(reply)
+        messages += [reply.parsed.message(), {"role": "user", "content": more}]
+
+    first, second, third = (reply.conversation for reply in replies)
+    assert third.keys[:2] == first.keys
+    assert all(mine is theirs for mine, theirs in zip(third.keys, second.keys, strict=False))
+    assert second.prompt_text.startswith(first.prompt_text + first.reply_text)
+    assert second.added_text == second.prompt_text.removeprefix(first.prompt_text)
+    assert third.prompt_text == replies[2].experience.prompt_text
+    assert third.added_text == third.prompt_text.removeprefix(second.prompt_text)
+    assert first.ids.itemsize == 4
+
+
+def test_a_prompt_that_is_rendered_anew_holds_all_of_its_text(scripted, letters) -> None:
+    forgets = CHAT_TEMPLATE.replace("message['content']", "message['content'][-9:]", 1)
+    numbered = "{{ messages | length }}" + forgets
+    model, _ = scripted(letters("one"), letters("two"), template=numbered)
+    ask = {"role": "user", "content": "what is tea"}
+    [first] = model.chat([ask])
+    [second] = model.chat(
+        [ask, {"role": "assistant", "content": first.response_text}, {**ask, "content": "more"}]
+    )
+    assert first.prompt_text.startswith("1<")
+    assert second.prompt_text.startswith("3<")

@@ -220,7 +220,7 @@ class ChatFormat:
         return self._encoded(text, add_special_tokens).tolist()
 
     def _encode(self, text: str, add_special_tokens: bool) -> array[int]:  # noqa: FBT001 -- cached
-        return array("q", self._tokens.encode(text, add_special_tokens=add_special_tokens))
+        return array("i", self._tokens.encode(text, add_special_tokens=add_special_tokens))
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of the ids."""

@@ -32,13 +32,12 @@ __all__ = ["Conversation", "History", "Prompt", "Turn", "make_prompt", "recorded
 class Conversation:
     """A conversation that ends with a reply of the engine.
 
-    One that goes on holds the tokens that were added; all are put together when they are asked
-    for. The texts of its messages' keys and of its prompt are its own. ``logprobs`` and
-    ``action_mask`` belong to the tokens from ``prompt_length`` on.
+    One that goes on holds the tokens and the text that were added; all are put together when they
+    are asked for. ``logprobs`` and ``action_mask`` belong to the tokens from ``prompt_length`` on.
     """
 
     turn: Turn  # its last message is the reply, as it was served
-    prompt_text: str  # all before the last message's content, as the template renders it
+    added_text: str  # of the prompt: all of it, or what stands behind that of ``text_before``
     prompt_length: int  # of the first prompt of the chain
     added: array[int]  # the ids behind those of ``before``
     sampled: array[float]  # log-probabilities of the last of them, which the engine sampled
@@ -48,6 +47,7 @@ class Conversation:
     temperature: float
     spans: tuple[tuple[int, int], ...]  # (first token behind the prompt, version)
     before: Conversation | None = None  # what it holds the replies of, too
+    text_before: Conversation | None = None  # whose prompt's text the prompt's begins with
     ends_by_stop_string: bool = False
     name: str = ""  # of the exchange that the reply was served in
 
@@ -57,9 +57,18 @@ class Conversation:
         return self._chain()[0]
 
     @property
+    def prompt_text(self) -> str:
+        """Return all before the last message's content, as the template renders it."""
+        texts, one = [self.added_text], self.text_before
+        while one is not None:
+            texts.append(one.added_text)
+            one = one.text_before
+        return "".join(reversed(texts))
+
+    @property
     def ids(self) -> array[int]:
-        """Return all token ids."""
-        ids = array("q")
+        """Return all token ids, of 32 bits each."""
+        ids = array("i")
         for one in self._chain():
             ids.extend(one.added)
         return ids
@@ -287,19 +296,38 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
     prefix = reply_prefix(turn.messages)
     said = turn.messages[:-1] if prefix else turn.messages
     served = {**message, "content": prefix + message["content"]}
-    keys = message_keys(turn) if prompt.keys is None else prompt.keys
+    text_before, added_text = _shared_text(prompt.continues, prompt.text.removesuffix(prefix))
     return Conversation(
         turn=turn.with_messages([*said, served]),
-        prompt_text=prompt.text.removesuffix(prefix),
+        added_text=added_text,
         prompt_length=start,
-        added=array("q", (*prompt.token_ids[num_before:], *completion.token_ids)),
+        added=array("i", (*prompt.token_ids[num_before:], *completion.token_ids)),
         sampled=array("d", completion.logprobs),
         reply_text=prefix + reply_text,
         end_text=end_text,
-        keys=(*keys[: len(said)], message_key(served)),
+        keys=(*_shared_keys(prompt, turn)[: len(said)], message_key(served)),
         temperature=temperature,
         spans=spans,
         before=before,
+        text_before=text_before,
         ends_by_stop_string=completion.stop_reason is not None,
         name=name,
     )
+
+
+def _shared_text(before: Conversation | None, text: str) -> tuple[Conversation | None, str]:
+    """Return whose prompt's text the text begins with, and what stands behind it."""
+    if before is None:
+        return None, text
+    head = before.prompt_text
+    return (before, text[len(head) :]) if text.startswith(head) else (None, text)
+
+
+def _shared_keys(prompt: Prompt, turn: Turn) -> tuple[Hashable, ...]:
+    """Return the keys of the turn, the very objects that the conversation gone on with has.
+
+    A client sends a chat anew each time: else each request would hold all of its texts once more.
+    """
+    keys = message_keys(turn) if prompt.keys is None else prompt.keys
+    held = () if prompt.continues is None else prompt.continues.keys
+    return (*held, *keys[len(held) :])

@@ -51,7 +51,7 @@ class Turn:
         equal may still be rendered differently: 2 is 2.0, and the order of arguments matters.
         """
         held = zip(self.messages, other.messages, strict=False)
-        shared = [theirs if repr(mine) == repr(theirs) else mine for mine, theirs in held]
+        shared = [theirs if _is_alike(mine, theirs) else mine for mine, theirs in held]
         messages = (*shared, *self.messages[len(shared) :])
         tools = other.tools if repr(self.tools) == repr(other.tools) else self.tools
         return replace(self, messages=messages, tools=tools)
@@ -64,6 +64,16 @@ class Turn:
         """Return whether a template gets the same from both, the messages apart."""
         mine, theirs = (self.enable_thinking, self.options), (other.enable_thinking, other.options)
         return mine == theirs and self.has_tools_of(other)
+
+
+def _is_alike(mine: Message, theirs: Message) -> bool:
+    """Return whether both are spelled alike."""
+    if mine is theirs:
+        return True
+    if mine != theirs:
+        return False
+    is_text = all(type(value) is str for value in mine.values())
+    return list(mine) == list(theirs) if is_text else repr(mine) == repr(theirs)
 
 
 def message_key(message: Message) -> Hashable:
