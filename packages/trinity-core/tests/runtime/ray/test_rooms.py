@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, RoomLostError, TrinityError
 from trinity.runtime.ray import handle, rooms
 from trinity.runtime.ray.handle import RoomHandle
 
@@ -37,12 +37,12 @@ BUILDING = object()
 @pytest.fixture
 def clock(monkeypatch):
     """Let waiting for rooms that are being built take no time."""
-    clock = SimpleNamespace(now=0.0)
+    clock = SimpleNamespace(now=0.0, built_at=400.0)
 
     def wait(refs, *, num_returns, timeout):
         ready = [ref for ref in refs if ref.outcome is not BUILDING]
         clock.now += 0.0 if ready else timeout
-        if clock.now > 400:
+        if clock.now > clock.built_at:
             for ref in refs:
                 ref.outcome = "built"
         return ready[:num_returns], []
@@ -71,7 +71,7 @@ def test_rooms_are_told_in_the_order_of_their_start_and_the_slow_ones_are_named(
 
     assert rooms._facts(asked, lack=str) == ["built", "engine"]
     assert [line.partition(".")[0] for line in caplog.messages] == [
-        "trainer: not started for 302 s"
+        "trainer: not built for 302 s; the run gives up after 1800 s"
     ]
 
 
@@ -86,6 +86,35 @@ def test_what_the_cluster_lacks_is_said_after_half_a_minute(clock, caplog) -> No
 
     assert told == [32.0, 302.0]  # looked at every 2 s
     assert caplog.messages == ["the run waits for GPUs"] * 2
+
+
+def test_a_room_that_is_stopped_while_it_is_built_does_not_hold_the_run_for_ever(
+    clock, caplog
+) -> None:
+    clock.built_at = float("inf")
+
+    with pytest.raises(TrinityError) as gave_up:
+        rooms._facts(
+            [Asked("engine-0", BUILDING), Asked("trainer", "trainer")], lack=str, limit_s=700.0
+        )
+
+    assert clock.now == 702.0
+    assert str(gave_up.value).startswith("engine-0: not built 702 s after the start: stopped")
+    assert "set synchronizer.sync_timeout to more seconds" in str(gave_up.value)
+    assert [line.partition(";")[0] for line in caplog.messages] == [
+        "engine-0: not built for 302 s",
+        "engine-0: not built for 602 s",
+    ]
+    assert "goes on with kill -CONT" in caplog.text
+
+
+def test_the_limit_of_a_start_counts_from_when_the_rooms_have_their_places(clock) -> None:
+    clock.built_at = 1300.0
+
+    def lack():
+        return "the run waits for GPUs" if clock.now < 700 else ""
+
+    assert rooms._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=710.0) == ["built"]
 
 
 def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(

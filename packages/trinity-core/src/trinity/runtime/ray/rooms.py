@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from trinity.errors import RayLostError, RoomLostError
+from trinity.errors import RayLostError, RoomLostError, TrinityError
 from trinity.runtime.ray.digests import check_plugin_sets
 from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
 from trinity.runtime.ray.placement import Placement
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
 LACK_S = 30.0  # with them, until it is said what the cluster lacks
+LONGEST_S = 1800.0  # a start may take, at least; sync_timeout where that is more
 LEAST_S = 15.0  # of silence, however short sync_timeout is: a slow import is no loss
 TOLD_S = 60.0  # for facts that are on their way
 CLOSE_S = 5.0  # how long a room may take to close before it is ended
@@ -82,7 +83,8 @@ class Rooms:
         Raises:
             Exception: why one of them could not be; the first that is known is told.
         """
-        facts = _facts(self._handles, lack=self.placement.lack)
+        limit_s = max(LONGEST_S, self._timeout_s)
+        facts = _facts(self._handles, lack=self.placement.lack, limit_s=limit_s)
         check_plugin_sets(facts, manager=manager)
         self._are_built = True
         self._num_threads = _leave_cores(facts)
@@ -111,38 +113,65 @@ class Rooms:
         self.placement.close()
 
 
-def _facts(handles: Sequence[RoomHandle], *, lack: Callable[[], str]) -> list[RoomFacts]:
+def _facts(
+    handles: Sequence[RoomHandle], *, lack: Callable[[], str], limit_s: float = LONGEST_S
+) -> list[RoomFacts]:
     """Return each one's facts, in their order; say what they wait for where that takes long.
 
     Args:
         handles: of the rooms.
-        lack: tells what they wait for in the cluster.
+        lack: tells what they wait for in the cluster, as long as it takes.
+        limit_s: for rooms that have their places.
+
+    Raises:
+        TrinityError: a room is not built in time.
+        Exception: why one of them cannot be.
     """
     asked = [handle.ask_facts() for handle in handles]
     waiting = {pending.ref: number for number, pending in enumerate(asked)}
     facts: dict[int, RoomFacts] = {}
-    began, said_after_s = time.monotonic(), LACK_S
+    began = placed = time.monotonic()
+    say_after_s = LACK_S
     while waiting:
         for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S)[0]:
             number = waiting.pop(ref)
             facts[number] = asked[number].result(timeout_s=TOLD_S)
         check_ray()
-        waited_s = time.monotonic() - began
-        if waited_s > said_after_s:
-            said_after_s *= PATIENCE_S / LACK_S
-            _say_waiting([handles[number].name for number in waiting.values()], lack(), waited_s)
+        now = time.monotonic()
+        if waiting and (now - began > say_after_s or now - placed > limit_s):
+            say_after_s = max(PATIENCE_S, 2 * say_after_s)
+            names = ", ".join(handles[number].name for number in waiting.values())
+            placed = now if _lacks(lack()) else placed
+            _check_slow(names, waited_s=now - placed, limit_s=limit_s)
     return [facts[number] for number in range(len(handles))]
 
 
-def _say_waiting(names: Sequence[str], lack: str, waited_s: float) -> None:
-    """Say what rooms that are not built wait for; that they are slow, only after a while."""
-    if lack:
-        logger.warning("%s", lack)
-    elif waited_s > PATIENCE_S:
+def _lacks(line: str) -> bool:
+    """Say what rooms wait for in the cluster, if anything; return whether they do."""
+    if line:
+        logger.warning("%s", line)
+    return bool(line)
+
+
+def _check_slow(names: str, *, waited_s: float, limit_s: float) -> None:
+    """Say that rooms are slow, after a while.
+
+    Raises:
+        TrinityError: they are too slow.
+    """
+    if waited_s > limit_s:
+        raise TrinityError(
+            f"{names}: not built {waited_s:.0f} s after the start: stopped (SIGSTOP, a debugger), "
+            "hanging, or too slow. logs/NAME.log in the run directory says what each did last. The "
+            "run ends them; run the same command again. Where a start takes as long, set "
+            "synchronizer.sync_timeout to more seconds than that."
+        )
+    if waited_s > PATIENCE_S:
         logger.warning(
-            "%s: not started for %.0f s. A machine that lacks memory lets a process wait: ray "
-            "status says what the cluster has; logs/NAME.log in the run directory, what it does.",
-            ", ".join(names), waited_s,
+            "%s: not built for %.0f s; the run gives up after %.0f s. A machine that lacks memory "
+            "lets a process wait: ray status says what the cluster has. One that is stopped goes "
+            "on with kill -CONT. logs/NAME.log in the run directory says what it does.",
+            names, waited_s, limit_s,
         )  # fmt: skip
 
 
