@@ -2,7 +2,9 @@
 
 import logging
 import os
+import sqlite3
 import sys
+import threading
 import warnings
 
 from trinity.extend import get_manager
@@ -52,6 +54,26 @@ class Shows:
                 raise TypeError("not to be sent")
 
         raise OddError("odd")
+
+
+class BoundToItsThread:
+    """Has, as a trainer may, what only the thread that made it may use."""
+
+    def __init__(self, context):
+        self.database = sqlite3.connect(":memory:")
+        self.database.execute("create table steps (number)")
+        self.goes_on = threading.Event()
+
+    def step(self):
+        self.database.execute("insert into steps values (1)")
+        ((num_steps,),) = self.database.execute("select count(*) from steps")
+        return num_steps
+
+    def copy_for_long(self):
+        return self.goes_on.wait(60)
+
+    def go_on(self):
+        self.goes_on.set()
 
 
 class HoldsAnEngine(engine_room.EngineRoom):

@@ -68,6 +68,7 @@ def room(ray_cluster, run_directory, monkeypatch):
         env_vars=None,
         is_kept=False,
         num_threads=1,
+        beats=False,
         **workflow_args,
     ):
         taskset = {"path": "x", "workflow_args": workflow_args}
@@ -82,7 +83,8 @@ def room(ray_cluster, run_directory, monkeypatch):
         )
         if before_start is not None:
             before_start()
-        handle = start_room(passport, "shows", f"parts_for_rooms:{part}", num_threads=num_threads)
+        threads = {"num_threads": num_threads, "beats": beats}
+        handle = start_room(passport, "shows", f"parts_for_rooms:{part}", **threads)
         if not is_kept:
             started.append(handle)
         return handle
@@ -206,6 +208,18 @@ def test_a_room_that_is_killed_is_lost(room):
     handle.kill()
     with pytest.raises(RoomLostError, match="shows was lost: it ended or was killed"):
         handle.call("about")
+
+
+def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_holds_no_beat(room):
+    import ray
+
+    handle = room(part="BoundToItsThread", beats=True)
+    assert "build" in handle.facts().seconds
+    copying = handle.aside().start("copy_for_long")
+    assert [handle.call("step") for _ in range(3)] == [1, 2, 3]
+    assert str(handle.facts().pid) in ray.get(handle.beat(), timeout=20)
+    handle.call("go_on")
+    assert copying.result(timeout_s=20)
 
 
 def test_a_request_that_is_given_up_frees_its_place_in_another_process(room):

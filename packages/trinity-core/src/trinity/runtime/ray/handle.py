@@ -29,7 +29,8 @@ __all__ = ["FIRST_PATIENCE_S", "Pending", "RoomHandle", "find_room", "start_room
 
 logger = logging.getLogger(__name__)
 
-_BEATS = "beats"  # the group of threads that answers while the others work
+# Groups of one thread each that answer while the others work: whether it is there; what takes long.
+_BEATS, _ASIDE = "beats", "aside"
 FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none; later less often
 
 
@@ -164,11 +165,12 @@ class RoomHandle:
         return Pending(self.name, reply, method=method, patience_s=self.patience_s), payload
 
     def aside(self) -> RoomHandle:
-        """Return a handle whose calls are answered by the thread of :meth:`beat`.
+        """Return a handle whose calls a thread beside the room's own makes, one after the other.
 
-        So they are at once, whatever the room does; they have to be quick.
+        So they begin at once, whatever a room that was started with ``beats`` does, and may take
+        long: it is another thread than that of :meth:`beat`.
         """
-        return RoomHandle(self.actor, self.name, group=_BEATS)
+        return RoomHandle(self.actor, self.name, group=_ASIDE)
 
     def beat(self) -> ray.ObjectRef[str]:
         """Ask a room that was started with ``beats`` whether it is there, whatever it does."""
@@ -213,12 +215,15 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         num_gpus: of the node.
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
-        beats: whether it answers :meth:`RoomHandle.beat`, in a thread of its own.
+        beats: whether it answers :meth:`RoomHandle.beat` and what is asked aside, each in a thread
+            of its own. With one thread for all the rest, this one builds it too; it is not the
+            process's main thread, to which Ray then gives no calls.
         place: Ray's options that say where it stands; None: anywhere.
         arguments: of the part.
     """
     remote: Any = ray.remote  # half typed
-    room = remote(concurrency_groups={_BEATS: 1})(Room) if beats else remote(Room)
+    room = remote(concurrency_groups={_BEATS: 1, _ASIDE: 1})(Room) if beats else remote(Room)
+    waits = beats and num_threads == 1
     actor = room.options(
         name=name,
         namespace=passport.namespace,
@@ -229,7 +234,9 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         runtime_env=passport.runtime_env(env_vars or {}),
         **(place or {}),
     )
-    handle = RoomHandle(actor.remote(passport, name, part, arguments), name)
+    handle = RoomHandle(actor.remote(passport, name, part, arguments, waits=waits), name)
+    if waits:
+        handle.actor.build.remote()
     handle.comes_back = max_restarts > 0
     return handle
 

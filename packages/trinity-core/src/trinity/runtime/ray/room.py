@@ -15,6 +15,7 @@ import pickle
 import platform
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import TrinityError
@@ -23,7 +24,7 @@ from trinity.runtime.boundary import marked
 from trinity.runtime.ray.digests import plugin_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from trinity.common.config import Config
     from trinity.extend import PluginManager
@@ -86,21 +87,41 @@ class Room:
         name: of the room.
         part: ``"module:Class"``, called as ``Class(context, **arguments)``.
         arguments: of the part.
+        waits: whether it is not built here but by :meth:`build`, in the thread that makes its calls
+            too: Ray makes the calls of an actor with several groups of threads in none but those.
     """
 
-    def __init__(self, passport: Passport, name: str, part: str, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        passport: Passport,
+        name: str,
+        part: str,
+        arguments: dict[str, Any],
+        *,
+        waits: bool = False,
+    ) -> None:
         self._name = name
         self._said: list[dict[str, Any]] = []
         self._error: BaseException | None = None  # told by every call: a restart runs only this
         self._seconds: dict[str, float] = {}
         self._log_command = f"trinity log {passport.directory} --room {name}"
+        self._make: Callable[[], None] | None = partial(self._build, passport, part, arguments)
+        if not waits:
+            self.build()
+
+    def build(self) -> None:
+        """Build the part, if nobody has; what keeps it from being built is told by every call."""
+        make, self._make = self._make, None
+        if make is None:
+            return
         try:
-            self._build(passport, part, arguments)
+            make()
         except BaseException as error:  # noqa: BLE001 -- goes to the caller as a value
             self._error = self._told(error, "__init__")
 
     def facts(self) -> Reply:
         """Return the :class:`RoomFacts`, or why the room could not be built."""
+        self.build()
         if self._error is not None:
             return Reply(error=self._error, said=self._heard())
         manager = self._manager
@@ -121,6 +142,7 @@ class Room:
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
         """Call a method of the part."""
+        self.build()
         try:
             if self._error is not None:
                 raise self._error
