@@ -150,6 +150,11 @@ def test_P112_the_step_wise_class_is_imported_from_the_published_place() -> None
     assert WORKFLOWS.get("step_wise_alfworld_workflow") is (
         step_wise_workflow.StepWiseAlfworldWorkflow
     )
+    later = importlib.import_module("trinity.common.workflows.envs.alfworld.alfworld_workflow")
+    assert later.StepWiseAlfworldWorkflow is step_wise_workflow.StepWiseAlfworldWorkflow
+    assert WORKFLOWS.get(f"{later.__name__}.StepWiseAlfworldWorkflow") is (
+        step_wise_workflow.StepWiseAlfworldWorkflow
+    )
     assert WORKFLOWS.get(path) is step_wise_workflow.StepWiseAlfworldWorkflow
 
 

@@ -21,6 +21,7 @@ def trinity_workflows() -> dict[str, ComponentSpec]:
         "step_wise_alfworld_workflow": ComponentSpec(
             "trinity_envs_alfworld.step_wise:StepWiseAlfworldWorkflow",
             summary="the same, each step an experience of its own",
+            import_aliases=(f"{_PUBLISHED}.alfworld_workflow",),
         ),
         "RAFT_alfworld_workflow": ComponentSpec(
             "trinity_envs_alfworld.raft:RAFTAlfworldWorkflow",

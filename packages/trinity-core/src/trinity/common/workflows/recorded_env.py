@@ -1,8 +1,10 @@
 """Keep what an environment answers, so that the run can be replayed without it.
 
-workflow --step(action)--> recorded(make, task) --> environment
-                                  |
-                                  +--> the run's samples, as JSON
+::
+
+    workflow --step(action)--> recorded(make, task) --> environment
+                                      |
+                                      +--> the run's samples, as JSON
 """
 
 from __future__ import annotations
