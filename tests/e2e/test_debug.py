@@ -15,6 +15,7 @@ from trinity.runtime.record.result import RunStatus
 from typer.testing import CliRunner
 
 GUESSING = '''
+import gc
 import random
 from pathlib import Path
 
@@ -84,6 +85,7 @@ class Playing(Workflow):
 @WORKFLOWS.register_module("raising")
 class Raising(Workflow):
     def run(self):
+        print(f"collects: {gc.isenabled()}")
         raise KeyError("no such room")
 '''
 
@@ -158,7 +160,20 @@ def test_a_workflow_that_fails_shows_where_and_leaves_with_1(place) -> None:
 
     assert result.exit_code == 1
     assert 'raise KeyError("no such room")' in result.output
+    assert "collects: True" in result.output  # it is off while parts are imported and built
     assert "guessing.py" in result.output
+
+
+def test_the_file_may_stand_without_an_option_and_only_once(place) -> None:
+    from trinity.cli.main import app
+
+    run = [str(place / "run.yaml"), "--plugin-dir", str(place / "plugins"), "--say", "x"]
+    given = CliRunner().invoke(app, ["debug", *run])
+    assert given.exit_code == 0, given.output
+    for arguments in ([], [run[0], "--config", run[0]]):
+        wrong = CliRunner().invoke(app, ["debug", *arguments])
+        assert wrong.exit_code == 2
+        assert "name one YAML file: trinity debug CONFIG" in wrong.output
 
 
 def test_a_row_that_is_not_there_is_named(place) -> None:

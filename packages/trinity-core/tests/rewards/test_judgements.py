@@ -124,6 +124,8 @@ def test_only_what_looks_costly_waits_for_what_looks_costly() -> None:
         (r"-\frac{1}{2}", "1/2", False),
         (TOWER, f" {TOWER}", True),
         ("", "5", False),
+        (" 17 5\n10 ", "10", True),
+        ("17 5 10", "17", False),
     ],
 )
 def test_plain_numbers_and_equal_texts_are_judged_without_a_process(
@@ -134,6 +136,19 @@ def test_plain_numbers_and_equal_texts_are_judged_without_a_process(
 
     assert is_equivalent(response, truth) is expected
     assert started == []
+
+
+def test_a_row_of_integers_is_judged_as_the_judge_would(judge) -> None:
+    parts = ["7", "10", "08", "123", "1234", "71322802"]
+    rows = [f"{a} {b}{end}" for a in parts for b in parts for end in ("", "\n5")]
+    told = {row: equivalence._told_by_numbers(row, "8") for row in rows}
+    judged = {row: bool(judge.compare(row, "8")) for row in rows}
+
+    known = {row: verdict for row, verdict in told.items() if verdict is not None}
+    assert known == {row: judged[row] for row in known}
+    assert known["123 08"] is True
+    assert told["7 123"] is None  # seven thousand, one hundred and twenty-three
+    assert judged["7 123"] is False
 
 
 PROGRAM = """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,7 @@ from trinity.cli.plain import indented, plain
 
 if TYPE_CHECKING:
     from trinity.buffer.taskset import Taskset
+    from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest
@@ -32,7 +34,12 @@ _AS = {
 
 
 def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
-    config: Annotated[Path, typer.Option("--config", "-c", help="The YAML file of the run.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="CONFIG", help="The YAML file of the run.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The same, as an option.")
+    ] = None,
     task: Annotated[int, typer.Option(help="The row of the taskset, from 0.")] = 0,
     taskset: Annotated[
         str, typer.Option(help="The taskset's name; default: the first that is trained on.")
@@ -69,6 +76,9 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
             f"--module {module}: the engine is started with the task here, and trinity view shows "
             f"what a run trained. Leave --module out."
         )
+    named = file or config
+    if named is None or (file and config):
+        raise typer.BadParameter("name one YAML file: trinity debug CONFIG")
     from trinity.runtime.preflight import set_threads
 
     set_threads()
@@ -76,14 +86,26 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
     from trinity.extend import get_manager, set_manager
 
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or ()))
-    given = load_or_explain(config, overrides=settings or ())
-    from trinity.runtime.debug.session import Wanted
-    from trinity.runtime.debug.session import debug as run_debugged
-
-    wanted = Wanted(row=task, taskset=taskset, say=tuple(say or ()), replay=replay)
-    ended = run_debugged(given, wanted, observer=_Printer, begins=_say_what_begins)
+    given = load_or_explain(named, overrides=settings or ())
+    ended = _debugged(given, row=task, taskset=taskset, say=tuple(say or ()), replay=replay)
     is_well = _say_how_it_ended(ended)
     raise typer.Exit(0 if is_well else 1)
+
+
+def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of Wanted
+    """Run the task; the garbage collector rests until it begins."""
+    from trinity.runtime.uncollected import uncollected
+
+    with ExitStack() as start:
+        start.enter_context(uncollected())
+        from trinity.runtime.debug.session import Wanted
+        from trinity.runtime.debug.session import debug as run_debugged
+
+        def begins(order: RunOrder, taskset: Taskset) -> None:
+            start.close()
+            _say_what_begins(order, taskset)
+
+        return run_debugged(given, Wanted(**wanted), observer=_Printer, begins=begins)
 
 
 class _Printer:

@@ -46,7 +46,10 @@ def run(
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or ()))
     given = load_or_explain(config, overrides=settings or ())
     typer.echo(f"run {given.name} (mode {given.mode}): loading its parts")
-    from trinity.runtime.run import run as run_config  # torch, which takes seconds
+    from trinity.runtime.uncollected import uncollected
+
+    with uncollected():
+        from trinity.runtime.run import run as run_config  # torch, which takes seconds
 
     result = run_config(given, local=local)
     for line in _closing_lines(result):

@@ -17,6 +17,7 @@ from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.samples import SampleLog
 from trinity.runtime.serving import Service
 from trinity.runtime.stage_builder import StageBuilder
+from trinity.runtime.uncollected import uncollected
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
@@ -54,7 +55,7 @@ def build_parts(
         interrupt=interrupt,
     )
     try:
-        with boundary("the start of the run"):
+        with boundary("the start of the run"), uncollected():
             _Builder(parts).build()
     except BaseException:
         parts.close()

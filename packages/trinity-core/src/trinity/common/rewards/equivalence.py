@@ -1,6 +1,7 @@
 """Whether two mathematical texts mean the same, judged in bounded time.
 
-    equal texts, plain numbers, simple fractions   here
+    equal texts, plain numbers, simple fractions,
+    rows of integers, of which the last counts     here
     what looks costly (powers of powers, ...)      a process of its own (``judge``), one at a time
     the rest                                       as many such processes as there are cores
 
@@ -29,6 +30,7 @@ CLOSE = Fraction(1, 1000)  # numbers that are nearer may be roundings of each ot
 _SHOWN = 80
 
 _INTEGER = re.compile(r"\s*[+-]?\d{1,18}\s*", re.ASCII)
+_ROW = re.compile(r"\s*\d{1,9}(?:\s+\d{1,2})+\s*", re.ASCII)
 _NUMBER = re.compile(
     r"-?(?:\d{1,9}(?:\.\d{1,9})?|\d{1,9}/[1-9]\d{0,8}|\\frac\{\d{1,9}\}\{[1-9]\d{0,8}\})", re.ASCII
 )
@@ -73,10 +75,18 @@ def _told_by_numbers(response: str, truth: str) -> bool | None:
     """Return whether two plain numbers are equal; None: they are not plain, or nearly equal."""
     if _INTEGER.fullmatch(response) and _INTEGER.fullmatch(truth):
         return int(response) == int(truth)
-    answered, expected = _number(response), _number(truth)
+    answered, expected = _number(_last(response)), _number(truth)
     if answered is None or expected is None or 0 < abs(answered - expected) < CLOSE:
         return None
     return answered == expected
+
+
+def _last(text: str) -> str:
+    """Return the last integer of a row of them; another text as it is.
+
+    Three digits may be thousands of the integer before them: such a row is left to the judge.
+    """
+    return text.rsplit(maxsplit=1)[-1] if _ROW.fullmatch(text) else text
 
 
 def _number(text: str) -> Fraction | None:

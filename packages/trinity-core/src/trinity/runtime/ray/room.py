@@ -22,6 +22,7 @@ from trinity.errors import TrinityError
 from trinity.explorer.tracebacks import TRACEBACKS
 from trinity.runtime.boundary import marked
 from trinity.runtime.ray.digests import plugin_lines
+from trinity.runtime.uncollected import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -164,7 +165,8 @@ class Room:
         self._manager = context.manager
         entered = time.perf_counter()
         module, _, name = part.partition(":")
-        self._part = getattr(importlib.import_module(module), name)(context, **arguments)
+        with uncollected():
+            self._part = getattr(importlib.import_module(module), name)(context, **arguments)
         built = time.perf_counter()
         self._seconds = {"plugins": entered - began, "build": built - entered}
         settle()

@@ -1,0 +1,43 @@
+"""Parts are imported and built without the collector, and it goes on afterwards."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from trinity.runtime.uncollected import uncollected
+
+
+@pytest.fixture(autouse=True)
+def a_collector():
+    """Leave the collector as it was."""
+    was = gc.isenabled()
+    gc.enable()
+    yield
+    gc.enable() if was else gc.disable()
+
+
+def test_the_collector_rests_inside_the_block_and_goes_on_after_it() -> None:
+    with uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_goes_on_where_the_block_fails() -> None:
+    with pytest.raises(KeyError), uncollected():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_a_block_within_a_block_switches_nothing_on() -> None:
+    with uncollected():
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+
+
+def test_it_stays_off_where_somebody_else_switched_it_off() -> None:
+    gc.disable()
+    with uncollected():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
