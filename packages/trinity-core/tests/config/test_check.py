@@ -145,6 +145,8 @@ def test_a_model_and_a_dataset_may_be_ids_of_the_hub(cpu, builtin_only, a_run) -
         (["mode=bench"], "eval_tasksets: is missing: mode bench has no tasks."),
         (["mode=train"], "storage_type: is queue, but in mode train nothing writes"),
         (["model.model_path=''"], "model.model_path: is empty"),
+        (["model.model_path=café"], "there is no folder 'café'"),
+        (["model.model_path=my--model"], "there is no folder 'my--model'"),
         (["buffer.explorer_input.taskset.default_workflow_type=null"], "nothing says which"),
         (["buffer.explorer_input.taskset.path=null"], "nothing says where the rows are"),
         (["buffer.explorer_input.taskset.data_selector.kwargs.x=1"], "has no argument 'x'"),

@@ -9,13 +9,17 @@ from pathlib import Path
 __all__ = ["is_hub_id", "model_file"]
 
 
-_LONGEST_ID = 96
+_ID = re.compile(r"([A-Za-z0-9_][\w.-]{0,95}/)?[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 
 
 def is_hub_id(path: str) -> bool:
-    """Return whether a path that does not exist can be an id of the Hugging Face hub."""
-    is_named = re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", path)
-    return is_named is not None and len(path) <= _LONGEST_ID
+    """Return whether a path that does not exist can be an id of the Hugging Face hub.
+
+    >>> is_hub_id("Qwen/Qwen3-0.6B"), is_hub_id("models/"), is_hub_id("a--b")
+    (True, False, False)
+    """
+    is_named = _ID.fullmatch(path) is not None and not re.search(r"--|\.\.|\.git$", path)
+    return is_named and not any(part[-1] in "-." for part in path.split("/"))
 
 
 def model_file(model_path: str, name: str) -> Path | None:
