@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -300,6 +301,25 @@ def test_weights_reach_the_engine_and_the_version_comes_back(rooms, remote) -> N
 
     assert engine.version == 7
     assert room.calls.count("version") == 2
+
+
+def test_whoever_waits_for_weights_leaves_threads_to_the_one_who_brings_them(
+    rooms, keyed_engine
+) -> None:
+    """Calls of a runner that was killed are made nevertheless, beside those of the next one."""
+    rooms.engines = [keyed_engine()]
+    part = EngineRoom(rooms.context, number=0)
+    part.load_weights(None)
+    with ThreadPoolExecutor(9) as threads:
+        first, *_ = [threads.submit(part.version) for _ in range(9)]
+        staying = threads.submit(part.stay)
+        has_its_turn = part._serves.wait(10)
+        part.serve()
+        part.close()
+
+    assert has_its_turn
+    assert staying.done()
+    assert isinstance(first.exception(0), RoomLostError)
 
 
 def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(

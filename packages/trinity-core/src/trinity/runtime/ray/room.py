@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import TrinityError
+from trinity.errors import RoomLostError, TrinityError
 from trinity.explorer.tracebacks import TRACEBACKS
 from trinity.runtime.boundary import marked
 from trinity.runtime.ray.digests import plugin_lines
@@ -36,6 +36,9 @@ __all__ = ["Reply", "Room", "RoomContext", "RoomFacts", "WithPayload", "settle",
 
 _ALLOCATIONS_AT_START = gc.get_threshold()[0]
 _ALLOCATIONS = 20_000  # between two collections: of the order of what a batch of experiences makes
+
+# What says that something is over, late or elsewhere: its traceback tells nobody anything.
+_NO_FAULTS = (StopIteration, TimeoutError, RoomLostError)
 
 tracebacks = logging.getLogger(TRACEBACKS)
 
@@ -173,7 +176,8 @@ class Room:
 
     def _told(self, error: BaseException, method: str) -> BaseException:
         """Return the error as it leaves this process, whose log keeps the traceback."""
-        if error is not self._error and not isinstance(error, StopIteration | TimeoutError):
+        is_told = error is self._error or isinstance(error, _NO_FAULTS)
+        if not is_told:
             tracebacks.error("%s.%s failed", self._name, method, exc_info=error)
         return _portable(marked(error, log=self._log_command))
 
