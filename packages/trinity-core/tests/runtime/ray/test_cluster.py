@@ -48,6 +48,9 @@ with cluster(Config(), say=print) as found:
     except ray.exceptions.RayError:
         time.sleep(1.5)  # Ray would print by now
     other = Room.options(name="other", lifetime="detached").remote()
+    ray.get(other.token.remote())
+    reserved = ray.util.placement_group([{"memory": 1.0}], name=found.namespace + "/1a/rooms")
+    ray.get(reserved.ready())
     assert signal.getsignal(signal.SIGTERM) is handler
     if "fail" in sys.argv:
         raise SystemExit(3)
@@ -59,6 +62,7 @@ if not ray.is_initialized():  # a thread that was left behind calls Ray, and sta
 print("still there" if ray.is_initialized() else "left")
 if "first" in sys.argv:
     print(ray.util.list_named_actors(all_namespaces=True))
+    print({group["state"] for group in ray.util.placement_group_table().values()})
 """
 
 
@@ -150,8 +154,8 @@ def test_a_cluster_that_is_there_is_joined_and_left_alive(script, ray_cluster, w
     output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
     assert output.startswith(f"joined the Ray cluster at {ray_cluster.address}\njoined ")
-    if words:  # a Ray that the script itself had connected stays so, without our rooms
-        assert output.endswith("still there\n[]\n")
+    if words:  # a Ray that the script itself had connected stays so, without our rooms and places
+        assert output.endswith("still there\n[]\n{'REMOVED'}\n")
     else:
         assert output.endswith("left\n")
     import ray

@@ -17,7 +17,7 @@ import secrets
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,19 +138,23 @@ def _watched(*, is_own: bool, say: Callable[[str], None]) -> AbstractContextMana
 
 
 def _end_rooms(namespace: str) -> None:
-    """Kill the run's own actors that are still there, and nobody else's."""
+    """Kill the run's own actors that are still there, and nobody else's; free their places."""
     import ray
     from ray.exceptions import RayError
     from ray.util import list_named_actors
+
+    from trinity.runtime.ray.placement import remove_groups
 
     if not ray.is_initialized():
         return
     try:
         for actor in list_named_actors(all_namespaces=True):
             if actor["namespace"].startswith(namespace):
-                ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
-    except (RayError, ValueError):  # it is gone, or the whole cluster is
-        return
+                with suppress(ValueError):  # it ended a moment ago
+                    ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
+        remove_groups(namespace)
+    except RayError as error:  # the whole cluster is gone
+        logger.info("nothing is left to end: %s", " ".join(str(error).split()))
 
 
 def _init(address: str, config: Config) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trinity.runtime.ray.bundles import Group
 
-__all__ = ["Placement", "await_ended_groups", "hosts_of_cluster"]
+__all__ = ["Placement", "await_ended_groups", "hosts_of_cluster", "remove_groups"]
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,22 @@ def lack_line(waiting: Iterable[Group], *, hosts: Sequence[Host]) -> str:
         "them. Or stop it, and lower explorer.rollout_model.engine_num, tensor_parallel_size or "
         "trainer.num_ranks."
     )
+
+
+def remove_groups(namespace: str) -> None:
+    """Remove what a run's rooms reserved and nobody has removed: its Ray may be there for long.
+
+    Args:
+        namespace: of the run.
+    """
+    from ray._raylet import PlacementGroupID  # type: ignore[attr-defined]
+    from ray.util.placement_group import PlacementGroup
+
+    remove: Any = ray.util.remove_placement_group
+    table: Mapping[str, Mapping[str, Any]] = ray.util.placement_group_table()
+    for number, group in table.items():
+        if group["state"] != _REMOVED and str(group["name"]).startswith(f"{namespace}/"):
+            remove(PlacementGroup(PlacementGroupID(bytes.fromhex(number))))
 
 
 def await_ended_groups(namespace: str) -> None:
