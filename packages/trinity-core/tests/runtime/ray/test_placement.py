@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trinity.errors import ConfigError
-from trinity.runtime.ray.bundles import Group, Host, groups_for, ranks_left
-from trinity.runtime.ray.placement import lack_line
+from trinity.errors import ConfigError, RoomLostError
+from trinity.runtime.ray import placement
+from trinity.runtime.ray.bundles import Group, Host, groups_for, may_ever_fit, ranks_left
+from trinity.runtime.ray.placement import Placement, lack_line
 from trinity.runtime.ray.share import shares_of
 
 
@@ -126,6 +127,48 @@ def test_whatever_is_chosen_fits_onto_the_machines(counts, engines) -> None:
         )
         left[place] -= bundle
     assert {f"engine-{n}" for n in range(engines)} < group.places.keys()
+    assert may_ever_fit(group, hosts=[Host(count, free=0) for count in counts])
+
+
+def test_a_run_whose_machine_is_gone_does_not_wait_for_it(monkeypatch) -> None:
+    """All rooms are started anew then, and what can never fit is refused with the arithmetic."""
+    hosts = [Host(4, free=0), Host(4, free=4)]
+    monkeypatch.setattr(placement, "hosts_of_cluster", lambda: hosts)
+    monkeypatch.setattr(placement, "_state", lambda made: made)
+    (group,) = groups_for(hosts, engine=2.0, num_engines=2, trainer=1.0, num_ranks=4)
+    own = Placement()
+    own._groups = [(group, "PENDING")]
+    assert "It goes on once others end" in own.lack()
+
+    hosts.pop()
+    with pytest.raises(RoomLostError) as lost:
+        own.lack()
+
+    assert str(lost.value) == (
+        "the process of engine-0 was lost: a machine is gone: 2 + 2 + 4 GPUs were counted, each "
+        "number on one machine, and the machines that are left have 4"
+    )
+    own._groups = [(group, "CREATED")]
+    assert own.lack() == ""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "counts", "fits"),
+    [
+        ([2.0, 2.0], [3, 1], False),  # 4 GPUs, and one machine has two of them together
+        ([4.0], [2, 2], False),
+        ([0.33, 0.33, 0.33], [1], True),
+        ([0.1] * 10, [1], True),
+        ([0.5, 0.5, 0.5], [1], False),
+        ([1.0, 0.5, 0.5], [1, 1], True),
+        ([1.0], [], False),
+        ([], [], True),  # without GPUs any machine will do
+    ],
+)
+def test_what_never_fits_is_known_from_the_machines_that_are_left(sizes, counts, fits) -> None:
+    group = Group("rooms", "PACK", tuple({"GPU": size} for size in sizes))
+
+    assert may_ever_fit(group, hosts=idle(*counts)) is fits
 
 
 def test_what_the_cluster_lacks_is_told_with_what_it_has_and_what_to_change() -> None:

@@ -14,8 +14,9 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Group", "Host", "groups_for", "ranks_left"]
+__all__ = ["Group", "Host", "groups_for", "may_ever_fit", "ranks_left"]
 
+_ALMOST = 1e-9  # parts of a GPU add up to it inexactly
 _ANY = {"memory": 1.0}  # a byte, which every machine has: a bundle asks for something
 
 
@@ -102,6 +103,24 @@ def groups_for(
         widths = [len(range(n, num_ranks, num_bundles)) for n in range(num_bundles)]
         groups.append(Group("trainer", "SPREAD", (_ANY,) * num_bundles, _ranks(widths)))
     return groups
+
+
+def may_ever_fit(group: Group, *, hosts: Sequence[Host]) -> bool:
+    """Return whether machines may hold a group once nobody else is there; False is certain.
+
+    >>> may_ever_fit(Group("rooms", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 0)] * 2)
+    True
+    >>> may_ever_fit(Group("rooms", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(8, 8)])
+    True
+    >>> may_ever_fit(Group("rooms", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 4)])
+    False
+    """
+    sizes = [bundle["GPU"] for bundle in group.bundles if "GPU" in bundle]
+    return sum(sizes) <= sum(host.total for host in hosts) + _ALMOST and all(
+        sum(other >= size for other in sizes)
+        <= sum(int(host.total / size + _ALMOST) for host in hosts)
+        for size in set(sizes)
+    )
 
 
 def _widths(hosts: Sequence[Host], *, engine: float, num_engines: int, ranks: int) -> list[int]:

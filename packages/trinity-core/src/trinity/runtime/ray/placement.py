@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from trinity.runtime.ray.bundles import Host
+from trinity.errors import RoomLostError
+from trinity.runtime.ray.bundles import Host, may_ever_fit
 from trinity.runtime.ray.watch import check_ray
 
 if TYPE_CHECKING:
@@ -76,9 +77,19 @@ class Placement:
         return {}
 
     def lack(self) -> str:
-        """Return what the run waits for, and what can be done; empty: it has its places."""
+        """Return what the run waits for, and what can be done; empty: it has its places.
+
+        Raises:
+            RoomLostError: a machine is gone that it would need; on what is left, others may fit.
+        """
         waiting = [group for group, made in self._groups if _state(made) != _CREATED]
-        return lack_line(waiting, hosts=hosts_of_cluster()) if waiting else ""
+        if not waiting:
+            return ""
+        hosts = hosts_of_cluster()
+        for group in waiting:
+            if not may_ever_fit(group, hosts=hosts):
+                raise RoomLostError(next(iter(group.places)), cause=_gone_line(group, hosts=hosts))
+        return lack_line(waiting, hosts=hosts)
 
     def close(self) -> None:
         """Remove all groups, and whatever process is left in them; safe to call twice."""
@@ -94,9 +105,7 @@ class Placement:
 
 def lack_line(waiting: Iterable[Group], *, hosts: Sequence[Host]) -> str:
     """Return what groups ask for that the machines do not have free."""
-    asked = [
-        f"{bundle['GPU']:g}" for group in waiting for bundle in group.bundles if "GPU" in bundle
-    ]
+    asked = " + ".join(filter(None, map(_asked, waiting)))
     if not asked:
         return (
             "the run waits for places on several machines: none has memory left that Ray may give. "
@@ -104,11 +113,23 @@ def lack_line(waiting: Iterable[Group], *, hosts: Sequence[Host]) -> str:
         )
     have = " + ".join(f"{host.total} ({host.free} free)" for host in hosts)
     return (
-        f"the run waits for GPUs. It asks for {' + '.join(asked)}, each number on one machine; the "
+        f"the run waits for GPUs. It asks for {asked}, each number on one machine; the "
         f"cluster's machines have {have}. It goes on once others end: ray status says who has "
         "them. Or stop it, and lower explorer.rollout_model.engine_num, tensor_parallel_size or "
         "trainer.num_ranks."
     )
+
+
+def _gone_line(group: Group, *, hosts: Sequence[Host]) -> str:
+    have = " + ".join(str(host.total) for host in hosts) or "none"
+    return (
+        f"a machine is gone: {_asked(group)} GPUs were counted, each number on one machine, and "
+        f"the machines that are left have {have}"
+    )
+
+
+def _asked(group: Group) -> str:
+    return " + ".join(f"{bundle['GPU']:g}" for bundle in group.bundles if "GPU" in bundle)
 
 
 def remove_groups(namespace: str) -> None:
@@ -117,7 +138,7 @@ def remove_groups(namespace: str) -> None:
     Args:
         namespace: of the run.
     """
-    from ray._raylet import PlacementGroupID  # type: ignore[attr-defined]
+    from ray._raylet import PlacementGroupID
     from ray.util.placement_group import PlacementGroup
 
     remove: Any = ray.util.remove_placement_group
