@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -43,7 +44,8 @@ def rooms(monkeypatch):
     def wait(asked, *, timeout):
         return [room for room in asked if room.answer is not None], []
 
-    monkeypatch.setattr(silence, "ray", SimpleNamespace(get=get, wait=wait))
+    fake = SimpleNamespace(get=get, wait=wait, is_initialized=lambda: True)
+    monkeypatch.setattr(silence, "ray", fake)
     monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return SimpleNamespace(
         clock=clock, engine=Stoppable("engine-0"), trainer=Stoppable("trainer", comes_back=False)
@@ -110,3 +112,42 @@ def test_a_driver_that_was_stopped_itself_takes_nobody_for_silent(rooms) -> None
     look_for(rooms, silences, 12)
 
     assert rooms.engine.ended_at == []
+
+
+def test_an_error_of_any_kind_ends_no_watch_and_is_told_once(rooms, caplog) -> None:
+    silences = watching([rooms.engine, rooms.trainer], limit_s=20.0)
+    look_for(rooms, silences, 4)
+    rooms.engine.answer = AttributeError("'NoneType' object has no attribute 'worker'")
+    rooms.trainer.answer = None
+    look_for(rooms, silences, 20)
+
+    assert len(rooms.trainer.ended_at) == 1
+    assert rooms.engine.ended_at == []
+    (told,) = [line for line in caplog.messages if "could not be asked" in line]
+    assert told.startswith("whether engine-0 is there could not be asked (AttributeError: 'None")
+
+
+def test_nobody_is_asked_or_ended_once_the_watch_is_closed(rooms) -> None:
+    asking, goes_on = threading.Event(), threading.Event()
+
+    def beat():
+        asking.set()
+        assert goes_on.wait(20)
+        return rooms.engine
+
+    rooms.engine.beat = beat
+    silences = watching([rooms.engine, rooms.trainer], limit_s=20.0)
+    silences._pause_s = 0.01
+    silences.start()
+    assert asking.wait(20)
+    closing = threading.Thread(target=silences.close)
+    closing.start()
+    closing.join(0.1)
+    is_awaited = closing.is_alive()  # by whoever closes
+    goes_on.set()
+    closing.join(20)
+
+    assert is_awaited
+    assert not silences._thread.is_alive()
+    assert list(silences._asked) == ["engine-0"]
+    silences.close()

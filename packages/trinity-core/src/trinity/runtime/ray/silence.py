@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError
 
+from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.runtime.ray.watch import is_ray_lost
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["Silences"]
 
 logger = logging.getLogger(__name__)
+tracebacks = logging.getLogger(TRACEBACKS)
 
 WARN_S = 30.0
 PART_OF_LIMIT = 0.7  # silence that is a loss: it is noticed up to two pauses late
 PAUSE_S = 10.0  # between two questions; a tenth of the limit where that is less
 LATE = 3.0  # pauses: after as many, this process itself was stopped, and asks anew
 READ_S = 5.0  # for an answer that is there
+CLOSE_S = 6.0  # for the last look to end
 
 
 @dataclass(slots=True)
@@ -60,6 +65,7 @@ class Silences:
         self._asked: dict[str, _Asked] = {}
         self._where = dict(where)
         self._looked = time.monotonic()
+        self._failed: set[str] = set()  # what kept rooms from being looked at, told once
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="trinity-silence", daemon=True)
 
@@ -68,8 +74,10 @@ class Silences:
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more; safe to call twice."""
+        """Look no more: who has returned from here hears of no room; safe to call twice."""
         self._closed.set()
+        if self._thread.is_alive() and not is_ray_lost():  # whose calls may not come back
+            self._thread.join(CLOSE_S)
 
     def look(self) -> None:
         """Ask everybody once, and see who has not answered since."""
@@ -78,18 +86,39 @@ class Silences:
             self._asked.clear()
         self._looked = now
         for room in self._rooms:
-            asked = self._asked.get(room.name)
-            if asked is None or self._has_answered(room, asked):
-                self._asked[room.name] = _Asked(room.beat(), now)
-            else:
-                self._note(room, asked, silence_s=now - asked.since)
+            if self._closed.is_set():
+                return
+            try:
+                self._look_at(room, now)
+            except RayError as error:  # Ray itself is lost, which others tell
+                logger.info("rooms cannot be asked: %s", " ".join(str(error).split()))
+            except Exception as error:  # noqa: BLE001 -- the others are looked at, and it again
+                self._tell_failure(room, error)
 
     def _look_on(self) -> None:
         while not self._closed.wait(self._pause_s) and ray.is_initialized():
-            try:
-                self.look()
-            except RayError as error:  # Ray itself is lost, which others tell
-                logger.info("rooms cannot be asked: %s", " ".join(str(error).split()))
+            self.look()
+
+    def _look_at(self, room: RoomHandle, now: float) -> None:
+        asked = self._asked.get(room.name)
+        if asked is None or self._has_answered(room, asked):
+            self._asked[room.name] = _Asked(room.beat(), now)
+        else:
+            self._note(room, asked, silence_s=now - asked.since)
+
+    def _tell_failure(self, room: RoomHandle, error: Exception) -> None:
+        """Say once what keeps a room from being looked at; the log has the traceback."""
+        self._asked.pop(room.name, None)
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if what in self._failed:
+            return
+        self._failed.add(what)
+        tracebacks.error("%s was not asked whether it is there", room.name, exc_info=error)
+        logger.warning(
+            "whether %s is there could not be asked (%s). It is asked again; where this stays so, "
+            "a process that is stopped is not noticed: stop the run and start it again.",
+            room.name, what,
+        )  # fmt: skip
 
     def _has_answered(self, room: RoomHandle, asked: _Asked) -> bool:
         if not ray.wait([asked.beat], timeout=0)[0]:
