@@ -128,8 +128,8 @@ class Browser:
 
 @pytest.fixture
 def browse() -> Callable[..., Browser]:
-    def open_runs(*paths: Path) -> Browser:
-        app = app_of(partial(find_runs, list(paths)), token=TOKEN)
+    def open_runs(*paths: Path, **options: Any) -> Browser:
+        app = app_of(partial(find_runs, list(paths)), token=TOKEN, **options)
         return Browser(TestClient(app, base_url="http://127.0.0.1:8502"))
 
     return open_runs

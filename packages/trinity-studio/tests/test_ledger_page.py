@@ -16,6 +16,7 @@ from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config.database_path import address_of
+from trinity.errors import DataError
 from trinity_studio.view.ledger import read_experiences
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
@@ -93,7 +94,7 @@ def test_a_ledger_elsewhere_is_read_from_its_address_and_shows_what_was_said(
 ) -> None:
     ledger = filled(open_database(ledger_url))
     of_run(built, ledger_url)
-    page = browse(built.path)
+    page = browse(built.path, may_ask_servers=True)
 
     said = page.text("ledger")
     assert "experiences 5 trained 4 dropped 0 waiting 1" in said
@@ -141,18 +142,61 @@ def test_a_ledger_is_shown_by_its_address_alone(ledger_url) -> None:
 )
 def test_a_server_that_does_not_answer_is_said_without_a_password(built, browse, address) -> None:
     of_run(built, address)
-    page = browse(built.path)
+    page = browse(built.path, may_ask_servers=True)
 
     html = page.html("ledger")
     assert "cannot be read as a ledger" in html
     assert "hush" not in html + page.html("provenance")
 
 
+def test_a_server_that_only_a_run_directory_names_is_not_asked(built, browse, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr("trinity_studio.view.ledger.open_database", partial(no_server, asked))
+    of_run(built, "postgresql://me:hush-hush-8@a-stranger/runs")
+    page = browse(built.path)
+
+    for path in ("ledger", "ledger/experiences"):
+        html = page.html(path)
+        assert "trinity view --databases RUN_DIR" in html
+        assert "hush" not in html
+    assert asked == []
+
+    known = [address_of("postgresql://me:hush-hush-8@a-stranger/runs")]  # as --url names it
+    assert "is away" in browse(built.path, ledgers=known).html("ledger")
+    assert "is away" in browse(built.path, may_ask_servers=True).html("ledger/experiences")
+    assert len(asked) == 2
+
+
+def no_server(asked, url, **_):
+    asked.append(url)
+    raise DataError("the server is away")
+
+
+@pytest.mark.skipif(not POSTGRES, reason="nox -s postgres starts the server")
+def test_a_query_that_a_server_takes_too_long_for_is_ended_and_said(monkeypatch) -> None:
+    monkeypatch.setattr("trinity.buffer.ledger.postgres.READ_S", 0.1)
+    database = open_database(POSTGRES, max_retries=0, is_read_only=True)
+
+    with pytest.raises(DataError, match=r"The database was slow: a query took more than 0\.1 s"):
+        database.read(lambda rows: rows.all("SELECT pg_sleep(20)"))
+    database.close()
+
+
+def test_a_query_that_a_file_takes_too_long_for_is_ended_and_said(built, monkeypatch) -> None:
+    path, _ = with_ledger(built)
+    monkeypatch.setattr("trinity_studio.view.sqlite_file._READ_S", 0.0)
+    monkeypatch.setattr("trinity_studio.view.sqlite_file._INSTRUCTIONS", 1)
+
+    page = read_experiences(address_of(str(path)), step="", page=0, per_page=9)
+
+    assert page.problem.endswith("a query took more than 0 s, and was ended")
+
+
 def test_without_what_reads_it_the_page_says_what_to_install(built, browse, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     of_run(built, "postgresql://me:hush-hush-7@127.0.0.1:9/runs")
 
-    html = browse(built.path).html("ledger")
+    html = browse(built.path, may_ask_servers=True).html("ledger")
 
     assert "needs psycopg, which is not installed" in html
     assert "hush" not in html
@@ -169,7 +213,7 @@ def test_a_step_that_no_database_counts_to_is_said(built) -> None:
 def test_a_ledger_on_a_server_is_not_changed_by_who_looks(built, browse, ledger_url) -> None:
     database = open_database(ledger_url)
     of_run(built, ledger_url)
-    page = browse(built.path)
+    page = browse(built.path, may_ask_servers=True)
     if ledger_url.startswith("postgresql"):  # an empty database stays empty
         assert "cannot be read as a ledger" in page.text("ledger")
         import psycopg

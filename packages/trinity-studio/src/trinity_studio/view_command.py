@@ -23,7 +23,7 @@ __all__ = ["view"]
 PORT = 8502
 
 
-def view(
+def view(  # noqa: PLR0913, PLR0917 -- the options of a command
     runs: Annotated[
         list[Path] | None,
         typer.Argument(metavar="RUN_DIR...", help="Run directories, or folders that hold some."),
@@ -37,6 +37,13 @@ def view(
     table: Annotated[
         str, typer.Option(help="As published; a run directory needs no name of a table.")
     ] = "",
+    databases: Annotated[  # noqa: FBT002 -- typer's
+        bool,
+        typer.Option(
+            "--databases",
+            help="Ask servers that run directories name, as you (PGPASSWORD, ~/.pgpass).",
+        ),
+    ] = False,
     port: Annotated[int, typer.Option("--port", "-p", help="Of 127.0.0.1; 0: any.")] = PORT,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML file and leave.")
@@ -68,7 +75,8 @@ def view(
     listening = listening_at(port)
     typer.echo(f"http://{HOST}:{listening.getsockname()[1]}/{token}/")
     typer.echo("Open that address; whoever has it can read these runs. Ctrl-C ends it.")
-    _serve(app_of(find, token=token, ledgers=ledgers), listening)
+    app = app_of(find, token=token, ledgers=ledgers, may_ask_servers=databases)
+    _serve(app, listening)
 
 
 def _directories(

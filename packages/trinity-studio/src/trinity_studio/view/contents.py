@@ -8,16 +8,17 @@ from trinity_studio.view.conversation import MAX_TOKENS, facts, shown_sample
 from trinity_studio.view.exchanges import is_exchange, listed
 from trinity_studio.view.failures import log_problems
 from trinity_studio.view.figures import compared, figures, flat_figures, times_of
-from trinity_studio.view.ledger import read_experiences, read_ledger
+from trinity_studio.view.ledger import read_experiences, read_ledger, unasked
 from trinity_studio.view.service import read_served, read_service
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from starlette.requests import Request
     from trinity.common.config.database_path import Address
     from trinity.runtime.record.sample_format import Sample
 
+    from trinity_studio.view.exchanges import Node
     from trinity_studio.view.run import Run
 
     Values = dict[str, Any]  # Any: what a template draws
@@ -26,11 +27,19 @@ __all__ = ["Contents", "experiences_in"]
 
 PER_PAGE = 16
 _STEPS = 60
+_CALLS = 100  # of a try, or of a run of a service
 _TASKS_PER_PAGE = 6  # whole groups are read, whatever is drawn of them
 
 
 class Contents:
-    """Gives the values of each page."""
+    """Gives the values of each page.
+
+    Args:
+        servers: the ledgers of servers that may be asked; None: whatever a run directory names.
+    """
+
+    def __init__(self, servers: Collection[Address] | None = ()) -> None:
+        self._servers = servers
 
     def index(self, runs: Sequence[Run], *, chosen: set[int]) -> Values:
         """Return all runs in a table, and the chosen ones in the same charts; none: all."""
@@ -129,7 +138,8 @@ class Contents:
         number = request.path_params["run"]
         run.rollouts.follow()
         rows = run.rollouts.read(batch, task, run=number)
-        return {"batch": batch, "task": task, "of_run": number, "requests": listed(rows)}
+        drawn = _calls(listed(rows), request)
+        return {"batch": batch, "task": task, "of_run": number, **drawn}
 
     def failures(self, run: Run, request: Request | None = None) -> Values:
         """Return what the logs tell of failures, by plugin."""
@@ -143,11 +153,21 @@ class Contents:
 
     def ledger(self, run: Run, request: Request | None = None) -> Values:
         """Return what the run's ledger says; None: it has none."""
-        return {"ledger": None if run.ledger is None else read_ledger(run.ledger)}
+        address = run.ledger
+        if address is None or not self._may_ask(address):
+            return {"ledger": None if address is None else unasked(address)}
+        return {"ledger": read_ledger(address)}
 
     def written(self, run: Run, request: Request) -> Values:
         """Return the experiences in the run's ledger, a page of them."""
-        return experiences_in(run.ledger, request)
+        address = run.ledger
+        if address is None or self._may_ask(address):
+            return experiences_in(address, request)
+        return experiences_in(None, request) | {"ledger": unasked(address)}
+
+    def _may_ask(self, address: Address) -> bool:
+        """Return whether a ledger is a file, or on a server that somebody said may be asked."""
+        return address.file is not None or self._servers is None or address in self._servers
 
     def service(self, run: Run, request: Request) -> Values:
         """Return the runs of a service, a page of them; None: it serves none."""
@@ -161,10 +181,8 @@ class Contents:
         """Return the exchanges of a run of a service as a tree."""
         number = request.path_params["served"]
         found = None if run.service is None else read_served(run.service, number)
-        return {
-            "service": found,
-            "requests": listed(found.rows) if found is not None else [],
-        }
+        requests = [] if found is None else listed(found.rows)
+        return {"service": found, **_calls(requests, request)}
 
     def provenance(self, run: Run, request: Request | None = None) -> Values:
         """Return plugins, settings and starts."""
@@ -183,6 +201,17 @@ def experiences_in(address: Address | None, request: Request) -> Values:
     if address is not None:
         found = read_experiences(address, step=step, page=page, per_page=PER_PAGE)
     return {"ledger": found, "page": page, "step": step, "per_page": PER_PAGE}
+
+
+def _calls(requests: Sequence[tuple[int, Node]], request: Request) -> Values:
+    """Return the calls of a page, as they stand below each other."""
+    page = _whole(request.query_params.get("page"), 0)
+    return {
+        "requests": requests[page * _CALLS : (page + 1) * _CALLS],
+        "page": page,
+        "num_pages": -(-len(requests) // _CALLS),
+        "num_requests": len(requests),
+    }
 
 
 def _row(run: Run) -> Values:

@@ -13,7 +13,7 @@ from trinity.common.config.database_path import address_of
 from trinity.common.experience import Experience
 from trinity.errors import ConfigError, DataError
 
-from trinity_studio.view.sqlite_file import opened
+from trinity_studio.view.sqlite_file import opened, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config.database_path import Address
 
-__all__ = ["LedgerPage", "ledger_of", "read_experiences", "read_ledger"]
+__all__ = ["LedgerPage", "ledger_of", "read_experiences", "read_ledger", "unasked"]
 
 _PATH = "buffer.trainer_input.experience_buffer.path"
 _STEPS = """
@@ -95,6 +95,16 @@ def ledger_of(directory: Path, settings: Mapping[str, Any]) -> Address | None:
     return address if address.file is None or address.file.is_file() else None
 
 
+def unasked(address: Address) -> LedgerPage:
+    """Return what is shown of a server that only a run directory names."""
+    said = (
+        "is on a server that this run directory names, and a server is told who you are: it is "
+        "asked where you say so. If you know it: trinity view --databases RUN_DIR, or --url and "
+        "its address."
+    )
+    return LedgerPage(name=address.name, problem=f"{address.name} {said}")
+
+
 def read_ledger(address: Address) -> LedgerPage:
     """Return what a ledger says now."""
     page = LedgerPage(name=address.name)
@@ -150,7 +160,7 @@ def _noting(address: Address, page: LedgerPage) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, ConfigError, DataError, ValueError, OverflowError) as error:
-        text = address.hidden(" ".join(str(error).split()))
+        text = address.hidden(told(error))
         page.problem = f"{page.name} cannot be read as a ledger: {text}"
 
 

@@ -50,16 +50,22 @@ class Pages:
         find: gives the runs that there are now; what was shown once keeps its place.
         root: first part of every address.
         ledgers: that are shown beside the runs.
+        may_ask_servers: whether servers are asked that only a run directory names.
     """
 
     def __init__(
-        self, find: Callable[[], Sequence[Run]], *, root: str, ledgers: Sequence[Address] = ()
+        self,
+        find: Callable[[], Sequence[Run]],
+        *,
+        root: str,
+        ledgers: Sequence[Address] = (),
+        may_ask_servers: bool = False,
     ) -> None:
         self._find = find
         self._ledgers = list(ledgers)
         self._runs = list(find())
         self._root = root
-        self._contents = Contents()
+        self._contents = Contents(None if may_ask_servers else frozenset(self._ledgers))
         self._drawing = environment()
 
     def routes(self) -> dict[str, Page]:
@@ -93,14 +99,19 @@ class Pages:
         return found
 
     def _page(self, content: Callable[[Request], dict[str, Any] | None], template: str) -> Page:
-        async def answer(request: Request) -> Response:
-            values = await run_in_threadpool(content, request)
+        def drawn(request: Request) -> Response:
+            values = content(request)
             if values is None:
                 return PlainTextResponse("there is no such run", 404)
             html = self._drawing.get_template(template).render(
-                root=self._root, runs=self._runs, is_export=False, **values
+                root=self._root, runs=list(self._runs), is_export=False, **values
             )
             return HTMLResponse(html.encode("utf-8", "replace"))
+
+        async def answer(request: Request) -> Response:
+            return await run_in_threadpool(
+                drawn, request
+            )  # a slow page keeps no other from its turn
 
         return answer
 

@@ -40,7 +40,11 @@ HEADERS = {  # a page loads our two files and nothing else, from nowhere else
 
 
 def app_of(
-    find: Callable[[], Sequence[Run]], *, token: str, ledgers: Sequence[Address] = ()
+    find: Callable[[], Sequence[Run]],
+    *,
+    token: str,
+    ledgers: Sequence[Address] = (),
+    may_ask_servers: bool = False,
 ) -> Starlette:
     """Return the application that shows these runs.
 
@@ -48,8 +52,9 @@ def app_of(
         find: gives the runs that there are now, in their order.
         token: first part of every address.
         ledgers: that are shown beside the runs.
+        may_ask_servers: whether servers are asked that only a run directory names.
     """
-    pages = Pages(find, root=f"/{token}", ledgers=ledgers)
+    pages = Pages(find, root=f"/{token}", ledgers=ledgers, may_ask_servers=may_ask_servers)
     routes = [
         Route("/{token}/static/{name}", _static),
         *(Route(f"/{{token}}{path}", page) for path, page in pages.routes().items()),

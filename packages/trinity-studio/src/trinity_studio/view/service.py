@@ -13,7 +13,7 @@ from trinity.common.config.check_serve import db_path
 from trinity.common.experience import Experience
 from trinity.errors import DataError
 
-from trinity_studio.view.sqlite_file import opened
+from trinity_studio.view.sqlite_file import opened, told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ def read_service(path: Path, *, page: int) -> ServicePage:
             shown.states = file.execute(_STATES).fetchall()
             rows = file.execute(_RUNS, (_MOST, page * _MOST)).fetchall()
     except (sqlite3.Error, OverflowError) as error:
-        shown.problem = f"{path.name} cannot be read as the file of a service: {error}"
+        shown.problem = f"{path.name} cannot be read as the file of a service: {told(error)}"
         return shown
     shown.runs = [dict(zip(_NAMES, row, strict=True)) for row in rows]
     for run in shown.runs:
@@ -102,7 +102,7 @@ def read_served(path: Path, run: int) -> ServicePage:
             stored = [body for (body,) in bodies]
             shown.rewards = file.execute(f"{rewards} {own} number", (run,)).fetchall()
     except (sqlite3.Error, OverflowError) as error:
-        shown.problem = f"{path.name} cannot be read as the file of a service: {error}"
+        shown.problem = f"{path.name} cannot be read as the file of a service: {told(error)}"
         return shown
     if found is None:
         shown.problem = f"{path.name} has no run {run}: it was forgotten, or there was none."

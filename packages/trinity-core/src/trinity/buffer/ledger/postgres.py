@@ -18,6 +18,7 @@ __all__ = ["PostgresDatabase"]
 
 T = TypeVar("T")
 CONNECT_S = 20
+READ_S = 10  # a query of who only looks
 _TYPES = {
     "ID": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "BYTES": "BYTEA",
@@ -85,6 +86,7 @@ class PostgresDatabase(Database):
         )
         if self._is_read_only:
             connection.execute("SET default_transaction_read_only = on")
+            connection.execute(f"SET statement_timeout = '{READ_S}s'")
             return connection
         try:
             with connection.transaction():
@@ -113,7 +115,12 @@ class PostgresDatabase(Database):
 
     def _failed(self, error: Exception) -> DataError:
         text = Address(None, self._url).hidden(" ".join(str(error).split()).rstrip("."))
-        if isinstance(error, self._psycopg.errors.DiskFull):
+        if self._is_read_only and isinstance(error, self._psycopg.errors.QueryCanceled):
+            remedy = (
+                f"The database was slow: a query took more than {READ_S} s, or somebody ended it. "
+                f"Ask again when it has less to do."
+            )
+        elif isinstance(error, self._psycopg.errors.DiskFull):
             remedy = "Make room on the server, then run the same command: nothing is half written."
         elif isinstance(error, (self._psycopg.ProgrammingError, self._psycopg.DataError)):
             remedy = "It is no ledger of this version: name a database that holds nothing else."
