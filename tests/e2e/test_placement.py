@@ -12,14 +12,14 @@ import pytest
 pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 
 TWO_MACHINES = """
-import json, signal, subprocess, sys, time
+import json, subprocess, sys, time
 import ray
 from ray.cluster_utils import Cluster
 
-FREE = {"GPU": 4.0}
+GPUS = int(sys.argv[3])  # of each of the two
 
 def held():
-    return 4.0 - ray.available_resources().get("GPU", 0.0)
+    return 2 * GPUS - ray.available_resources().get("GPU", 0.0)
 
 def until(is_so, limit_s=240.0):
     end = time.monotonic() + limit_s
@@ -27,7 +27,7 @@ def until(is_so, limit_s=240.0):
         assert time.monotonic() < end
         time.sleep(0.2)
 
-machine = {"num_cpus": 2, "num_gpus": 2, "object_store_memory": 200 << 20}
+machine = {"num_cpus": 2, "num_gpus": GPUS, "object_store_memory": 200 << 20}
 cluster = Cluster(initialize_head=True, head_node_args=machine | {"include_dashboard": False})
 cluster.add_node(**machine)
 ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
@@ -37,40 +37,68 @@ if sys.argv[2] == "kill":
     until(lambda: held() == 4)
     run.kill()
     run.wait(60)
-    until(lambda: not held(), limit_s=10.0)
-    run = subprocess.Popen(command)
+    run = subprocess.Popen(command)  # at once: what the first one held may still be there
 assert run.wait(420) == 0
 groups = ray.util.placement_group_table().values()
-print(json.dumps([[each["state"], each["bundles"], each["bundles_to_node_id"]] for each in groups]))
+words = ("name", "strategy", "state", "bundles", "bundles_to_node_id")
+print(json.dumps([[each[word] for word in words] for each in groups]))
+until(lambda: not held(), limit_s=10.0)
 print(held())
 ray.shutdown()
 cluster.shutdown()
 """
 
 
-@pytest.mark.parametrize("end", ["alone", "kill"])
-def test_engines_and_ranks_have_their_own_machines_and_leave_nothing(
-    config_dict, write_yaml, tmp_path, run_dir, end
-) -> None:
+@pytest.fixture
+def two_machines(config_dict, write_yaml, tmp_path):
+    """Return what makes a run on two machines and gives its groups, and what is held after it."""
     config_dict["explorer"]["rollout_model"] = {"engine_num": 2}
     config_dict["model"]["model_path"] = str(config_dict["model"]["model_path"])
     script = tmp_path / "two_machines.py"
     script.write_text(TWO_MACHINES)
 
-    ended = subprocess.run(
-        [sys.executable, script, write_yaml(config_dict), end],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=540,
-        check=False,
-    )
+    def run(end, *, gpus):
+        ended = subprocess.run(
+            [sys.executable, script, write_yaml(config_dict), end, str(gpus)],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=540,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        *_, groups, held = ended.stdout.splitlines()
+        return json.loads(groups), float(held)
 
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    *_, groups, held = ended.stdout.splitlines()
-    assert float(held) == 0
-    for state, bundles, nodes in json.loads(groups):
-        assert state == "REMOVED"
+    return run
+
+
+@pytest.mark.parametrize(("end", "num_runs"), [("alone", 1), ("kill", 2)])
+def test_engines_and_ranks_have_their_own_machines_and_leave_nothing(
+    two_machines, run_dir, end, num_runs
+) -> None:
+    groups, held = two_machines(end, gpus=2)
+
+    assert held == 0
+    assert len(groups) == num_runs
+    for name, strategy, state, bundles, nodes in groups:
+        assert name.endswith("/rooms")
+        assert (strategy, state) == ("PACK", "REMOVED")
         assert [bundle["GPU"] for bundle in bundles.values()] == [1, 1, 2]  # two ranks
         assert nodes["0"] == nodes["1"] != nodes["2"]
+    assert (run_dir / "logs" / "trainer-1.log").is_file()
+
+
+def test_without_gpus_engines_and_ranks_are_spread_over_the_machines(
+    two_machines, config_dict, run_dir
+) -> None:
+    config_dict["trainer"] = {"num_ranks": 2}
+
+    groups, _ = two_machines("alone", gpus=0)
+
+    assert sorted(group[0].rpartition("/")[2] for group in groups) == ["engines", "trainer"]
+    for _, strategy, state, bundles, nodes in groups:
+        assert (strategy, state) == ("SPREAD", "REMOVED")
+        assert len(bundles) == 2
+        assert nodes["0"] != nodes["1"]
     assert (run_dir / "logs" / "trainer-1.log").is_file()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,6 +152,52 @@ def test_a_run_whose_machine_is_gone_does_not_wait_for_it(monkeypatch) -> None:
     )
     own._groups = [(group, "CREATED")]
     assert own.lack() == ""
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """Return the groups of a cluster, by job and name, which Ray may remove while one waits."""
+    clock = SimpleNamespace(now=0.0, slept=[])
+    there = {"02": "trinity-aa/11/rooms", "03": "trinity-bb/11/rooms", "04": "somebody-s"}
+
+    def table():
+        return {
+            job: {"name": name, "placement_group_id": 28 * "f" + 6 * "0" + job, "state": "CREATED"}
+            for job, name in there.items()
+        }
+
+    def sleep(seconds):
+        clock.now += seconds
+        if clock.now > clock.removed_at:
+            there.pop("02", None)
+
+    clock.removed_at = 3.0
+    util = SimpleNamespace(placement_group_table=table)
+    monkeypatch.setattr(placement, "ray", SimpleNamespace(util=util))
+    monkeypatch.setattr(placement, "_ended_jobs", lambda: {"00000002"})
+    monkeypatch.setattr(placement, "check_ray", lambda: None)
+    fake = SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep)
+    monkeypatch.setattr(placement, "time", fake)
+    return clock
+
+
+def test_who_counts_what_is_free_waits_for_the_groups_of_a_run_that_was_killed(groups) -> None:
+    """Those of another run and of somebody else are theirs."""
+    placement.await_ended_groups("trinity-cc")
+
+    assert groups.now == pytest.approx(3.0 + placement.RETURNED_S, abs=0.2)
+    placement.await_ended_groups("trinity-cc")
+    assert groups.now == pytest.approx(3.0 + placement.RETURNED_S, abs=0.2)  # nothing is left
+
+
+def test_groups_that_ray_does_not_remove_are_named_and_waited_for_no_longer(groups, caplog) -> None:
+    groups.removed_at = float("inf")
+
+    placement.await_ended_groups("trinity-cc")
+
+    assert groups.now == pytest.approx(placement.ENDED_S + placement.RETURNED_S, abs=0.2)
+    (line,) = caplog.messages
+    assert line.startswith("Ray has not removed trinity-aa/11/rooms: ")
 
 
 @pytest.mark.parametrize(
