@@ -17,6 +17,7 @@ from trinity.errors import ConfigError
 from trinity_studio.studio.runs import StudioRun, _unused, runs_below, start
 
 WAIT_S = 30.0
+ALL_OF_US = json.dumps({"host": os.uname().nodename, "pid": 0, "started": "", "since": ""})
 
 
 def wait_until(holds: Callable[[], object]) -> None:
@@ -64,7 +65,7 @@ def test_a_process_that_has_the_number_of_a_dead_one_is_left_alone(tmp_path) -> 
     assert run.stop() == 0
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', ALL_OF_US])
 def test_a_damaged_file_of_a_process_is_no_process(content, tmp_path) -> None:
     run = StudioRun(directory=tmp_path / "mine")
     run.process_file.parent.mkdir(parents=True)

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -64,16 +65,19 @@ def going_on(tmp_path):
 
 def _log(run, *, room):
     """Write what a run over Ray logs of its rooms, and what looks like it."""
-    head, here = "2026-01-02 03:04:05,678 INFO trinity.runtime.ray.cluster", platform.node()
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    here = platform.node()
     rooms = [
-        ("trainer", here, 4_000_000),  # of an earlier start, and gone
-        ("trainer", here, room),
-        ("engine-0", "another-host", room),
-        ("engine-1", here, os.getpid()),  # the number is another program's by now
+        (now, "trainer", here, 4_000_000),  # of an earlier start, and gone
+        (now, "trainer", here, room),
+        (now, "engine-0", "another-host", room),
+        (now, "engine-1", here, os.getpid()),  # the number is another program's by now
+        ("2025-01-02 03:04:05", "engine-2", here, room),  # and this one another room's
     ]
     lines = [
-        f"{head}: {name} started: node {host}, process {pid}, build 1 s\n"
-        for name, host, pid in rooms
+        f"{told},678 INFO trinity.runtime.ray.cluster: {name} started: node {host}, process {pid}, "
+        f"build 1 s\n"
+        for told, name, host, pid in rooms
     ]
     (run / "trinity.log").write_text("".join(lines))
 
@@ -133,3 +137,30 @@ def test_a_sampler_that_writes_nothing_says_why(going_on, monkeypatch, tmp_path)
 
     assert ended.exit_code == 1
     assert "driver: this user may not look into that process" in ended.output
+    assert not (going_on[0] / "profile").exists()
+
+
+def test_calls_of_the_same_second_write_beside_each_other(going_on, monkeypatch, tmp_path) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text('#!/bin/sh\nfor last; do :; done\necho svg > "$last"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(flame_graphs.time, "strftime", lambda _: "20260102-030405")
+
+    ended = [profile(going_on[0], "--seconds", "1") for _ in range(2)]
+
+    assert [one.exit_code for one in ended] == [0, 0]
+    names = sorted(folder.name for folder in (going_on[0] / "profile").iterdir())
+    assert names == ["20260102-030405", "20260102-030405-2"]
+    (going_on[0] / "profile" / "20260102-030405-3").write_text("")
+    third = profile(going_on[0], "--seconds", "1")
+    assert "a file is in its place. Let this user write" in str(third.exception)
+
+
+def test_who_has_a_run_and_may_not_be_read_is_said(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(flame_graphs.shutil, "which", lambda *_, **__: "py-spy")
+    (tmp_path / "run.lock").mkdir()
+
+    ended = profile(tmp_path)
+
+    assert f"{tmp_path}/run.lock cannot be read: Is a directory" in str(ended.exception)

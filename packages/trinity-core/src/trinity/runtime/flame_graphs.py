@@ -8,13 +8,17 @@ slow.
 
 from __future__ import annotations
 
+import itertools
+import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +28,18 @@ from trinity.runtime.record.lock import owners
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from trinity.runtime.record.lock import Owner
+
 __all__ = ["Graph", "flame_graphs", "processes_of"]
 
 FOLDER = "profile"
 INSTALL = "python -m pip install py-spy"
 PATIENCE_S = 60.0  # beyond the time that is sampled
-_STARTED = re.compile(r": ([\w-]+) started: node (\S+), process (\d+),")
+_STARTED = re.compile(
+    r"^(\S+ \S+),\d+ .*: ([\w-]+) started: node (\S+), process (\d+),", re.MULTILINE
+)
+_SLACK_S = 2.0  # the system tells when it was booted in whole seconds, a log likewise
+_TIME = "%Y-%m-%d %H:%M:%S"  # of a line of a log
 _TITLE = b"ray::"  # begins the command line of a room, whatever number it has
 _IDLE = b"ray::IDLE"  # a worker of Ray that is nobody's room
 _FORBIDDEN = (
@@ -67,7 +77,7 @@ def flame_graphs(directory: Path, *, seconds: int) -> list[Graph]:
             f"no process on this machine has {directory} now, so there is nothing to sample. Start "
             f"the run, or name one that goes on; trinity status tells where a run is."
         )
-    folder = _made(directory / FOLDER / time.strftime("%Y%m%d-%H%M%S"))
+    folder = _made(directory / FOLDER)
     paths = {name: folder / f"{name}.svg" for name in found}
     started = [
         (name, subprocess.Popen(
@@ -76,17 +86,25 @@ def flame_graphs(directory: Path, *, seconds: int) -> list[Graph]:
         ))
         for name, pid in found.items()
     ]  # fmt: skip
-    return [
+    graphs = [
         Graph(name=name, path=paths[name], problem=_problem(one, paths[name], seconds=seconds))
         for name, one in started
     ]
+    for empty in (folder, folder.parent):  # where nothing could be sampled
+        with suppress(OSError):
+            empty.rmdir()
+    return graphs
 
 
 def processes_of(directory: Path) -> dict[str, int]:
-    """Return the processes of a run on this machine by name: drivers, and rooms that it logged."""
+    """Return the processes of a run on this machine by name: drivers, and rooms that it logged.
+
+    Raises:
+        ConfigError: this user may not read who has the directory.
+    """
     found: dict[str, int] = {}
     for folder in (directory, directory.parent):  # a stage's run has the lock
-        for part, owner in owners(folder).items():
+        for part, owner in _owners(folder).items():
             if owner.is_here():
                 found.setdefault(f"driver-{part}" if part else "driver", owner.pid)
         if found:
@@ -94,33 +112,55 @@ def processes_of(directory: Path) -> dict[str, int]:
     return found
 
 
-def _made(folder: Path) -> Path:
-    """Return a folder that is there now.
+def _owners(folder: Path) -> dict[str, Owner]:
+    try:
+        return owners(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or folder} cannot be read: {error.strerror or error}. It says which "
+            f"process has the run: run the command as who runs it, or as root."
+        ) from error
+
+
+def _made(profiles: Path) -> Path:
+    """Return a folder that is there now, and that no other call has.
 
     Raises:
         ConfigError: it cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"the flame graphs cannot be written to {folder}: {error.strerror or error}. Let this "
-            f"user write to the run directory."
-        ) from error
-    return folder
+    now = time.strftime("%Y%m%d-%H%M%S")
+    for number in itertools.count(1):  # ends with the first that nobody has
+        folder = profiles / (now if number == 1 else f"{now}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if folder.is_dir():
+                continue
+            raise _unwritable(folder, "a file is in its place") from None
+        except OSError as error:
+            raise _unwritable(folder, error.strerror or str(error)) from error
+        return folder
+    raise AssertionError
+
+
+def _unwritable(folder: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"the flame graphs cannot be written to {folder}: {why}. Let this user write to the run "
+        f"directory."
+    )
 
 
 def _rooms(folder: Path) -> Iterator[tuple[str, int]]:
     """Give the rooms of the last start that live."""
     for log in [folder / "trinity.log", *sorted(folder.glob("explorers/*/trinity.log"))]:
         own = "" if log.parent == folder else f"{log.parent.name}-"
-        last = {name: (host, int(pid)) for name, host, pid in _started(log)}
-        for name, (host, pid) in last.items():
-            if host == platform.node() and _is_room(pid):
+        last = {name: (host, int(pid), told) for told, name, host, pid in _started(log)}
+        for name, (host, pid, told) in last.items():
+            if host == platform.node() and _is_room(pid) and _began_before(pid, told):
                 yield f"{own}{name}", pid
 
 
-def _started(log: Path) -> Iterable[tuple[str, str, str]]:
+def _started(log: Path) -> Iterable[tuple[str, str, str, str]]:
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:  # a run that has none yet
@@ -134,6 +174,20 @@ def _is_room(pid: int) -> bool:
         return title.startswith(_TITLE) and not title.startswith(_IDLE)
     except OSError:
         return False
+
+
+def _began_before(pid: int, told: str) -> bool:
+    """Return whether a process is older than the line that names it: numbers are used again."""
+    try:
+        boot = re.search(r"^btime (\d+)", Path("/proc/stat").read_text("utf-8"), re.MULTILINE)
+        after_name = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2]
+        logged = datetime.strptime(told, _TIME).timestamp()
+    except (OSError, ValueError):
+        return False
+    if boot is None:
+        return False
+    began = int(boot[1]) + int(after_name.split()[19]) / os.sysconf("SC_CLK_TCK")
+    return began < logged + _SLACK_S
 
 
 def _command(program: str, pid: int, *, seconds: int, path: Path) -> list[str]:

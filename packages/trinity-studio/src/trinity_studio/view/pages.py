@@ -109,9 +109,7 @@ class Pages:
             return HTMLResponse(html.encode("utf-8", "replace"))
 
         async def answer(request: Request) -> Response:
-            return await run_in_threadpool(
-                drawn, request
-            )  # a slow page keeps no other from its turn
+            return await run_in_threadpool(drawn, request)  # a slow page holds up no other
 
         return answer
 

@@ -40,6 +40,15 @@ class Owner:
     started: str  # when the process began, as the system tells it; "": unknown
     since: str  # when it took the lock
 
+    def __post_init__(self) -> None:
+        """Refuse what is no number of a process, as a damaged file has it.
+
+        Raises:
+            ValueError: it is none; signals to 0 or less go to many.
+        """
+        if type(self.pid) is not int or self.pid < 1:
+            raise ValueError(f"{self.pid!r} is no process")
+
     @classmethod
     def of_this_process(cls) -> Owner:
         """Return this process as the owner."""
