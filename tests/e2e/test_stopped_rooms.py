@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,39 +27,48 @@ def until(is_so, *, limit_s):
     return found
 
 
+def process_of(room, log):
+    """Return the process of a room whose start was told last; 0: it has not been."""
+    found = re.findall(
+        rf"{room} started: .*process (\d+)", log.read_text() if log.is_file() else ""
+    )
+    return int(found[-1]) if found else 0
+
+
 @pytest.fixture
 def run(config_dict, write_yaml, tmp_path):
-    """Return a run over Ray of its own, as a process, and the file of what it says."""
+    """Return what starts a run over Ray of its own and gives its process and what it says."""
     config_dict["buffer"] |= {"total_steps": 60, "total_epochs": 60}
     config_dict["trainer"] = {"save_interval": 1}
     config_dict["synchronizer"] = {"sync_timeout": TIMEOUT_S}
-    said = tmp_path / "said"
-    with said.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trinity", "run", "--config", write_yaml(config_dict)],
-            env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local", "COLUMNS": "300"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    yield process, said
-    process.kill()
-    process.wait(60)
+    said, started = tmp_path / "said", []
+
+    def start(**trainer):
+        config_dict["trainer"] |= trainer
+        with said.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "trinity", "run", "--config", write_yaml(config_dict)],
+                env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "local", "COLUMNS": "300"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        started.append(process)
+        return process, said
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(60)
 
 
 def test_an_engine_a_runner_and_a_trainer_that_are_stopped_do_not_hold_the_run(
     run, run_dir, status_of
 ) -> None:
-    process, said = run
+    process, said = run()
     log = run_dir / "trinity.log"
-
-    def started(room):
-        """Return the process of a room whose start was told last; 0: it has not been."""
-        found = re.findall(rf"{room} started: .*process (\d+)", log.read_text())
-        return int(found[-1]) if found else 0
-
-    until(lambda: log.is_file() and started("trainer"), limit_s=300)
+    until(lambda: process_of("trainer", log), limit_s=300)
     for room in ("engine-0", "runner-0", "trainer"):
-        pid = started(room)
+        pid = process_of(room, log)
         os.kill(pid, signal.SIGSTOP)
         end = re.compile(rf"{room} \(process {pid} on .*\) has not answered .* is ended")
         until(lambda end=end: end.search(said.read_text()), limit_s=TIMEOUT_S + 5)
@@ -66,5 +76,24 @@ def test_an_engine_a_runner_and_a_trainer_that_are_stopped_do_not_hold_the_run(
 
     assert process.wait(400) == 0, said.read_text()
     assert "If it is stopped, let it go on (kill -CONT)" in said.read_text()
+    assert status_of()["train_steps"] == 60
+    assert len(read_history(run_dir)) == 60
+
+
+def test_a_rank_that_is_stopped_takes_the_others_along_and_the_run_goes_on(
+    run, run_dir, status_of
+) -> None:
+    process, said = run(num_ranks=2)
+    log = run_dir / "trinity.log"
+    pids = [until(partial(process_of, f"trainer-{rank}", log), limit_s=300) for rank in (0, 1)]
+    until(lambda: len(read_history(run_dir)) > 2 if run_dir.is_dir() else 0, limit_s=200)
+
+    os.kill(pids[1], signal.SIGSTOP)
+
+    lost = "the process of trainer-1 was lost (it is there and has not answered for "
+    until(lambda: lost in said.read_text(), limit_s=TIMEOUT_S + 5)
+    for pid in pids:
+        until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), limit_s=30)
+    assert process.wait(400) == 0, said.read_text()
     assert status_of()["train_steps"] == 60
     assert len(read_history(run_dir)) == 60
