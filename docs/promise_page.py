@@ -20,10 +20,22 @@ START = """# Promises
 The published documents of Trinity-RFT promise {total} things, from import paths to results. Each
 has a number here. A test that holds a promise carries its number in its name (`test_P047_...`), so
 this page is made from the tests that are there: {tested} are tested, {open} wait for a piece of
-work or for hardware.
+work. No test here has a GPU: [{hardware} promises](#what-needs-hardware) speak of hardware, and
+for them the last table says what was tested instead.
 
 | number | promise | state |
 |---|---|---|
+"""
+
+HARDWARE = """
+## What needs hardware
+
+From a machine with GPUs, `python -m pytest -m gpu` runs what is written for one;
+[from a laptop to eight GPUs](../how-to/from-a-laptop-to-eight-gpus.md) says what to expect at each
+size.
+
+| number | promise | needs | tested instead | by |
+|---|---|---|---|---|
 """
 
 
@@ -32,6 +44,13 @@ def promises() -> list[tuple[int, str, str]]:
     lines = (ROOT / "docs/promises.txt").read_text(encoding="utf-8").splitlines()
     rows = [line.split("|") for line in lines if line and not line.startswith("#")]
     return [(int(number), work, words) for number, work, words in rows]
+
+
+def hardware() -> list[tuple[int, str, str]]:
+    """Return the promises that speak of hardware: number, needs, what was tested instead."""
+    lines = (ROOT / "docs/promises_hardware.txt").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("|") for line in lines if line and not line.startswith("#")]
+    return [(int(number), needs, instead) for number, needs, instead in rows]
 
 
 def tests_of_promises() -> dict[int, list[str]]:
@@ -55,5 +74,23 @@ def promises_page() -> str:
         more = f" and {len(own) - 1} more" if own and len(own) > 1 else ""
         lines.append(f"| P{number:03} | {words} | {state}{more} |")
     tested = sum(number in tests for number, _, _ in rows)
-    start = START.format(total=len(rows), tested=tested, open=len(rows) - tested)
-    return start + "\n".join(lines) + "\n"
+    needy = hardware()
+    start = START.format(
+        total=len(rows), tested=tested, open=len(rows) - tested, hardware=len(needy)
+    )
+    return start + "\n".join([*lines, HARDWARE.rstrip("\n"), *_needy(needy, rows, tests)]) + "\n"
+
+
+def _needy(
+    needy: list[tuple[int, str, str]], rows: list[tuple[int, str, str]], tests: dict[int, list[str]]
+) -> list[str]:
+    """Return the rows of the table of hardware."""
+    said = {number: words for number, _, words in rows}
+    return [
+        f"| P{number:03} | {said[number]} | {needs} | {instead} | {_by(tests.get(number, []))} |"
+        for number, needs, instead in needy
+    ]
+
+
+def _by(tests: list[str]) -> str:
+    return ", ".join(f"`{file}`" for file in dict.fromkeys(one.split("::")[0] for one in tests))

@@ -102,6 +102,40 @@ def test_an_entry_that_comes_or_goes_leaves_the_comments_of_the_others(
     assert kept_text(LIST, document.values) == LIST.replace(before, after, 1)
 
 
+FLOW = """tasks: [
+  a,  # easy
+  'b',  # hard
+  {path: c,  # the last
+   seed: 1},
+]  # all
+other: [1, 2]
+"""
+C = {"path": "c", "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "before", "after"),
+    [
+        (["a", "b, c", C], "'b'", "'b, c'"),
+        (["a", "b", {**C, "seed": 7}], "seed: 1", "seed: 7"),
+        (["a", "b", {**C, "more": "x: y"}], "seed: 1", "seed: 1, more: 'x: y'"),
+        (["b", C], "a,  # easy\n  ", ""),
+        (["a", "b"], "{path: c,  # the last\n   seed: 1},", ","),
+        (["a", "x", "b", C], "a,  #", "a, x,  #"),
+        (["z", "a", "b", C], "a,  #", "z, a,  #"),
+        (["a", "b", {"path": "c"}], "{path: c,  # the last\n   seed: 1}", "{path: c}"),
+    ],
+)
+def test_comments_within_brackets_stay_beside_the_entries_that_stay(tasks, before, after) -> None:
+    kept = kept_text(FLOW, {"tasks": tasks, "other": [1, 2]})
+
+    if after == ",":  # the comma behind the one before it ends the list
+        assert "a,  # easy\n  'b',  # hard\n" in kept
+        assert Document.read(kept, name="").values["tasks"] == tasks
+    else:
+        assert kept == FLOW.replace(before, after)
+
+
 def test_a_key_without_a_value_can_be_given_one() -> None:
     assert kept_text("? a\n", {"a": 5}) == "a: 5\n"
 

@@ -8,6 +8,7 @@ import yaml  # type: ignore[import-untyped]
 from trinity.errors import ConfigError
 
 from trinity_studio.studio.document import Document, yaml_text
+from trinity_studio.studio.kept_flow import flow_edits, flow_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +38,16 @@ def kept_text(text: str, values: Mapping[str, Any]) -> str:
         old = Document.read(text, name="the file").values
         if _is_same(old, values):
             return text
-        changed = _changed(text, old, dict(values))
-        is_kept = _is_same(Document.read(changed, name="the file").values, values)
-    except (ConfigError, _CannotKeepError, yaml.YAMLError, ValueError, RecursionError):
+    except (ConfigError, RecursionError):
         return plain
-    return changed if is_kept else plain
+    for in_parts in (True, False):  # of what stands in brackets
+        try:
+            changed = _changed(text, old, dict(values), in_parts=in_parts)
+            if _is_same(Document.read(changed, name="the file").values, values):
+                return changed
+        except (ConfigError, _CannotKeepError, yaml.YAMLError, ValueError, RecursionError):
+            continue
+    return plain
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -53,10 +59,10 @@ def _is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _changed(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
+def _changed(text: str, old: dict[str, Any], new: dict[str, Any], *, in_parts: bool) -> str:
     text = text if text.endswith("\n") else f"{text}\n"
     node = yaml.compose(text, Loader=yaml.SafeLoader)
-    editor = _Editor(text)
+    editor = _Editor(text, in_parts=in_parts)
     editor.change(node, old, new)
     return editor.result()
 
@@ -66,10 +72,12 @@ class _Editor:
 
     Args:
         text: it; its last line is a whole one.
+        in_parts: whether lists and mappings in brackets that hold comments are changed in parts.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, in_parts: bool) -> None:
         self._text = text
+        self._in_parts = in_parts
         self._edits: list[Edit] = []
 
     def result(self) -> str:
@@ -84,7 +92,7 @@ class _Editor:
     def change(self, node: yaml.Node, old: Any, new: Any) -> None:
         """Let a mapping or a list say what is new."""
         if node.flow_style:
-            self._edits.append((node.start_mark.index, node.end_mark.index, _flow(new)))
+            self._change_flow(node, old, new)
         elif isinstance(node, yaml.MappingNode):
             self._change_mapping(node, old, new)
         elif len(old) == len(new):
@@ -93,6 +101,13 @@ class _Editor:
                     self._change_entry(below, before, now)
         else:
             self._change_length(node, old, new)
+
+    def _change_flow(self, node: yaml.Node, old: Any, new: Any) -> None:
+        start, end = node.start_mark.index, node.end_mark.index
+        if self._in_parts and "#" in self._text[start:end]:
+            self._edits += flow_edits(self._text, node, old, new, is_same=_is_same)
+        else:
+            self._edits.append((start, end, flow_text(new)))
 
     def _change_length(self, node: yaml.SequenceNode, old: list[Any], new: list[Any]) -> None:
         """Take entries out of a list, or put some in: between those that both begin and end with.
@@ -205,10 +220,3 @@ def _block(value: Any, column: int) -> str:
 def _scalar(value: Any, column: int) -> str:
     said = yaml_text({"value": value}).removeprefix("value:").strip("\n").removeprefix(" ")
     return said.replace("\n", f"\n{' ' * column}")
-
-
-def _flow(value: Any) -> str:
-    said = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
-    )
-    return str(said).removesuffix("\n...\n").strip()
