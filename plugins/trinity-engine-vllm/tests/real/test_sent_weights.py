@@ -1,0 +1,181 @@
+"""vLLM takes weights that another process broadcasts over gloo; run by ``nox -s vllm``."""
+
+from __future__ import annotations
+
+import threading
+from multiprocessing import get_context
+
+import pytest
+import torch
+from torch import distributed
+from transformers import AutoModelForCausalLM
+from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.runtime.ray.receiving import ReceivesWeights
+from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
+from trinity.synchronizer.shipment import Outbox
+from trinity.trainer import meeting
+from trinity_engine_vllm.engine import VLLMEngine
+
+PROMPT = tuple(range(5, 45))
+ANSWER_S = 60.0
+# What of vLLM's layers is neither fused nor packed on a CPU, and so is there as it was sent.
+AS_SENT = ("embed_tokens.weight", "layernorm.weight", "model.norm.weight")
+
+pytestmark = pytest.mark.skipif(
+    not distributed.is_gloo_available(), reason="this build of torch has no gloo"
+)
+
+
+class Room(ReceivesWeights):
+    """An engine's room, as far as weights are concerned."""
+
+    def __init__(self, engine) -> None:
+        self._number, self._engine = 1, engine
+        self._serves, self._is_loaded = threading.Event(), False
+
+    def open(self, session: str) -> None:
+        """End the session there is: nobody is served."""
+
+    def serve(self) -> None:
+        """Answer from now on."""
+        self._serves.set()
+
+    @property
+    def serves(self) -> bool:
+        """Return whether requests are let through."""
+        return self._serves.is_set()
+
+
+def invited(place, *, number, rank):
+    return Invitation(
+        place=place, group=f"weights/{number}", rank=rank, size=2, backend="gloo",
+        meet_s=20.0, timeout_s=20.0, bucket_bytes=1 << 16,
+    )  # fmt: skip
+
+
+def send(folders, told):
+    """Be the trainer's process: (what comes to pass, version) -> a shipment, and its bytes."""
+    place = meeting.Meeting("127.0.0.1", timeout_s=20.0)
+    told.send(place.place)
+    while (order := told.recv()) is not None:
+        what, version = order
+        module = AutoModelForCausalLM.from_pretrained(folders[version])
+        tensors = {name: weight.detach() for name, weight in module.named_parameters()}
+        outbox = Outbox()
+        told.send(outbox.pack(WeightSnapshot(version=WeightVersion(version), tensors=tensors)))
+        store = meeting.store_at(place.place, timeout_s=20.0)
+        channel = Channel(store, invited(place.place, number=told.recv(), rank=0))
+        flat = outbox.flat.clone()
+        if what == "other bytes":
+            flat[-100] ^= 1
+        if what == "a part":
+            told.send("left")
+            channel.send(flat[: len(flat) // 2])
+            channel.leave()
+            return
+        channel.send(flat)
+        told.send("sent")
+
+
+@pytest.fixture
+def trainer(monkeypatch):
+    """Return a function that starts the other process; folders: models by version."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    started = []
+
+    def start(folders):
+        context = get_context("spawn")  # vLLM's threads live here
+        here, there = context.Pipe()
+        process = context.Process(target=send, args=(folders, there), daemon=True)
+        process.start()
+        there.close()
+        started.append(process)
+        return here
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join(10)
+
+
+class Sync:
+    """The driver's part: each sync in a group of its own."""
+
+    def __init__(self, room, trainer) -> None:
+        self.room, self.trainer = room, trainer
+        self.place, self.number = self.heard(), 0
+
+    def heard(self):
+        assert self.trainer.poll(ANSWER_S)
+        return self.trainer.recv()
+
+    def receive(self, what, version):
+        self.number += 1
+        self.trainer.send((what, version))
+        shipment = self.heard()
+        self.trainer.send(self.number)
+        self.room.weights("join", invited(self.place, number=self.number, rank=1))
+        self.room.weights("receive", shipment)
+        assert self.heard() == "sent"
+
+
+def held(engine):
+    """Return the weights that vLLM holds as they were sent."""
+    (found,) = engine._stepping._engine.apply_model(
+        lambda model: {
+            name: weight.detach().clone()
+            for name, weight in model.named_parameters()
+            if name.endswith(AS_SENT)
+        }
+    )
+    return found
+
+
+def assert_is_of(engine, path, version, ask, teacher_forced):
+    module = AutoModelForCausalLM.from_pretrained(path)
+    compared = held(engine)
+    assert len(compared) == 2 + 2 * module.config.num_hidden_layers
+    for name, weight in compared.items():
+        sent = module.get_parameter(name)
+        assert torch.equal(weight[: len(sent)], sent), name
+    for _ in range(2):  # the second finds its prompt in the cache
+        (reply,) = engine.submit(ask(PROMPT)).result(ANSWER_S)
+        wanted = teacher_forced(module, PROMPT, reply.token_ids)
+        assert list(reply.logprobs) == pytest.approx(wanted, abs=1e-4)
+        assert reply.weight_version == engine.version == version
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
+    folder, trainer, ask, teacher_forced, is_tied
+) -> None:
+    folders = [folder(is_tied=is_tied, seed=seed) for seed in range(4)]
+    engine = VLLMEngine(model_path=str(folders[0]), max_model_len=128)
+    try:
+        room = Room(engine)
+        sync = Sync(room, trainer(folders))
+        room.serve()
+        assert_is_of(engine, folders[0], 0, ask, teacher_forced)
+
+        sync.receive("all", 1)
+        assert_is_of(engine, folders[0], 0, ask, teacher_forced)  # they wait for the next step
+        assert room.load_received() == 1
+        assert_is_of(engine, folders[1], 1, ask, teacher_forced)
+
+        with pytest.raises(BrokenOffError, match="their checksum is another"):
+            sync.receive("other bytes", 2)
+        assert sync.heard() == "sent"
+        assert not room.serves
+        assert_is_of(engine, folders[1], 1, ask, teacher_forced)
+
+        sync.receive("all", 3)
+        assert room.load_received() == 3
+        assert room.serves
+        assert_is_of(engine, folders[3], 3, ask, teacher_forced)
+
+        with pytest.raises(BrokenOffError, match="broke off"):
+            sync.receive("a part", 2)  # and the trainer's process is gone
+        assert not room.serves
+        assert_is_of(engine, folders[3], 3, ask, teacher_forced)
+    finally:
+        engine.close()
