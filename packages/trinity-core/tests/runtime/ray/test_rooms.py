@@ -146,8 +146,9 @@ def test_threads_that_the_user_chose_stay(monkeypatch) -> None:
     assert rooms._leave_cores([SimpleNamespace(name="trainer", host=platform.node())]) is None
 
 
-def test_who_calls_a_room_after_the_run_has_left_ray_starts_no_other() -> None:
+def test_who_calls_a_room_after_the_run_has_left_ray_starts_no_other(monkeypatch) -> None:
     """Ray would: any call of a process that is connected to none connects it."""
+    monkeypatch.setattr(handle.ray, "is_initialized", lambda: False)
     actor = SimpleNamespace(call=None)  # nobody calls it
 
     with pytest.raises(RoomLostError, match="engine-0 was lost: this process has left Ray"):
