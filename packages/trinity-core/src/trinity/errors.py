@@ -27,6 +27,7 @@ __all__ = [
     "PromptTooLongError",
     "RayLostError",
     "RoomLostError",
+    "RoomWaitsError",
     "RunFailedError",
     "TemplateRefusesError",
     "TrinityError",
@@ -112,6 +113,17 @@ class RoomLostError(TrinityError, RuntimeError):
         return _room_lost, (self.room, self.cause, self.is_final)
 
 
+class RoomWaitsError(RoomLostError):
+    """A room is there, and may not do what it is asked before it has what it waits for."""
+
+    def __init__(self, room: str, *, cause: str) -> None:
+        super().__init__(room, cause=cause)
+        self.args = (f"{room} waits: {cause}",)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _room_waits, (self.room, self.cause)
+
+
 class RayLostError(TrinityError, RuntimeError):
     """A process of Ray itself is gone: no room of the run can be reached or started anew."""
 
@@ -151,3 +163,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, list_by: str = "
     if list_by and len(names) > _MOST_LISTED:
         return f"{message} List them: {list_by}."
     return f"{message} Known: {', '.join(names) if names else 'none'}."
+
+
+def _room_waits(room: str, cause: str) -> RoomWaitsError:
+    return RoomWaitsError(room, cause=cause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from dataclasses import replace
 from multiprocessing import get_context
@@ -34,6 +35,12 @@ def store_of(invitation):
     return distributed.FileStore(invitation.place, invitation.size)
 
 
+def joined(invitation):
+    channel = Channel(invitation)
+    channel.meet(store_of(invitation))
+    return channel
+
+
 def an_outbox(*, num_floats=100_000, version=3):
     outbox = Outbox()
     tensors = {"w": torch.arange(float(num_floats)), "b": torch.ones(3, dtype=torch.bfloat16)}
@@ -44,13 +51,12 @@ def receive(invitation, shipment, told):
     """Tell what another process got, or why it did not."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
-        channel = Channel(store_of(invitation), invitation)
+        channel = joined(invitation)
         told.send("joined")
         snapshot = channel.receive(shipment)
         told.send(
             (snapshot.version, snapshot.tensors["w"].sum().item(), snapshot.tensors["b"].dtype)
         )
-        channel.close()
     except BrokenOffError as error:
         told.send(str(error))
 
@@ -89,14 +95,16 @@ def test_all_get_the_weights_in_buckets(tmp_path, others) -> None:
     heard = others([invited(place, rank=rank, size=3) for rank in (1, 2)], shipment)
     first = invited(place, rank=0, size=3)
 
-    channel = Channel(store_of(first), first)
+    channel = joined(first)
     channel.send(outbox.flat)
 
     # the sum of 0 to 99,999 in float32, as torch sums it here
     wanted = (3, torch.arange(100_000.0).sum().item(), torch.bfloat16)
-    for _, pipe in heard:
+    for process, pipe in heard:
         assert told_by(pipe) == "joined"
         assert told_by(pipe) == wanted
+        process.join(10)
+        assert process.exitcode == 0  # and nothing that it left behind keeps it
 
 
 def test_weights_that_are_not_those_announced_are_not_taken(tmp_path, others) -> None:
@@ -106,7 +114,7 @@ def test_weights_that_are_not_those_announced_are_not_taken(tmp_path, others) ->
     ((_, pipe),) = others([invited(place, rank=1, size=2)], other)
     first = invited(place, rank=0, size=2)
 
-    Channel(store_of(first), first).send(outbox.flat)
+    joined(first).send(outbox.flat)
 
     assert told_by(pipe) == "joined"
     assert told_by(pipe) == (
@@ -122,7 +130,18 @@ def test_a_member_that_does_not_come_is_not_waited_for_longer_than_agreed(
     began = time.monotonic()
 
     with pytest.raises(BrokenOffError, match="the 2 processes of weights/1 did not meet within"):
-        Channel(store_of(alone), alone)
+        joined(alone)
+
+    assert time.monotonic() - began < 10
+
+
+def test_who_waits_for_the_others_can_be_told_to_leave(tmp_path) -> None:
+    alone = invited(tmp_path / "meeting", rank=0, size=2, meet_s=60.0)
+    channel, began = Channel(alone), time.monotonic()
+    threading.Timer(0.2, channel.leave).start()
+
+    with pytest.raises(BrokenOffError, match="this process has left the group"):
+        channel.meet(store_of(alone))
 
     assert time.monotonic() - began < 10
 
@@ -135,7 +154,7 @@ def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, othe
     limits = {"timeout_s": 2.0, "bucket_bytes": 32 << 20}
     heard = others([invited(place, rank=rank, size=3, **limits) for rank in (1, 2)], shipment)
     first = invited(place, rank=0, size=3, **limits)
-    channel = Channel(store_of(first), first)
+    channel = joined(first)
     (lost, pipe), (_, other) = heard
     assert {told_by(pipe), told_by(other)} == {"joined"}
     os.kill(lost.pid, how)

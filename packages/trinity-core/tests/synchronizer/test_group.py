@@ -6,7 +6,7 @@ import pytest
 import torch
 from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, RayLostError, RoomLostError
 from trinity.synchronizer import group, members
 from trinity.synchronizer.channel import BrokenOffError
 from trinity.synchronizer.group import GlooSync, NcclSync
@@ -38,8 +38,8 @@ class Process:
         self.log.append((step, *told))
         return Answer((self.outcomes.get(step) or [None]).pop(0))
 
-    def leave(self):
-        self.log.append(("leave",))
+    def leave(self, group):
+        self.log.append(("leave", group))
 
     def steps(self):
         return [entry[0] for entry in self.log]
@@ -196,21 +196,51 @@ def test_one_that_never_takes_them_whole_is_ended(caplog) -> None:
 
     assert engines[0].steps().count("load") == 1
     assert engines[1].steps()[-1] == "end"
-    assert "engine-1 is missing where weights are sent: it did not take them whole, 2 times" in (
-        caplog.text
-    )
+    assert (
+        "engine-1 is missing where weights are sent: it did not take them whole, 2 times (the "
+        "broadcast broke off). They go to the others"
+    ) in caplog.text
+
+
+def test_where_ray_is_lost_nobody_is_ended_for_it() -> None:
+    trainer = TrainerProcess("trainer", send=[SILENT])
+    engines = two_engines(receive=[RayLostError("Ray is gone")])
+
+    with pytest.raises(RayLostError, match="Ray is gone"):
+        synced(a_sync(trainer, engines))
+
+    assert not trainer.is_ended
+
+
+def test_a_meeting_that_one_is_lost_to_has_its_time_before_the_trainer_is_given_up(
+    monkeypatch,
+) -> None:
+    graces = []
+
+    def outcomes(calls, *, limit_s, grace_s, group):
+        graces.append((limit_s, grace_s))
+        return members.outcomes_of(calls, limit_s=0, grace_s=0, group=group)
+
+    monkeypatch.setattr(group, "outcomes_of", outcomes)
+    monkeypatch.setattr(group, "MEET_S", 60.0)
+    monkeypatch.setattr(group, "GRACE_S", 10.0)
+
+    synced(a_sync(TrainerProcess("trainer"), two_engines()))
+
+    assert graces[0] == (70.0, 70.0)  # to join
+    assert graces[1][1] == 10.0  # to send
 
 
 def test_who_waits_for_the_first_that_failed_is_told_to_leave() -> None:
     trainer, slow = Process("trainer", send=[SILENT]), Process("engine-0")
     broken = {Process("engine-1"): Answer(BROKEN), trainer: Answer(SILENT), slow: Answer(None)}
 
-    outcomes = members.outcomes_of(broken, limit_s=60, grace_s=0)
+    outcomes = members.outcomes_of(broken, limit_s=60, grace_s=0, group="weights/3")
 
     assert [type(outcome) for outcome in outcomes.values()] == [
         BrokenOffError, TimeoutError, type(None),
     ]  # fmt: skip
-    assert trainer.steps() == ["leave"]
+    assert trainer.log == [("leave", "weights/3")]  # and no later one
 
 
 def test_a_trainer_that_is_lost_is_the_runs_loss() -> None:

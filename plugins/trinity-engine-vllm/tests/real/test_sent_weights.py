@@ -64,7 +64,8 @@ def send(folders, told):
         outbox = Outbox()
         told.send(outbox.pack(WeightSnapshot(version=WeightVersion(version), tensors=tensors)))
         store = meeting.store_at(place.place, timeout_s=20.0)
-        channel = Channel(store, invited(place.place, number=told.recv(), rank=0))
+        channel = Channel(invited(place.place, number=told.recv(), rank=0))
+        channel.meet(store)
         flat = outbox.flat.clone()
         if what == "other bytes":
             flat[-100] ^= 1

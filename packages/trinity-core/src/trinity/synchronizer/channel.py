@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import distributed
 
-from trinity.errors import TrinityError
+from trinity.errors import ModelError, TrinityError
 from trinity.synchronizer.shipment import checksum, cut
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = ["Backend", "BrokenOffError", "Channel", "Invitation", "device_id"]
 
 Backend = Literal["gloo", "nccl"]
 _LOOK_S = 1.0  # at what was left behind
+_POLL_S = 0.005  # between two looks whether a bucket is there, or all members are
 
 
 class BrokenOffError(TrinityError):
@@ -52,24 +53,57 @@ class Channel:
     """One process's part in a group; bytes go from rank 0 to all others.
 
     Args:
-        store: of ``torch.distributed``, where the members meet.
-        invitation: how.
-
-    Raises:
-        BrokenOffError: somebody did not come.
+        invitation: how to join.
     """
 
-    def __init__(self, store: Any, invitation: Invitation) -> None:  # Any: half typed
+    def __init__(self, invitation: Invitation) -> None:
         self._invitation = invitation
         self._changed = threading.Condition()
         self._has_left = False
+        self._group: Any = None  # Any: half typed; None: the members have not met
+
+    @property
+    def group(self) -> str:
+        """Return the name of the group."""
+        return self._invitation.group
+
+    def meet(self, store: Any) -> None:
+        """Wait for the other members; :meth:`leave` ends that, too.
+
+        Args:
+            store: of ``torch.distributed``, where they meet (Any: half typed).
+
+        Raises:
+            BrokenOffError: somebody did not come, or this process was told to leave.
+        """
+        invitation = self._invitation
+        own: Any = distributed
         try:
-            self._group = _group(store, invitation)
+            place = own.PrefixStore(invitation.group, store)
+            self._wait_for_all(place)
+            self._group = _group(place, invitation)
         except RuntimeError as error:
             raise BrokenOffError(
                 f"the {invitation.size} processes of {invitation.group} did not meet within "
                 f"{invitation.meet_s:.0f} s: {_first_line(error)}"
             ) from error
+
+    def _wait_for_all(self, place: Any) -> None:
+        """Return once all members are at the place: gloo's own waiting cannot be told to end."""
+        size, limit_s = self._invitation.size, self._invitation.meet_s
+        deadline = time.monotonic() + limit_s
+        self._check_there()
+        num_there = place.add("there", 1)
+        while num_there < size:
+            with self._changed:
+                self._changed.wait_for(lambda: self._has_left, 10 * _POLL_S)
+            self._check_there()
+            if time.monotonic() > deadline:
+                raise BrokenOffError(
+                    f"the {size} processes of {self.group} did not meet within {limit_s:.0f} s: "
+                    f"{num_there} came."
+                )
+            num_there = place.add("there", 0)
 
     def send(self, flat: Tensor) -> None:
         """Broadcast these bytes.
@@ -95,53 +129,76 @@ class Channel:
         return cut(flat, shipment)
 
     def leave(self) -> None:
-        """Leave the group, in another thread too: whoever waits here waits no longer."""
+        """Leave the group, from another thread too: whoever waits here waits no longer."""
         with self._changed:
             self._has_left = True
             self._changed.notify_all()
 
     def _broadcast(self, flat: Tensor) -> None:
-        size = self._invitation.bucket_bytes
+        size = min(self._invitation.bucket_bytes, len(flat))
+        on_gpu = self._invitation.backend == "nccl"
         try:
-            for begin in range(0, len(flat), size):
-                self._broadcast_one(flat[begin : begin + size])
+            # Its own memory: a bucket that is left behind keeps no more than itself.
+            room = torch.empty(size, dtype=torch.uint8, device="cuda" if on_gpu else "cpu")
+            for begin in range(0, len(flat), size or 1):
+                self._broadcast_one(flat[begin : begin + size], room=room)
+        except torch.OutOfMemoryError as error:
+            self.leave()
+            raise ModelError(
+                f"the GPU has no room for {size / 2**20:.0f} MiB of weights on their way: "
+                f"{_first_line(error)} Set a smaller explorer.rollout_model."
+                f"weight_sync_buffer_size or gpu_memory_utilization."
+            ) from error
         except RuntimeError as error:
             self.leave()
             raise BrokenOffError(f"the broadcast broke off: {_first_line(error)}") from error
 
-    def _broadcast_one(self, bucket: Tensor) -> None:
+    def _broadcast_one(self, bucket: Tensor, *, room: Tensor) -> None:
+        self._check_there()
+        options = distributed.BroadcastOptions()
+        options.rootRank = 0
+        options.timeout = limit = timedelta(seconds=self._invitation.timeout_s)
+        travelling, sends = room[: len(bucket)], self._invitation.rank == 0
+        if sends:
+            travelling.copy_(bucket)
+        work = self._group.broadcast([travelling], options)
+        self._await(work)
+        work.wait(limit)
+        if not sends:
+            bucket.copy_(travelling)
+
+    def _await(self, work: Any) -> None:  # Any: half typed
+        """Return when the work is done: with NCCL its future would be once it has begun.
+
+        Raises:
+            BrokenOffError: it is not done in time, or this process was told to leave.
+        """
+        deadline = time.monotonic() + self._invitation.timeout_s + _LOOK_S
+        work.get_future().add_done_callback(self._tell)
+        while not work.is_completed():
+            if self._has_left or time.monotonic() > deadline:
+                self._has_left = True
+                _leave_behind(self._group, work, aborts=self._invitation.backend == "nccl")
+                raise BrokenOffError("the broadcast broke off: a member is gone or silent")
+            with self._changed:
+                self._changed.wait(_POLL_S)
+
+    def _check_there(self) -> None:
         if self._has_left:
             raise BrokenOffError("this process has left the group.")
-        limit = timedelta(seconds=self._invitation.timeout_s)
-        options = distributed.BroadcastOptions()
-        options.rootRank, options.timeout = 0, limit
-        on_gpu = self._invitation.backend == "nccl"
-        travelling = bucket.cuda() if on_gpu else bucket
-        work = self._group.broadcast([travelling], options)
-        ended = work.get_future()
-        ended.add_done_callback(self._tell)
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._has_left or ended.done(), self._invitation.timeout_s + _LOOK_S
-            )
-        if not ended.done():
-            self._has_left = True
-            _leave_behind(self._group, work)
-            raise BrokenOffError("the broadcast broke off: a member is gone or silent")
-        work.wait(limit)
-        if on_gpu and self._invitation.rank:
-            bucket.copy_(travelling)
 
     def _tell(self, _: Any) -> None:
         with self._changed:
             self._changed.notify_all()
 
 
-def _leave_behind(group: Any, work: Any) -> None:  # Any: half typed
+def _leave_behind(group: Any, work: Any, *, aborts: bool) -> None:  # Any: half typed
     """Keep what a thread of the group still works on; freeing it would wait for that.
 
     Gloo cannot be told to stop (its ``abort`` does nothing): it ends by its own limit.
     """
+    if aborts:
+        group.abort()
 
     def keep() -> None:
         kept = group, work
@@ -158,9 +215,8 @@ def device_id() -> str:
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
-def _group(store: Any, invitation: Invitation) -> Any:  # Any: half typed
+def _group(place: Any, invitation: Invitation) -> Any:  # Any: half typed
     own: Any = distributed
-    place = own.PrefixStore(invitation.group, store)
     rank, size = invitation.rank, invitation.size
     if invitation.backend == "nccl":
         options = own.ProcessGroupNCCL.Options()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, RayLostError, RoomLostError
 from trinity.synchronizer.channel import Backend, BrokenOffError, Invitation
 from trinity.synchronizer.members import outcomes_of
 from trinity.synchronizer.memory import MemorySync
@@ -66,6 +66,7 @@ class GroupSync(MemorySync):
         self._config = config
         self._num_groups = 0
         self._members: tuple[tuple[str, int], ...] = ()  # of the group that there is; (): none
+        self._why: dict[str, str] = {}  # an engine did not take the weights, in this sync
 
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
         """Let all engines that are there load the trainer's weights; return their version.
@@ -80,10 +81,13 @@ class GroupSync(MemorySync):
         receivers: Any = self._engines  # Any: engines in processes of their own are receivers
         expected = {one: one.expect(self._sender) for one in receivers}
         left: There = {one: process for one, process in expected.items() if process is not None}
+        self._why.clear()
         for _ in range(NUM_TRIES):
             left = self._without_those_reached(self._met(left), shipment)
         for one in left:
-            self._do_without(one, f"it did not take them whole, {NUM_TRIES} times", ends=True)
+            reason = self._why.get(one.name, "").rstrip(".")
+            why = f"it did not take them whole, {NUM_TRIES} times ({reason})"
+            self._do_without(one, why, ends=True)
         return shipment.version
 
     def _met(self, left: There) -> There:
@@ -121,7 +125,9 @@ class GroupSync(MemorySync):
         if any(isinstance(outcome, Exception) for outcome in outcomes.values()):
             self._members = ()  # nobody knows how far each of them is
         for one in left:
-            if not isinstance(outcomes[one], Exception):
+            if isinstance(outcomes[one], Exception):
+                self._why[one.name] = str(outcomes[one])
+            else:
                 one.load()
         left = self._without_those_gone(left, outcomes)
         return {one: p for one, p in left.items() if isinstance(outcomes[one], Exception)}
@@ -138,18 +144,26 @@ class GroupSync(MemorySync):
         """Let the sender take one step and the receivers another; return how it ended for each.
 
         Raises:
+            RayLostError: all are.
             RoomLostError: the sender is gone, or silent; then its process is ended.
             Exception: a member failed for another reason than the way between them.
         """
         sender = self._sender
         assert sender is not None
         members: list[Member] = [sender, *left]
-        limit_s = MEET_S if send == "join" else self._timeout_s * times
+        meets = send == "join"
+        limit_s = MEET_S if meets else self._timeout_s * times
+        grace_s = GRACE_S + MEET_S * meets  # gloo, once it meets, is not to be told to end
         calls = {
             member: member.start(receive if number else send, *told[number])
             for number, member in enumerate(members)
         }
-        outcomes = outcomes_of(calls, limit_s=limit_s + GRACE_S, grace_s=GRACE_S)
+        outcomes = outcomes_of(
+            calls, limit_s=limit_s + GRACE_S, grace_s=grace_s, group=self._group_name
+        )
+        lost = [one for one in outcomes.values() if isinstance(one, RayLostError)]
+        if lost:  # nobody answers then
+            raise lost[0]
         own = outcomes[sender]
         if isinstance(own, TimeoutError):
             sender.end()
@@ -194,7 +208,7 @@ class GroupSync(MemorySync):
             (
                 Invitation(
                     place=place,
-                    group=f"{config.synchronizer.group_name}/{self._num_groups}",
+                    group=self._group_name,
                     rank=rank,
                     size=1 + len(left),
                     backend=backend,
@@ -217,6 +231,11 @@ class GroupSync(MemorySync):
             return self.prefers
         logger.info("not every process has a GPU of its own: weights go over gloo")
         return "gloo"
+
+    @property
+    def _group_name(self) -> str:
+        assert self._config is not None
+        return f"{self._config.synchronizer.group_name}/{self._num_groups}"
 
     @property
     def _name(self) -> str:

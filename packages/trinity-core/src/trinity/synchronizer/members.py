@@ -38,8 +38,8 @@ class Member(Protocol):
     def start(self, step: str, *told: Any) -> Call:
         """Let it take a step: ``device``, ``join``, ``send`` or ``receive``."""
 
-    def leave(self) -> None:
-        """Let it leave the group, at once, whatever it waits for there."""
+    def leave(self, group: str) -> None:
+        """Let it leave the group of that name, at once, whatever it waits for there."""
 
 
 class Sender(Member, Protocol):
@@ -72,7 +72,7 @@ class Receiver(Member, Protocol):
 
 
 def outcomes_of(
-    calls: Mapping[Member, Call], *, limit_s: float, grace_s: float
+    calls: Mapping[Member, Call], *, limit_s: float, grace_s: float, group: str = ""
 ) -> dict[Member, Any]:
     """Return what each call gave, or the exception that it raised; TimeoutError: no answer.
 
@@ -82,6 +82,7 @@ def outcomes_of(
         calls: by who was called.
         limit_s: until the last answer.
         grace_s: until the last answer, once one has failed.
+        group: that they are in, or are about to join; empty: none.
     """
     waiting, outcomes = dict(calls), dict[Member, Any]()
     has_failed = False
@@ -100,6 +101,6 @@ def outcomes_of(
             del waiting[member]
             if isinstance(outcome, Exception) and not has_failed:
                 has_failed, deadline = True, min(deadline, time.monotonic() + grace_s)
-                for other in waiting:  # they may wait for this one
-                    other.leave()
+                for other in waiting if group else ():  # they may wait for this one
+                    other.leave(group)
     return outcomes

@@ -99,9 +99,10 @@ def cut(flat: Tensor, shipment: Shipment) -> WeightSnapshot:
 
 
 def checksum(flat: Tensor) -> int:
-    """Return a number that other bytes, or blocks of these in another order, do not have.
+    """Return a number that tells lost, cut and mixed bytes, at the speed of memory.
 
-    It finds mistakes, at the speed of memory; against somebody who means harm it is of no use.
+    Words of one block of 64 KiB in another order have the same; against somebody who means harm it
+    is of no use.
 
     >>> checksum(torch.ones(16, dtype=torch.uint8)) == 2 * 0x0101010101010101
     True

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import distributed
 from trinity.common.ports import WeightSnapshot
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, RoomLostError, RoomWaitsError
 from trinity.runtime.ray import address, engine_room, weight_ways
 from trinity.runtime.ray.weight_ways import WayIn, WayOut
 from trinity.synchronizer.channel import BrokenOffError, Invitation
@@ -84,6 +84,33 @@ def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
         way.receive(shipment)
 
 
+def test_who_is_told_late_to_leave_a_group_stays_in_the_next_one() -> None:
+    out, way = WayOut(Trainer().snapshot, timeout_s=10.0), WayIn()
+    joined([out, way], out.host(), number=2)
+
+    out.leave("weights/1")  # said while that was sent, and heard only now
+
+    with ThreadPoolExecutor(1) as pool:
+        received = pool.submit(way.receive, out.pack())
+        out.send()
+        received.result(10)
+    assert way.taken().version == 1
+
+
+def test_who_is_told_to_leave_before_it_comes_waits_for_nobody() -> None:
+    out, way = WayOut(Trainer().snapshot, timeout_s=10.0), WayIn()
+    way.leave("weights/5")
+    never = Invitation(
+        place=out.host(), group="weights/5", rank=1, size=2, backend="gloo", meet_s=60.0,
+        timeout_s=10.0, bucket_bytes=512,
+    )  # fmt: skip
+
+    with pytest.raises(BrokenOffError, match="this process has left the group"):
+        way.join(never)
+
+    joined([out, way], out.host(), number=6)
+
+
 def test_before_a_first_sync_there_is_no_copy() -> None:
     with pytest.raises(ModelError, match="has packed no weights yet"):
         WayOut(Trainer().snapshot, timeout_s=1.0).kept()
@@ -102,7 +129,7 @@ def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_unti
         room.weights("receive", out.pack())
 
     for asked in (lambda: room.exchange("a", 0, [], 0.0), lambda: room.open("b"), room.version):
-        with pytest.raises(RoomLostError, match="engine-0"):
+        with pytest.raises(RoomWaitsError, match=r"^engine-0 waits: new weights did not reach it"):
             asked()
     with pytest.raises(RoomLostError, match="engine-0"):
         room.load_received()  # there is nothing

@@ -109,10 +109,12 @@ def _resolve_sync(work: Resolution) -> None:
         return
     if method not in {"nccl", "checkpoint"}:
         return
+    is_asked = work.asked("synchronizer.sync_method")
     has_gpus = work.machine.num_gpus > 0 or method == "checkpoint"
-    if has_gpus and work.parts.find("sync_method", method) is not None:
+    # nccl, which nobody has run on GPUs yet, is for those who name it
+    if is_asked and has_gpus and work.parts.find("sync_method", method) is not None:
         return
-    if work.asked("synchronizer.sync_method") and work.config.mode == "both":
+    if is_asked and work.config.mode == "both":
         have = "all rooms share one process" if has_gpus else "there is no GPU"
         work.note(f"asked synchronizer.sync_method {method}, {have}: memory")
     work.fill("synchronizer.sync_method", "memory", origin="machine")

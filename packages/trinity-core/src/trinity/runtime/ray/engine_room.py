@@ -184,7 +184,7 @@ class EngineRoom(ReceivesWeights):
         """
         if weights is not None:
             self._engine.load_weights(weights.snapshot())
-        self._is_loaded = True
+        self._is_loaded, self._is_poisoned = True, False
         return self._version()
 
     def serve(self) -> None:
@@ -200,7 +200,7 @@ class EngineRoom(ReceivesWeights):
             RoomLostError: it was lost before: this one was given no weights; or another call came.
         """
         if not self._is_loaded:
-            raise _session_over(self._number)
+            raise self._over()
         self.serve()
         with self._staying:
             self._num_stays += 1
@@ -226,7 +226,7 @@ class EngineRoom(ReceivesWeights):
                 lambda: own.is_over or own.num_applied == number - 1, _NEWS_S
             )
         if not is_next:  # those before were lost on the way: all is told again
-            raise _session_over(self._number)
+            raise self._over()
         with self._applying:
             self._check(own)
             for piece in news:
@@ -282,12 +282,12 @@ class EngineRoom(ReceivesWeights):
     def _running(self, name: str) -> _Session:
         own = self._session
         if own.name != name:
-            raise _session_over(self._number)
+            raise self._over()
         return own
 
     def _check(self, own: _Session) -> None:
         if own.is_over:
-            raise _session_over(self._number)
+            raise self._over()
 
     def _busy_s(self) -> float:
         return float(self._engine.busy_s)
@@ -303,6 +303,8 @@ class EngineRoom(ReceivesWeights):
             RoomLostError: nobody gave it any.
         """
         if not self._serves.wait(_GIVEN_S):
+            if self._is_poisoned:
+                raise self._over()
             cause = f"it was given no weights for {_GIVEN_S:.0f} s"
             raise RoomLostError(f"engine-{self._number}", cause=cause)
 
@@ -339,7 +341,3 @@ def _as_model_error(error: BaseException) -> ModelError:
     return ModelError(
         f"the rollout engine failed: {type(error).__name__}: {error}. See the log of the engine."
     )
-
-
-def _session_over(number: int) -> RoomLostError:
-    return RoomLostError(f"engine-{number}", cause="it was started anew")

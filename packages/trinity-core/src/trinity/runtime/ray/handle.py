@@ -67,6 +67,7 @@ class Pending:
         try:
             reply = self._awaited(timeout_s)
         except GetTimeoutError as error:
+            check_ray()
             raise TimeoutError(f"{self._room} did not answer in {timeout_s} s") from error
         except RayTaskError as error:  # before the room was asked: an argument cannot be read there
             raise TrinityError(
@@ -171,6 +172,10 @@ class RoomHandle:
         long: it is another thread than that of :meth:`beat`.
         """
         return RoomHandle(self.actor, self.name, group=_ASIDE)
+
+    def at_once(self) -> RoomHandle:
+        """Return a handle whose calls the thread of :meth:`beat` makes; they have to be quick."""
+        return RoomHandle(self.actor, self.name, group=_BEATS)
 
     def beat(self) -> ray.ObjectRef[str]:
         """Ask a room that was started with ``beats`` whether it is there, whatever it does."""

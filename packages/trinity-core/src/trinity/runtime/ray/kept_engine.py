@@ -93,9 +93,9 @@ class KeptEngine:
         """Let the process take a step of a sync by a process group."""
         return self._room.start("weights", step, *told)
 
-    def leave(self) -> None:
+    def leave(self, group: str) -> None:
         """Let the process leave the group, which it may wait in."""
-        self._room.start("weights", "leave")
+        self._room.at_once().start("weights", "leave", group)
 
     def load(self) -> None:
         """Begin to load what the process received; :meth:`finish` tells how it ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, RoomLostError, RoomWaitsError
 
 if TYPE_CHECKING:
     from threading import Event
@@ -27,6 +27,7 @@ class ReceivesWeights:
     _engine: Any  # Any: a registered engine
     _serves: Event
     _is_loaded: bool
+    _is_poisoned = False
 
     def open(self, session: str) -> None:
         """Begin a session; the one before is over."""
@@ -67,12 +68,19 @@ class ReceivesWeights:
                 f"says that it has version {self._engine.version}: it answers nothing. Its "
                 f"load_weights has to set the version."
             )
-        self._is_loaded = True
+        self._is_loaded, self._is_poisoned = True, False
         self.serve()
         return snapshot.version
 
+    def _over(self) -> RoomLostError:
+        """Return why a session is over."""
+        room = f"engine-{self._number}"
+        if self._is_poisoned:
+            return RoomWaitsError(room, cause="new weights did not reach it whole")
+        return RoomLostError(room, cause="it was started anew")
+
     def _poison(self) -> None:
-        self._is_loaded = False
+        self._is_loaded, self._is_poisoned = False, True
         self._serves.clear()
         self.open("")
 

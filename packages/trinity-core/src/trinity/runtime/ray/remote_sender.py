@@ -51,9 +51,9 @@ class RemoteSender:
         """Let the room take a step."""
         return self._room.start("weights", step, *told)
 
-    def leave(self) -> None:
+    def leave(self, group: str) -> None:
         """Let the room leave the group at once."""
-        self._room.aside().start("weights", "leave")
+        self._room.at_once().start("weights", "leave", group)
 
     def kept(self) -> ray.ObjectRef[PackedWeights]:
         """Return a reference to a copy of what was packed last; the trainer may be at work."""

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trinity.errors import RoomLostError
+from trinity.errors import RoomLostError, RoomWaitsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,9 @@ class Returning:
         Raises:
             RoomLostError: it was one too many.
         """
+        if isinstance(error, RoomWaitsError):
+            logger.warning("%s; what it had to do is done once it has them", error)
+            return
         self._num_losses += 1
         if error.is_final or self._num_losses > self._patience.num_losses:
             raise error
@@ -79,6 +82,8 @@ class Returning:
             try:
                 return self._room.call(method, *args)
             except RoomLostError as error:
+                if isinstance(error, RoomWaitsError):  # it is there: who brings weights has a limit
+                    deadline = time.monotonic() + self._patience.return_s
                 is_late = time.monotonic() + pause_s > deadline
                 if error.is_final or is_late or not is_wanted():
                     raise

@@ -33,6 +33,7 @@ class _Way:
 
     def __init__(self) -> None:
         self._channel: Channel | None = None  # None: it is in no group
+        self._left = ""  # the last group that it was told to leave
 
     def device(self) -> str:
         """Return which GPU this process computes on; empty: none."""
@@ -50,16 +51,29 @@ class _Way:
             store = meeting.store_at(invitation.place, timeout_s=invitation.meet_s)
         except RuntimeError as error:
             raise BrokenOffError(f"nobody answers where weights are sent from: {error}") from error
-        self._channel = Channel(store, invitation)
+        self._channel = channel = Channel(invitation)  # known before it waits: it may have to leave
+        if self._left == invitation.group:
+            channel.leave()
+        try:
+            channel.meet(store)
+        except BrokenOffError:
+            self.leave()
+            raise
         logger.info(
             "rank %d of %d of %s, %s",
             invitation.rank, invitation.size, invitation.group, invitation.backend,
         )  # fmt: skip
 
-    def leave(self) -> None:
-        """Leave the group there is, if there is one; who waits there, waits no longer."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
+    def leave(self, group: str | None = None) -> None:
+        """Leave the group there is, if there is one; who waits there, waits no longer.
+
+        Args:
+            group: leave only this one, also where it is yet to be joined; None: any.
+        """
+        self._left = group or self._left
+        channel = self._channel
+        if channel is not None and group in {None, channel.group}:
+            self._channel = None
             channel.leave()
 
     def _joined(self) -> Channel:

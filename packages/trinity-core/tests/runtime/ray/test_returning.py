@@ -1,0 +1,60 @@
+"""A room that is lost is waited for so long, and so often; one that only waits is not lost."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from trinity.errors import RoomLostError, RoomWaitsError
+from trinity.runtime.ray import returning
+from trinity.runtime.ray.returning import Patience, Returning
+
+WAITS = RoomWaitsError("engine-0", cause="new weights did not reach it whole")
+
+
+class Room:
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+
+    def call(self, method, *args):
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Let the seconds that are slept pass at once."""
+    now = [0.0]
+    monkeypatch.setattr(returning.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(returning.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    return now
+
+
+def test_a_room_that_says_it_waits_is_asked_again_as_long_as_it_says_so(clock) -> None:
+    room = Room(*[WAITS] * 40, "an answer")
+
+    assert Returning(room, patience=Patience(return_s=10.0)).first_answer("open") == "an answer"
+
+    assert clock[0] > 20.0
+
+
+def test_a_room_that_is_lost_is_waited_for_as_long_as_agreed() -> None:
+    lost = RoomLostError("engine-0", cause="it was started anew")
+
+    with pytest.raises(RoomLostError, match="it was started anew"):
+        Returning(Room(*[lost] * 40), patience=Patience(return_s=10.0)).first_answer("open")
+
+
+def test_a_room_that_waits_is_no_loss_and_no_process_is_said_to_be_lost(caplog) -> None:
+    back = Returning(Room(), patience=Patience(num_losses=0))
+
+    back.lost(pickle.loads(pickle.dumps(WAITS)))
+
+    assert caplog.messages == [
+        "engine-0 waits: new weights did not reach it whole; what it had to do is done once it has "
+        "them"
+    ]
+    with pytest.raises(RoomLostError, match="engine-0 was lost: it was started anew"):
+        back.lost(RoomLostError("engine-0", cause="it was started anew"))
