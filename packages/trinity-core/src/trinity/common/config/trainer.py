@@ -22,6 +22,7 @@ __all__ = ["RANKS", "MegatronParallelConfig", "TrainerConfig"]
 
 RANKS = "several ranks of the trainer"
 _MANY, _MEGATRON = "trainers on many GPUs", "trainer_strategy megatron"
+_OFFLOADING = "trainers that offload, which the own one does not"
 _OTHER = "other trainers"
 
 
@@ -102,10 +103,12 @@ class TrainerConfig(StrictModel):
     fix_actor_microbatch_loss_scale: bool = other(
         False, "weigh micro-batches rightly; the own trainer always does", used_by=_OTHER
     )
-    param_offload: bool = other(False, "keep weights in CPU memory", used_by=_MANY)
-    optimizer_offload: bool = other(False, "keep optimizer states in CPU memory", used_by=_MANY)
-    grad_offload: bool = other(False, "keep gradients in CPU memory", used_by=_MANY)
-    offload_policy: bool = other(False, "offload as FSDP2 does", used_by=_MANY)
+    param_offload: bool = other(False, "keep weights in CPU memory", used_by=_OFFLOADING)
+    optimizer_offload: bool = other(
+        False, "keep optimizer states in CPU memory", used_by=_OFFLOADING
+    )
+    grad_offload: bool = other(False, "keep gradients in CPU memory", used_by=_OFFLOADING)
+    offload_policy: bool = other(False, "offload as FSDP2 does", used_by=_OFFLOADING)
     save_strategy: Annotated[
         Literal["single_thread", "single_process", "single_node", "unrestricted"], Lowercase
     ] = other("unrestricted", "who may write checkpoints at the same time", used_by=_MANY)
