@@ -15,11 +15,14 @@ from starlette.testclient import TestClient
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.ledger.sqlite import SqliteDatabase
+from trinity.cli.main import app
 from trinity.common.config.database_path import address_of
 from trinity.errors import DataError
+from trinity_studio.studio.server import served
 from trinity_studio.view.ledger import read_experiences
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
+from typer.testing import CliRunner
 
 from .conftest import TOKEN, a_row
 
@@ -165,6 +168,44 @@ def test_a_server_that_only_a_run_directory_names_is_not_asked(built, browse, mo
     assert "is away" in browse(built.path, ledgers=known).html("ledger")
     assert "is away" in browse(built.path, may_ask_servers=True).html("ledger/experiences")
     assert len(asked) == 2
+
+
+def test_trinity_view_with_a_config_asks_its_server_where_the_command_line_says_so(
+    built, monkeypatch, tmp_path
+) -> None:
+    asked, shown = [], []
+    monkeypatch.setattr("trinity_studio.view.ledger.open_database", partial(no_server, asked))
+    monkeypatch.setattr("trinity_studio.view_command._serve", lambda app, _: shown.append(app))
+    of_run(built, "postgresql://me:hush-hush-9@a-stranger/runs")
+    file = tmp_path / "mine.yaml"
+    names = {"project": "p", "name": "rft", "checkpoint_root_dir": str(tmp_path)}
+    file.write_text(yaml.safe_dump(names))
+
+    for options in ([], ["--databases"]):
+        ended = CliRunner().invoke(app, ["view", "--config", str(file), "--port", "0", *options])
+        token = ended.output.splitlines()[0].rstrip("/").rpartition("/")[2]
+        page = TestClient(shown[-1], base_url="http://127.0.0.1:8502").get(f"/{token}/run/0/ledger")
+        assert page.status_code == 200
+        assert len(asked) == len(options)
+    assert "is away" in page.text
+
+
+def test_the_studios_viewer_asks_servers_where_its_command_line_says_so(built, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr("trinity_studio.view.ledger.open_database", partial(no_server, asked))
+    of_run(built, "postgresql://me:hush-hush-9@a-stranger/runs")
+    told = []
+    monkeypatch.setattr("trinity_studio.studio_command._serve", lambda app, _: told.append(app))
+    monkeypatch.setattr("trinity_studio.studio_command._runs", lambda: find_runs([built.path]))
+
+    for options in ([], ["--databases"]):
+        ended = CliRunner().invoke(app, ["studio", "--port", "0", *options])
+        assert ended.exit_code == 0, ended.output
+        root = served.view_root
+        page = TestClient(told[-1], base_url="http://127.0.0.1:8502").get(f"{root}run/0/ledger")
+        assert "trinity studio --databases" in page.text or options
+        assert len(asked) == len(options)
+    assert "is away" in page.text
 
 
 def no_server(asked, url, **_):

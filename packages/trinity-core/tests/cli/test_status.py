@@ -11,7 +11,7 @@ from trinity.buffer.ledger.presence import Presence, Side
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.cli.status import status
 from trinity.common.experience import EID, Experience
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, DataError
 from trinity.runtime.record.lock import run_lock
 from trinity.runtime.record.rundir import RunDir
 
@@ -20,7 +20,7 @@ from trinity.runtime.record.rundir import RunDir
 def run_dir(tmp_path):
     """Return a function that makes a run directory as a run leaves it."""
 
-    def make(*, mode="both", storage="queue", **given):
+    def make(*, mode="both", storage="queue", ledger=None, **given):
         rundir = RunDir(tmp_path / "run")
         rundir.create()
         values = {
@@ -29,7 +29,8 @@ def run_dir(tmp_path):
             "seconds": 1.0, "first_evaluation": {}, "evaluation": {}, "buffer": {}, "error": "",
         }  # fmt: skip
         rundir.write_status(values | given, mode=mode)
-        buffer = {"trainer_input": {"experience_buffer": {"storage_type": storage, "path": None}}}
+        rows = {"storage_type": storage, "path": ledger}
+        buffer = {"trainer_input": {"experience_buffer": rows}}
         (rundir.path / "config.yaml").write_text(yaml.safe_dump({"buffer": buffer}))
         rundir.monitor.mkdir()
         rows = [
@@ -104,3 +105,27 @@ def _json(directory, capsys):
 def test_a_folder_without_a_run_is_named(tmp_path) -> None:
     with pytest.raises(ConfigError, match="holds no run"):
         status(tmp_path)
+
+
+def test_a_server_that_the_run_directory_names_is_asked_only_where_that_is_allowed(
+    run_dir, capsys, monkeypatch
+) -> None:
+    asked = []
+
+    def no_server(url, **_):
+        asked.append(url)
+        raise DataError("the server is away")
+
+    monkeypatch.setattr("trinity.runtime.record.standing.open_database", no_server)
+    directory = run_dir(storage="sql", ledger="postgresql://me:hush-8@a-stranger/\x1b[2Jruns")
+
+    status(directory)
+    said = capsys.readouterr().out
+    assert asked == []
+    assert "note: the ledger postgresql://me:***@a-stranger/\\x1b[2Jruns is left out" in said
+    assert f"If you know it: trinity status --databases {directory}" in said
+    assert "run: lost, explore step 3" in said  # the rest is told all the same
+
+    status(directory, databases=True)
+    assert len(asked) == 1
+    assert "note: the server is away" in capsys.readouterr().out

@@ -32,6 +32,13 @@ def studio(
     manager: Annotated[
         str, typer.Option(metavar="MODULE:CLASS", help="A ConfigManager of yours.")
     ] = "",
+    databases: Annotated[  # noqa: FBT002 -- typer's
+        bool,
+        typer.Option(
+            "--databases",
+            help="Let the viewer ask servers that run directories name, as you.",
+        ),
+    ] = False,
 ) -> None:
     """Make a configuration by clicking; start, watch and stop its run.
 
@@ -47,7 +54,13 @@ def studio(
     served.view_root, served.manager = f"/{view_token}/", manager
     served.options = _options_of(context)
     served.file = str(config) if config is not None else ""
-    app = studio_app(token=token, view_token=view_token, find=_runs, port=number)
+    app = studio_app(
+        token=token,
+        view_token=view_token,
+        find=_runs,
+        port=number,
+        may_ask_servers=databases,
+    )
     typer.echo(f"http://{HOST}:{number}/{token}/")
     typer.echo("Open that address; whoever has it can run programs as you. Ctrl-C ends it.")
     _serve(app, listening)

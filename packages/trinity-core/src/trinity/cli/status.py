@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trinity.cli.plain import plain
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from trinity.buffer.ledger.presence import Side
     from trinity.runtime.record.ledger_standing import LedgerStanding
@@ -22,31 +24,39 @@ __all__ = ["status"]
 def status(
     run_dir: Annotated[Path, typer.Argument(help="The run directory: its header names it.")],
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    databases: Annotated[
+        bool,
+        typer.Option(
+            "--databases",
+            help="Ask the server that the run directory names, as you (PGPASSWORD, ~/.pgpass).",
+        ),
+    ] = False,
 ) -> None:
     """Say who works at a run, what each side waits for, how far it is and how old it trains.
 
-    It reads the files of the run and its ledger, and asks no process: a dead run tells as much.
+    It reads the files of the run and its ledger, and asks no process: a dead run tells as much. A
+    ledger on a server is read with --databases alone.
     """
     from trinity.runtime.record.standing import read_standing
 
-    standing = read_standing(run_dir)
+    standing = read_standing(run_dir, may_ask_servers=databases)
     if as_json:
         typer.echo(json.dumps({"schema": 1, **asdict(standing)}, indent=2))
         return
-    typer.echo(f"run directory {standing.directory}")
+    _print([f"run directory {standing.directory}"])
     for part in standing.parts:
         _print(_of_part(part))
     if standing.ledger is not None:
         _print(_of_ledger(standing.ledger))
-    for line in [*standing.notes, *([standing.ledger_problem] if standing.ledger_problem else [])]:
-        typer.echo(f"note: {line}")
+    problem = [standing.ledger_problem] if standing.ledger_problem else []
+    _print(f"note: {line}" for line in [*standing.notes, *problem])
     age = f", written {_time(standing.checkpoint_s)} ago" if standing.checkpoint_s else ""
     typer.echo(f"last checkpoint: {standing.checkpoint or 'none'}{age}")
 
 
-def _print(lines: Iterator[str]) -> None:
+def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        typer.echo(line)
+        typer.echo(plain(line))
 
 
 def _of_part(part: Part) -> Iterator[str]:

@@ -44,7 +44,12 @@ served = Served(directories=[], options=[])
 
 
 def studio_app(
-    *, token: str, view_token: str, find: Callable[[], Sequence[Run]], port: int
+    *,
+    token: str,
+    view_token: str,
+    find: Callable[[], Sequence[Run]],
+    port: int,
+    may_ask_servers: bool = False,
 ) -> ASGIApp:
     """Return the application: the page below one token, the viewer below the other.
 
@@ -53,6 +58,7 @@ def studio_app(
         view_token: first part of every address of the viewer.
         find: gives the runs that the viewer shows.
         port: that is listened at.
+        may_ask_servers: whether the viewer asks servers that only a run directory names.
     """
     from streamlit import config
     from streamlit.starlette import App
@@ -60,7 +66,7 @@ def studio_app(
     for name, value in _options(token, port).items():
         config.set_option(name, value)
     page = Guard(App(PAGE), token=token)
-    viewer = app_of(find, token=view_token)
+    viewer = app_of(find, token=view_token, may_ask_servers=may_ask_servers)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         is_of_viewer = scope["type"] == "http" and scope["path"].startswith(f"/{view_token}/")

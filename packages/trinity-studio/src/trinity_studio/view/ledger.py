@@ -99,8 +99,8 @@ def unasked(address: Address) -> LedgerPage:
     """Return what is shown of a server that only a run directory names."""
     said = (
         "is on a server that this run directory names, and a server is told who you are: it is "
-        "asked where you say so. If you know it: trinity view --databases RUN_DIR, or --url and "
-        "its address."
+        "asked where you say so. If you know it: trinity view --databases RUN_DIR (or trinity "
+        "studio --databases), or trinity view --url and its address."
     )
     return LedgerPage(name=address.name, problem=f"{address.name} {said}")
 

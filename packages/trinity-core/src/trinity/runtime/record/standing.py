@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Part", "Standing", "read_standing"]
 
 
+_UNASKED = (
+    "the ledger {name} is left out: only this run directory names its server, and a server is told "
+    "who asks. If you know it: trinity status --databases {directory}"
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
     """One side of a run, or all of it."""
@@ -48,13 +54,18 @@ class Standing:
     parts: list[Part]
     checkpoint: str  # the newest; "": there is none
     checkpoint_s: float | None  # seconds since it was written
-    ledger: LedgerStanding | None  # None: the run has a queue, or its ledger cannot be read
+    ledger: LedgerStanding | None  # None: the run has a queue, or its ledger was not read
     ledger_problem: str = ""
     notes: list[str] = field(default_factory=list)
 
 
-def read_standing(directory: Path) -> Standing:
+def read_standing(directory: Path, *, may_ask_servers: bool = False) -> Standing:
     """Return how a run stands.
+
+    Args:
+        directory: of the run.
+        may_ask_servers: whether to connect to the server that the run directory names for its
+            ledger: a server is told who asks, and anybody can have written the directory.
 
     Raises:
         ConfigError: there is no run in that folder.
@@ -70,7 +81,7 @@ def read_standing(directory: Path) -> Standing:
         _part(name, folder, held=held, notes=notes) for name, folder in sorted(folders.items())
     ]
     newest = CheckpointStore(directory).latest()
-    ledger, problem = _ledger(directory, folders)
+    ledger, problem = _ledger(directory, folders, may_ask_servers=may_ask_servers)
     return Standing(
         directory=str(directory),
         parts=[part for part in parts if part is not None],
@@ -131,7 +142,9 @@ def _age(path: Path) -> float | None:
         return None
 
 
-def _ledger(directory: Path, folders: dict[str, Path]) -> tuple[LedgerStanding | None, str]:
+def _ledger(
+    directory: Path, folders: dict[str, Path], *, may_ask_servers: bool
+) -> tuple[LedgerStanding | None, str]:
     """Return what the ledger tells, and why it tells nothing."""
     path = _ledger_path(directory, folders)
     if not path:
@@ -140,6 +153,8 @@ def _ledger(directory: Path, folders: dict[str, Path]) -> tuple[LedgerStanding |
         address = address_of(path)
         if address.file is not None and not address.file.exists():
             return None, f"the ledger {address.name} is not there (seen from this folder)"
+        if address.file is None and not may_ask_servers:
+            return None, _UNASKED.format(name=address.name, directory=directory)
         database = open_database(path, max_retries=0, is_read_only=True)
         try:
             return read_ledger(database, name=address.name), ""
