@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from trinity.common.models.turn import Turn
 from trinity_testing.tiny import CHAT_TEMPLATE
@@ -62,3 +63,22 @@ def test_a_prompt_that_is_rendered_anew_holds_all_of_its_text(scripted, letters)
     )
     assert first.prompt_text.startswith("1<")
     assert second.prompt_text.startswith("3<")
+
+
+def test_a_chat_that_goes_on_is_printed_and_compared_by_its_own_part_alone(
+    scripted, letters
+) -> None:
+    """Each turn knows the one before it twice; printed so, thirty turns would never end."""
+    num_turns = 30
+    model, _ = scripted(*[letters("ok")] * num_turns, max_model_len=4096)
+    messages, lengths = [{"role": "user", "content": "go"}], []
+    for _ in range(num_turns):
+        call = model.exchanges.send(model.exchanges.prompt(messages))
+        [reply] = model.exchanges.replies(call, call.future.result())
+        model.exchanges.keep(reply)
+        messages = [*messages, reply.parsed.message(), {"role": "user", "content": "go"}]
+        lengths.append(len(repr(reply.conversation)))
+
+    assert lengths[-1] < num_turns * lengths[0]
+    assert reply.conversation.before is not None
+    assert reply.conversation == replace(reply.conversation)

@@ -10,6 +10,7 @@ from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import ModelError, RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray.kept_engine import KeptEngine
+from trinity.runtime.ray.remote_sender import RemoteSender
 from trinity.runtime.ray.remote_sync import RemoteSync
 from trinity.runtime.ray.remote_weights import snapshot_of
 from trinity.runtime.ray.returning import Patience
@@ -254,6 +255,30 @@ def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:
 
     with pytest.raises(ModelError, match="of another model"):
         sync.sync(of("v4"))
+
+
+class TrainersRoom:
+    """Makes a copy of what was packed each time that it is asked."""
+
+    def __init__(self):
+        self.num_copies = 0
+
+    def aside(self):
+        return self
+
+    def call_with_payload(self, method, step):
+        self.num_copies += 1
+        return self.num_copies, f"copy {self.num_copies}"
+
+
+def test_all_engines_that_come_back_after_a_sync_get_the_one_copy_of_it() -> None:
+    room = TrainersRoom()
+    sender = RemoteSender(room, pack=lambda: "a shipment")
+
+    assert [sender.kept(), sender.kept(), sender.snapshot().version] == ["copy 1", "copy 1", 1]
+    assert sender.pack() == "a shipment"
+    assert [sender.kept(), sender.kept()] == ["copy 2"] * 2
+    assert room.num_copies == 2
 
 
 class FakeSender:

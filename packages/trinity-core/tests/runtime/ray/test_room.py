@@ -222,6 +222,20 @@ def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_
     assert copying.result(timeout_s=20)
 
 
+def test_who_calls_aside_while_a_room_is_built_waits_and_who_asks_at_once_is_told(room, tmp_path):
+    begun, may_go_on = tmp_path / "begun", tmp_path / "go on"
+    handle = room(part="BuiltForLong", beats=True, begun=str(begun), may_go_on=str(may_go_on))
+    until(begun.exists)
+
+    with pytest.raises(RoomLostError, match="shows was lost: it is being built"):
+        handle.at_once().call("answer")
+    aside = handle.aside().start("answer")
+    may_go_on.touch()
+
+    assert aside.result(timeout_s=20) == "built"
+    assert handle.at_once().call("answer") == "built"
+
+
 def test_a_request_that_is_given_up_frees_its_place_in_another_process(room):
     engine = RemoteEngine(room(part="HoldsAnEngine", num_threads=4))
     requests = [

@@ -75,17 +75,15 @@ def test_rooms_are_told_in_the_order_of_their_start_and_the_slow_ones_are_named(
     ]
 
 
-def test_what_the_cluster_lacks_is_said_after_half_a_minute(clock, caplog) -> None:
+def test_what_the_cluster_lacks_is_said_after_half_a_minute(clock, caplog, monkeypatch) -> None:
     told = []
+    monkeypatch.setattr(
+        caplog.handler, "emit", lambda record: told.append((clock.now, record.getMessage()))
+    )
 
-    def lack():
-        told.append(clock.now)
-        return "the run waits for GPUs"
+    rooms._facts([Asked("trainer", BUILDING)], lack=lambda: "the run waits for GPUs")
 
-    rooms._facts([Asked("trainer", BUILDING)], lack=lack)
-
-    assert told == [32.0, 302.0]  # looked at every 2 s
-    assert caplog.messages == ["the run waits for GPUs"] * 2
+    assert told == [(at, "the run waits for GPUs") for at in (32.0, 302.0)]  # each 2 s is a look
 
 
 def test_a_room_that_is_stopped_while_it_is_built_does_not_hold_the_run_for_ever(
@@ -115,6 +113,19 @@ def test_the_limit_of_a_start_counts_from_when_the_rooms_have_their_places(clock
         return "the run waits for GPUs" if clock.now < 700 else ""
 
     assert rooms._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=710.0) == ["built"]
+
+
+def test_a_queue_that_ends_long_after_it_was_last_told_leaves_the_whole_limit(clock, caplog) -> None:
+    queue_s, limit_s = 9_500.0, 1_800.0  # told after 300, 600, ... 4,800 and 9,600 s
+    clock.built_at = queue_s + limit_s - 2 * rooms.LACK_S
+
+    def lack():
+        return "the run waits for GPUs" if clock.now < queue_s else ""
+
+    built = rooms._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=limit_s)
+
+    assert built == ["built"]
+    assert len(caplog.messages) == 6  # after 32, 302, 602, 1,202, 2,402 and 4,802 s
 
 
 def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(

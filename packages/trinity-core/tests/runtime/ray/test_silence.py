@@ -120,6 +120,8 @@ def test_an_error_of_any_kind_ends_no_watch_and_is_told_once(rooms, caplog) -> N
     rooms.engine.answer = AttributeError("'NoneType' object has no attribute 'worker'")
     rooms.trainer.answer = None
     look_for(rooms, silences, 20)
+    rooms.engine.answer = AttributeError("the same, in words with an address: 0x7f")
+    look_for(rooms, silences, 4)
 
     assert len(rooms.trainer.ended_at) == 1
     assert rooms.engine.ended_at == []

@@ -11,7 +11,7 @@ them is encoded:
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from trinity.common.models.chat_format import reply_prefix
@@ -46,8 +46,10 @@ class Conversation:
     keys: tuple[Hashable, ...]  # of its messages
     temperature: float
     spans: tuple[tuple[int, int], ...]  # (first token behind the prompt, version)
-    before: Conversation | None = None  # what it holds the replies of, too
-    text_before: Conversation | None = None  # whose prompt's text the prompt's begins with
+    # What it holds the replies of, too, and whose prompt's text the prompt's begins with: mostly the
+    # same one, which is not printed: a chat of n turns would be 2**n times.
+    before: Conversation | None = field(default=None, repr=False)
+    text_before: Conversation | None = field(default=None, repr=False, compare=False)
     ends_by_stop_string: bool = False
     name: str = ""  # of the exchange that the reply was served in
 

@@ -138,7 +138,7 @@ class RoomHandle:
     def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
         """Call the method without waiting; object references among the arguments are resolved."""
         _check_connected(self.name)
-        call = self.actor.call
+        call = self.actor.call_built if self._group == _BEATS else self.actor.call
         if self._group is not None:
             call = call.options(concurrency_group=self._group)
         return Pending(
@@ -174,7 +174,10 @@ class RoomHandle:
         return RoomHandle(self.actor, self.name, group=_ASIDE)
 
     def at_once(self) -> RoomHandle:
-        """Return a handle whose calls the thread of :meth:`beat` makes; they have to be quick."""
+        """Return a handle whose calls the thread of :meth:`beat` makes; they have to be quick.
+
+        A room that is being built answers them with a ``RoomLostError``.
+        """
         return RoomHandle(self.actor, self.name, group=_BEATS)
 
     def beat(self) -> ray.ObjectRef[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.ray.remote_weights import snapshot_of
@@ -31,6 +32,8 @@ class RemoteSender:
         self._room = room
         self._pack = pack
         self._place = ""  # "": nobody has asked
+        self._fetching = threading.Lock()  # guards the copy: engines that come back ask together
+        self._copy: tuple[Any, ray.ObjectRef[PackedWeights]] | None = None  # None: nobody has asked
 
     @property
     def name(self) -> str:
@@ -39,7 +42,9 @@ class RemoteSender:
 
     def pack(self) -> Shipment:
         """Copy the weights there, for this sync and for engines that come back after it."""
-        return self._pack()
+        with self._fetching:
+            self._copy = None
+            return self._pack()
 
     def place(self) -> str:
         """Return where the members meet."""
@@ -68,4 +73,8 @@ class RemoteSender:
         self._room.kill()
 
     def _fetched(self) -> tuple[Any, ray.ObjectRef[PackedWeights]]:
-        return self._room.aside().call_with_payload("weights", "kept")
+        """Return the version of what was packed last and a reference to the one copy of it."""
+        with self._fetching:
+            if self._copy is None:
+                self._copy = self._room.aside().call_with_payload("weights", "kept")
+            return self._copy

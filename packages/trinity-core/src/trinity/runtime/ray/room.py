@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import platform
+import threading
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -110,18 +111,24 @@ class Room:
         self._seconds: dict[str, float] = {}
         self._log_command = f"trinity log {passport.directory} --room {name}"
         self._make: Callable[[], None] | None = partial(self._build, passport, part, arguments)
+        self._building, self._is_built = threading.Lock(), False
         if not waits:
             self.build()
 
     def build(self) -> None:
-        """Build the part, if nobody has; what keeps it from being built is told by every call."""
-        make, self._make = self._make, None
-        if make is None:
-            return
-        try:
-            make()
-        except BaseException as error:  # noqa: BLE001 -- goes to the caller as a value
-            self._error = self._told(error, "__init__")
+        """Build the part, if nobody has; what keeps it from being built is told by every call.
+
+        Who calls aside meanwhile waits.
+        """
+        with self._building:
+            make, self._make = self._make, None
+            if make is None:
+                return
+            try:
+                make()
+            except BaseException as error:  # noqa: BLE001 -- goes to the caller as a value
+                self._error = self._told(error, "__init__")
+            self._is_built = True
 
     def facts(self) -> Reply:
         """Return the :class:`RoomFacts`, or why the room could not be built."""
@@ -143,6 +150,12 @@ class Room:
     def beat(self) -> str:
         """Return at once which process this is: it is there."""
         return f"process {os.getpid()} on {platform.node()}"
+
+    def call_built(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
+        """Call a method of the part, if it is built: who asks for beats waits for no build."""
+        if not self._is_built:
+            return Reply(error=RoomLostError(self._name, cause="it is being built"))
+        return self.call(method, *args, **kwargs)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
         """Call a method of the part."""

@@ -130,7 +130,7 @@ def _facts(
     asked = [handle.ask_facts() for handle in handles]
     waiting = {pending.ref: number for number, pending in enumerate(asked)}
     facts: dict[int, RoomFacts] = {}
-    began = placed = time.monotonic()
+    began = placed = looked = time.monotonic()
     say_after_s = LACK_S
     while waiting:
         for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S)[0]:
@@ -138,26 +138,23 @@ def _facts(
             facts[number] = asked[number].result(timeout_s=TOLD_S)
         check_ray()
         now = time.monotonic()
-        if waiting and (now - began > say_after_s or now - placed > limit_s):
-            say_after_s = max(PATIENCE_S, 2 * say_after_s)
+        is_to_say = now - began > say_after_s
+        if waiting and (is_to_say or now - looked > LACK_S or now - placed > limit_s):
+            looked, line = now, lack()
+            placed = now if line else placed
             names = ", ".join(handles[number].name for number in waiting.values())
-            placed = now if _lacks(lack()) else placed
-            _check_slow(names, waited_s=now - placed, limit_s=limit_s)
+            _check_time(names, waited_s=now - placed, limit_s=limit_s)
+            if is_to_say:
+                say_after_s = max(PATIENCE_S, 2 * say_after_s)
+                _say_slow(names, line, waited_s=now - placed, limit_s=limit_s)
     return [facts[number] for number in range(len(handles))]
 
 
-def _lacks(line: str) -> bool:
-    """Say what rooms wait for in the cluster, if anything; return whether they do."""
-    if line:
-        logger.warning("%s", line)
-    return bool(line)
-
-
-def _check_slow(names: str, *, waited_s: float, limit_s: float) -> None:
-    """Say that rooms are slow, after a while.
+def _check_time(names: str, *, waited_s: float, limit_s: float) -> None:
+    """Check how long rooms have been built since they have their places.
 
     Raises:
-        TrinityError: they are too slow.
+        TrinityError: too long.
     """
     if waited_s > limit_s:
         raise TrinityError(
@@ -166,6 +163,12 @@ def _check_slow(names: str, *, waited_s: float, limit_s: float) -> None:
             "run ends them; run the same command again. Where a start takes as long, set "
             "synchronizer.sync_timeout to more seconds than that."
         )
+
+
+def _say_slow(names: str, lack: str, *, waited_s: float, limit_s: float) -> None:
+    """Say what rooms wait for in the cluster, and after a while that they are slow."""
+    if lack:
+        logger.warning("%s", lack)
     if waited_s > PATIENCE_S:
         logger.warning(
             "%s: not built for %.0f s; the run gives up after %.0f s. A machine that lacks memory "

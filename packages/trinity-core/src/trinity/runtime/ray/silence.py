@@ -65,7 +65,7 @@ class Silences:
         self._asked: dict[str, _Asked] = {}
         self._where = dict(where)
         self._looked = time.monotonic()
-        self._failed: set[str] = set()  # what kept rooms from being looked at, told once
+        self._failed: set[tuple[str, type]] = set()  # what kept a room from being looked at, told once
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="trinity-silence", daemon=True)
 
@@ -110,9 +110,9 @@ class Silences:
         """Say once what keeps a room from being looked at; the log has the traceback."""
         self._asked.pop(room.name, None)
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        if what in self._failed:
+        if (room.name, type(error)) in self._failed:
             return
-        self._failed.add(what)
+        self._failed.add((room.name, type(error)))
         tracebacks.error("%s was not asked whether it is there", room.name, exc_info=error)
         logger.warning(
             "whether %s is there could not be asked (%s). It is asked again; where this stays so, "
