@@ -7,11 +7,12 @@ medians of all steps but the first ten: what exploring and training take, the sy
 step from one sync to the next. With nothing else to wait for, an overlapped step takes at least
 what the longer side takes and the sync; the sides share the machine's processors.
 
-    python benchmarks/overlap.py --latency 0.5 --sigma 1 [--steps 40]
+    python benchmarks/overlap.py --latency 0.5 --sigma 1 --steps 130
 
 Runs that wait for a tool, lognormally: 0.5 s in the mean, sigma of the logarithm 1; 8 groups of 8
 runs a step, a slot for each of 64 runs. Turns against groups in flight, with 2, 3 and 5 batches.
-Counted is the mean step, as the length of one hangs on its slowest run.
+Counted is the mean step, as the length of one hangs on its slowest run. All styles draw the same
+waits; "at most" is what they would bring if nothing but waiting took time (``flight_bound.py``).
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from statistics import mean, median
 from typing import Any
 
 import yaml
+from flight_bound import longest_waits, times_as_fast
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = 10  # steps that are start-up
 TURNS, BATCHES = "fixed, in turns", (2, 3, 5)
+WINDOW = 0.3  # the share of the groups in flight that may overtake
 WAITS = """
 import math
 import random
@@ -111,16 +114,21 @@ def _inputs(folder: Path, *, steps: int) -> Path:
 def _compare_flights(folder: Path, options: argparse.Namespace) -> None:
     config = _inputs(folder, steps=options.steps)
     _let_runs_wait(folder, config, latency=options.latency, sigma=options.sigma)
-    print("| style | step s | x as fast | age/max | allowed | idle slots | dropped | overtaken |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| style | step s | x as fast | at most | age/max | allowed | idle slots | dropped "
+        "| overtaken |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    waits = longest_waits(options.steps, latency=options.latency, sigma=options.sigma)
     before = 0.0
     for batches in (0, *BATCHES):
         one = _flight(folder, config, batches, more=["--local"] if options.local else [])
         before = before or one["step"]
         kind = f"fully_async, {batches} batches" if batches else TURNS
         ages = f"{one['age']:.0f} | {one['allowed']:.0f}" if batches else "0 | 0"
+        most = times_as_fast(waits, batches=batches, window=WINDOW, first=FIRST) if batches else 1.0
         print(
-            f"| {kind} | {one['step']:.2f} | {before / one['step']:.2f} | {ages} "
+            f"| {kind} | {one['step']:.2f} | {before / one['step']:.2f} | {most:.2f} | {ages} "
             f"| {one['idle']:.2f} | {one['dropped']:.0f} | {one['overtaken']:.2f} |",
             flush=True,
         )
@@ -147,7 +155,7 @@ def _flight(folder: Path, config: Path, batches: int, *, more: list[str]) -> dic
     settings = ["synchronizer.sync_offset=0"]
     if batches:
         settings += ["synchronizer.sync_style=fully_async"]
-        settings += [f"explorer.max_inflight_batches={batches}", "explorer.window=0.3"]
+        settings += [f"explorer.max_inflight_batches={batches}", f"explorer.window={WINDOW}"]
     rows = _rows(folder, config, "turns", f"flight-{batches}", settings, more=more)
 
     def values(role: str, metric: str) -> list[float]:
@@ -157,7 +165,7 @@ def _flight(folder: Path, config: Path, batches: int, *, more: list[str]) -> dic
     return {
         "step": mean(values("synchronizer", "time/step_s")),
         "age": max(values("trainer", "age/max")),
-        "allowed": (capacity + max(1, int(0.3 * capacity)) - 2) // 8,
+        "allowed": (capacity + max(1, int(WINDOW * capacity)) - 2) // 8,
         "idle": mean(values("explorer", "idle/slots")),
         "dropped": sum(values("explorer", "groups/dropped")),
         "overtaken": mean(values("explorer", "groups/overtaken")),
