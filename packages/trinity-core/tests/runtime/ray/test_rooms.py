@@ -115,7 +115,7 @@ def test_the_limit_of_a_start_counts_from_when_the_rooms_have_their_places(clock
     assert rooms._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=710.0) == ["built"]
 
 
-def test_a_queue_that_ends_long_after_it_was_last_told_leaves_the_whole_limit(clock, caplog) -> None:
+def test_a_queue_that_ends_long_after_it_was_told_leaves_the_whole_limit(clock, caplog) -> None:
     queue_s, limit_s = 9_500.0, 1_800.0  # told after 300, 600, ... 4,800 and 9,600 s
     clock.built_at = queue_s + limit_s - 2 * rooms.LACK_S
 

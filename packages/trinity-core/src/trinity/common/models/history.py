@@ -46,8 +46,8 @@ class Conversation:
     keys: tuple[Hashable, ...]  # of its messages
     temperature: float
     spans: tuple[tuple[int, int], ...]  # (first token behind the prompt, version)
-    # What it holds the replies of, too, and whose prompt's text the prompt's begins with: mostly the
-    # same one, which is not printed: a chat of n turns would be 2**n times.
+    # What it holds the replies of, too, and whose prompt's text the prompt's begins with; mostly
+    # the same one, so that neither is printed: a chat of n turns would be 2**n times.
     before: Conversation | None = field(default=None, repr=False)
     text_before: Conversation | None = field(default=None, repr=False, compare=False)
     ends_by_stop_string: bool = False

@@ -65,7 +65,7 @@ class Silences:
         self._asked: dict[str, _Asked] = {}
         self._where = dict(where)
         self._looked = time.monotonic()
-        self._failed: set[tuple[str, type]] = set()  # what kept a room from being looked at, told once
+        self._failed: set[tuple[str, type]] = set()  # what kept a room from a look, told once
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="trinity-silence", daemon=True)
 
