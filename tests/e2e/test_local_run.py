@@ -8,6 +8,7 @@ import pytest
 import trinity
 from trinity.common.config import load_config
 from trinity.extend.registry import Registry
+from trinity.runtime import build
 from trinity.runtime.record.result import RunStatus
 
 pytestmark = pytest.mark.slow
@@ -49,6 +50,26 @@ def test_the_trained_model_is_one_that_transformers_loads(config_dict, write_yam
     folder = result.stages[-1].checkpoint / "actor" / "huggingface"
     assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size > 0
     assert AutoTokenizer.from_pretrained(folder).chat_template
+
+
+def test_an_engine_has_weights_of_its_own_where_the_trainers_are_taken_away(
+    config_dict, write_yaml, monkeypatch
+) -> None:
+    """It answers while they are away; its answers are the same."""
+    given, make_engine, recorded = [], build.make_engine, []
+
+    def noting(*args, module):
+        given.append(module)
+        return make_engine(*args, module=module)
+
+    monkeypatch.setattr(build, "make_engine", noting)
+    for name, is_off in (("here", False), ("away", True)):
+        settings = config_dict | {"name": name, "trainer": {"param_offload": is_off}}
+        result = trinity.run(load_config(write_yaml(settings)), local=True)
+        recorded.append(without_times(metrics_of(result.directory, "trainer")))
+
+    assert [module is None for module in given] == [False, True]
+    assert recorded[0] == recorded[1]
 
 
 def test_two_runs_with_one_seed_have_equal_metrics(config_dict, write_yaml, tmp_path) -> None:

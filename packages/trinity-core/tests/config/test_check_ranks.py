@@ -31,12 +31,64 @@ def test_megatron_is_refused(said) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["param_offload", "optimizer_offload"])
-def test_offloading_is_refused_where_several_ranks_train(said, name) -> None:
-    message = f"trainer.{name}: is not there for several ranks: weights stay on their devices."
+TWO_SHARE = ("trainer.num_ranks=2", "trainer.trainer_strategy=fsdp2")
 
-    assert message in said("trainer.num_ranks=2", f"trainer.{name}=true")
+
+@pytest.mark.parametrize("name", ["param_offload", "optimizer_offload"])
+def test_what_takes_whole_models_away_is_refused_where_ranks_share_the_weights(said, name) -> None:
+    message = (
+        f"trainer.{name}: is for whole models, and trainer_strategy is fsdp2. Leave it out, and "
+        "set trainer.offload_policy: true."
+    )
+
+    assert message in said(*TWO_SHARE, f"trainer.{name}=true")
+    assert "trainer." not in said("trainer.num_ranks=2", f"trainer.{name}=true")
     assert message not in said(f"trainer.{name}=true")
+
+
+def test_the_way_of_fsdp2_is_refused_with_several_whole_models(said) -> None:
+    message = (
+        "trainer.offload_policy: is fsdp2's, and trainer_strategy is ddp. Set "
+        "trainer.trainer_strategy: fsdp2, or leave it out and set trainer.param_offload and "
+        "trainer.optimizer_offload: true."
+    )
+
+    assert message in said("trainer.num_ranks=2", "trainer.offload_policy=true")
+    assert "trainer." not in said(*TWO_SHARE, "trainer.offload_policy=true")
+
+
+BOTH = {"param_offload", "optimizer_offload"}
+FSDP2 = "trainer.trainer_strategy=fsdp2"
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "settings", "unread"),
+    [
+        (0, [], {*BOTH, "offload_policy"}),
+        (0, [*TWO_SHARE], {*BOTH, "offload_policy"}),
+        (1, [], {"offload_policy"}),
+        (1, [FSDP2], {"offload_policy"}),
+        (4, [], {"offload_policy"}),
+        (4, ["trainer.num_ranks=1", FSDP2], {"offload_policy"}),
+        (4, [FSDP2], BOTH),
+        (4, [*TWO_SHARE], BOTH),
+    ],
+)
+def test_offloading_that_nothing_in_the_run_reads_is_noted(
+    a_run, builtin_only, num_gpus, settings, unread
+) -> None:
+    names = ("param_offload", "optimizer_offload", "grad_offload", "offload_policy")
+    loaded = load_config(
+        a_run(), overrides=[*(f"trainer.{name}=true" for name in names), *settings]
+    )
+
+    config = resolve(loaded, Machine(num_gpus=num_gpus))
+
+    noted = [note for note in config.notes if "_offload" in note or "_policy" in note]
+    assert {name for name in names if f"trainer.{name}" in " ".join(noted)} == {
+        *unread,
+        "grad_offload",
+    }
 
 
 def test_what_is_not_spread_is_refused_with_fsdp2_and_taken_with_ddp(said, gpus) -> None:

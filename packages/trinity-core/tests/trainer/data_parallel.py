@@ -232,6 +232,7 @@ def main() -> None:
     found["narrow"] = shared_gradients(folder / "narrow", group=group, strategies=["ddp"])
     found["refused"] = [refused(folder / name, group=group) for name in ("three", "gemma2")]
     found["spread"] = trained_with_spread_weights(model_path, folder, group=group)
+    found["offloaded"] = trained_with_offload(model_path, folder, group=group)
     torch.save(found, folder / f"rank-{rank}.pt")
     distributed.destroy_process_group()
 
@@ -248,6 +249,29 @@ def trained_with_spread_weights(model_path, folder, *, group):
         trainer.train_step(rows(broken=3), step=3)
     except TrinityError as error:
         return found | {"error": str(error)}
+
+
+def trained_with_offload(model_path, folder, *, group):
+    """Return gradients and weights with FSDP2's offload and without; each goes on from the other.
+
+    Each makes three steps and saves, whole or in parts; the other loads that and makes a fourth.
+    """
+    found = {}
+    for is_off in (True, False):
+        for way in WAYS:
+            trainer = a_spread_trainer(model_path, way, group=group, offload_policy=is_off)
+            found["gradient", way, is_off] = gradient_of(trainer, way)[0]
+        for limit in (0, 20):
+            settings = {"sharded_above_gb": limit, "offload_policy": is_off}
+            trainer = a_spread_trainer(model_path, "apart", group=group, **settings)
+            found["steps", limit, is_off] = trained(trainer)
+            trainer.save(folder / f"offload-{limit}-{is_off}")
+    for is_off in (True, False):
+        for limit in (0, 20):
+            trainer = a_spread_trainer(model_path, "apart", group=group, offload_policy=is_off)
+            trainer.load(folder / f"offload-{limit}-{not is_off}")
+            found["fourth", limit, is_off] = trained(trainer, num_steps=1)
+    return found
 
 
 def parts_on_two_one_two(model_path, folder, *, group):

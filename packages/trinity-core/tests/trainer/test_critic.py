@@ -14,7 +14,7 @@ FAST = {"critic": {"optimizer": {"lr": 1e-2, "weight_decay": 0.0}}}
 
 def critic_weights(trainer):
     return {
-        name: value.detach().clone() for name, value in trainer._critic._module.named_parameters()
+        name: value.detach().clone() for name, value in trainer._critic.module.named_parameters()
     }
 
 
@@ -64,7 +64,7 @@ def test_the_gradient_is_that_of_the_batch_however_it_is_cut(a_trainer, ragged, 
         batch["values"] = torch.randn(batch["action_mask"].shape, generator=generator)
         batch["returns"] = torch.randn(batch["action_mask"].shape, generator=generator)
         trainer._critic._accumulate(batch, step=1)
-        parameters = trainer._critic._module.parameters()
+        parameters = trainer._critic.module.parameters()
         return torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
 
     whole, cut = gradient(100_000), gradient(max_tokens)

@@ -294,7 +294,7 @@ def gradients(trainer, batch, plan):
         trainer._critic._scorer = SimpleNamespace(plan=lambda batch, policy: plan)
         trainer._critic._accumulate(batch, step=1)
         trainer._critic._scorer = trainer._scorer
-        found.append(flat_gradient(trainer._critic._module))
+        found.append(flat_gradient(trainer._critic.module))
     return found
 
 

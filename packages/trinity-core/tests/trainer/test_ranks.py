@@ -185,6 +185,23 @@ def test_parts_that_two_ranks_write_go_on_with_one_and_with_two(of_two, tiny) ->
     assert all(torch.equal(weight, parts[name]) for name, weight in whole.items())
 
 
+def test_ranks_that_offload_have_the_bits_of_those_that_do_not(of_two) -> None:
+    """Gradients in all ways, three steps, and a fourth from what the other of the two saved."""
+    for found in of_two[0]:
+        kinds = {key[:-1] for key in found["offloaded"]}
+        assert len(kinds) == 7
+        for kind in kinds:
+            ours, theirs = (found["offloaded"][*kind, is_off] for is_off in (True, False))
+            if kind[0] == "gradient":
+                assert torch.equal(ours, theirs), kind
+                continue
+            assert ours["metrics"] == theirs["metrics"], kind
+            assert ours["weights"].keys() == theirs["weights"].keys()
+            for name, weight in theirs["weights"].items():
+                assert torch.equal(ours["weights"][name], weight), (kind, name)
+    assert of_two[0][0]["offloaded"]["fourth", 0, True]["weights"]
+
+
 @pytest.mark.parametrize("harm", ["missing", "cut off", "of another save"])
 def test_a_part_that_is_not_there_or_not_whole_is_named(of_two, tiny, tmp_path, harm) -> None:
     folder = shutil.copytree(of_two[1] / "parts", tmp_path / "parts")

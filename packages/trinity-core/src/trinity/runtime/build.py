@@ -115,6 +115,7 @@ class _Builder(StageBuilder):
         may_share = (
             trainer is not None
             and not self._config.model.lora_configs  # engines know no adapters
+            and not self._config.trainer.param_offload  # they answer while weights are away
             and sync_interval_of(self._config) == 1
             and sync.sync_offset == 0
             and not is_in_flight(self._config)  # it answers while the trainer works

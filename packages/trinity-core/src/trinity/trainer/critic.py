@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.trainer.layout import Pack
     from trinity.trainer.microbatch import ModelInputs
+    from trinity.trainer.offload import Offload
     from trinity.trainer.policy import Policy
     from trinity.trainer.ranks import Ranks
     from trinity.trainer.scorer import Scorer
@@ -53,12 +54,21 @@ class Critic:
         scorer: cuts batches.
         total_steps: steps of the run, for the learning rate.
         ranks: the processes that share each batch.
+        offload: of the optimizer's states.
     """
 
     def __init__(
-        self, config: CriticConfig, *, body: Policy, scorer: Scorer, total_steps: int, ranks: Ranks
+        self,
+        config: CriticConfig,
+        *,
+        body: Policy,
+        scorer: Scorer,
+        total_steps: int,
+        ranks: Ranks,
+        offload: Offload,
     ) -> None:
         self._ranks = ranks
+        self._offload = offload
         self._config = config
         self._body = body
         self._scorer = scorer
@@ -66,8 +76,8 @@ class Critic:
         self._head = nn.Linear(width, 1, device=body.device)
         for parameter in self._head.parameters():
             nn.init.zeros_(parameter)
-        self._module = nn.ModuleDict({"body": body.module.base_model, "head": self._head})
-        self._optimizer = make_optimizer(self._module.parameters(), config.optimizer)
+        self.module = nn.ModuleDict({"body": body.module.base_model, "head": self._head})
+        self._optimizer = make_optimizer(self.module.parameters(), config.optimizer)
         self._lr = make_lr_schedule(config.optimizer, total_steps=total_steps)
         self._num_steps = 0
 
@@ -100,7 +110,7 @@ class Critic:
     def save(self, directory: Path) -> None:
         """Write weights, optimizer and the number of steps into a folder of its own."""
         state = {
-            "weights": self._module.state_dict(),
+            "weights": self.module.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "num_steps": self._num_steps,
         }
@@ -114,14 +124,15 @@ class Critic:
             CheckpointError: it cannot be read, or is of another model.
         """
         state = checkpoint.load_state(directory / FOLDER)
-        checkpoint.load_module(self._module, state["weights"], directory=directory / FOLDER)
-        self._optimizer.load_state_dict(state["optimizer"])
+        checkpoint.load_module(self.module, state["weights"], directory=directory / FOLDER)
+        with self._offload.states(self._optimizer):
+            self._optimizer.load_state_dict(state["optimizer"])
         self._num_steps = state["num_steps"]
 
     def _accumulate(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         self._optimizer.zero_grad(set_to_none=True)
         metrics = self._ranks.summed(lambda: self._backward(batch, step=step))
-        self._ranks.sum_gradients(self._module.parameters())
+        self._ranks.sum_gradients(self.module.parameters())
         return metrics
 
     def _backward(self, batch: ExperienceBatch, *, step: int) -> Metrics:
@@ -151,13 +162,14 @@ class Critic:
 
     def _update(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         limit = self._config.grad_clip or math.inf
-        norm = nn.utils.clip_grad_norm_(self._module.parameters(), limit).item()
+        norm = nn.utils.clip_grad_norm_(self.module.parameters(), limit).item()
         if not math.isfinite(norm):
             raise not_finite("critic's gradient norm", norm, batch, step=step)
         lr = self._lr(self._num_steps)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        self._optimizer.step()
+        with self._offload.states(self._optimizer):
+            self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._num_steps += 1
         return {"grad_norm": norm, "lr": lr}

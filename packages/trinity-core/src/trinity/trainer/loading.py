@@ -164,7 +164,8 @@ class ModelLoader:
 
             policy = UlyssesPolicy(policy, group=self._ranks.sequence)
         mesh = init_device_mesh(self.device.type, (self._ranks.size,))
-        return ShardedPolicy(policy, mesh=mesh)
+        is_offloaded = self._config.trainer.offload_policy
+        return ShardedPolicy(policy, mesh=mesh, is_offloaded=is_offloaded)
 
     def _model_config(self) -> Any:  # Any: of transformers
         from transformers import AutoConfig

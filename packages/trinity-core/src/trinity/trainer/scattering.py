@@ -162,4 +162,5 @@ def scatter_weights(module: nn.Module, weights: Mapping[str, Tensor] | None) -> 
             whole = torch.empty(parameter.shape, **like)  # nothing is ever written into it
         else:
             whole = weights[name].detach().to(**like)
-        parameter.copy_(distribute_tensor(whole, mesh, parameter.placements))
+        spread = distribute_tensor(whole, mesh, parameter.placements)
+        parameter.to_local().copy_(spread.to_local())  # which may be in CPU memory

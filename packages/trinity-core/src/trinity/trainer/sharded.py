@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
 from trinity.trainer.microbatch import ModelInputs
 from trinity.trainer.policy import PLAIN, PaddedScores, Policy, Wanted
@@ -36,19 +36,24 @@ class ShardedPolicy(Policy):
     Args:
         policy: without weights, and with what is known of its sharing.
         mesh: the ranks, in one dimension.
+        is_offloaded: the parts, their gradients and the optimizer's states are in CPU memory, and a
+            unit's weights come to the GPU for its pass.
     """
 
-    def __init__(self, policy: Policy, *, mesh: DeviceMesh) -> None:
+    def __init__(self, policy: Policy, *, mesh: DeviceMesh, is_offloaded: bool = False) -> None:
         super().__init__(policy.module, precision=policy.precision, device=policy.device)
         self.sharing = policy.sharing
         self._root = _Root(policy)
+        offload = OffloadPolicy()
+        if is_offloaded:
+            offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
         for unit in (*_layers(policy.module), self._root):
-            fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+            fully_shard(unit, mesh=mesh, reshard_after_forward=True, offload_policy=offload)
         for module in self._root.modules():  # of each unit: the root does not speak for the others
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
-        self._root.to_empty(device=policy.device)
+        self._root.to_empty(device="cpu" if is_offloaded else policy.device)
 
     def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
         """Return what :meth:`Policy.score` does, in as many passes as the other ranks make."""

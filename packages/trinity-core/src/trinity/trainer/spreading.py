@@ -47,7 +47,9 @@ def refuse_beside(*, adapters: bool, critic: bool, shares_sequences: bool) -> No
 
 def whole(value: Any) -> Any:
     """Return a tensor with all its parts, if it is spread; all ranks ask (Any: or a number)."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    if not isinstance(value, DTensor):
+        return value
+    return value.to(value.device_mesh.device_type).full_tensor()  # parts may be in CPU memory
 
 
 def whole_tensors(named: Iterable[tuple[str, Tensor]], *, is_kept: bool) -> dict[str, Tensor]:
@@ -69,10 +71,12 @@ def placed_like(value: Tensor, spread: Tensor) -> Tensor:
     """Return this rank's part of a tensor that all ranks have, where the other one is spread."""
     if not isinstance(spread, DTensor):
         return value
-    on_device = value.to(device=spread.device, dtype=spread.dtype)
-    return distribute_tensor(  # without a source each rank cuts its own
-        on_device, spread.device_mesh, spread.placements, src_data_rank=None
+    mesh = spread.device_mesh
+    on_device = value.to(device=mesh.device_type, dtype=spread.dtype)
+    own = distribute_tensor(  # without a source each rank cuts its own
+        on_device, mesh, spread.placements, src_data_rank=None
     )
+    return own.to(spread.device)  # which may be the CPU's, where parts are offloaded
 
 
 def optimizer_state(state: Mapping[str, Any], *, is_kept: bool) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from trinity.trainer.loading import ModelLoader
 from trinity.trainer.losses import weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.model_state import ModelState
+from trinity.trainer.offload import Offload
 from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
 from trinity.trainer.parts import build_algorithm_parts
 from trinity.trainer.policy import Wanted
@@ -90,6 +91,9 @@ class TorchTrainer:
             )
         self._models = ModelLoader(config, model_path=model_path, ranks=self._ranks)
         self._device = self._models.device
+        self._offload = Offload.of(
+            config.trainer, device=self._device, shares_weights=self._ranks.shares_weights
+        )
         self._policy, self._adapters = self._models.trained()
         self._scorer = Scorer(
             config,
@@ -117,6 +121,7 @@ class TorchTrainer:
         )
         self._version = 0
         self._trained: ExperienceBatch | None = None  # of the last step, until somebody asks
+        self._offload.put_away(self._modules())
 
     @property
     def model(self) -> PreTrainedModel:
@@ -143,6 +148,10 @@ class TorchTrainer:
             DataError: rows lack what the algorithm needs.
             TrinityError: loss or gradient is not a finite number; the weights are as before.
         """
+        with self._offload.weights(self._modules):
+            return self._step(experiences, step=step)
+
+    def _step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         watch = Stopwatch(self._device)
         batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
         self._trained = batch
@@ -200,12 +209,14 @@ class TorchTrainer:
         Raises:
             CheckpointError: it cannot be read, or is of another model.
         """
-        state = self._state.load(directory, optimizer=self._optimizer)
+        offload = self._offload
+        with offload.weights(self._modules), offload.states(self._optimizer):
+            state = self._state.load(directory, optimizer=self._optimizer)
+            if self._critic is not None:
+                self._critic.load(directory)
         if self._parts.kl_penalty_fn is not None and state["kl_penalty_coef"] is not None:
             self._parts.kl_penalty_fn.kl_coef = state["kl_penalty_coef"]
         self._version = state["version"]
-        if self._critic is not None:
-            self._critic.load(directory)
 
     def save_hf(self, directory: Path) -> None:
         """Write the model and its tokenizer in the Hugging Face format."""
@@ -267,10 +278,17 @@ class TorchTrainer:
         lr = self._lr(self._version)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        self._optimizer.step()
+        with self._offload.states(self._optimizer):
+            self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._version += 1
         return {"grad_norm": norm, "lr": lr}
+
+    def _modules(self) -> list[nn.Module]:
+        """Return all that is computed with, of what is there by now."""
+        reference, critic = self._scorer.reference, self._critic
+        beside = [] if critic is None else [critic.module]
+        return [self.model, *([] if reference is None else [reference.module]), *beside]
 
     def _make_critic(self, total_steps: int) -> Critic:
         path = self._config.model.critic_model_path or self._model_path
@@ -280,6 +298,7 @@ class TorchTrainer:
             scorer=self._scorer,
             total_steps=total_steps,
             ranks=self._ranks,
+            offload=self._offload,
         )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["rank_problems"]
 
 _ULYSSES = "trainer.ulysses_sequence_parallel_size"
-_OFFLOADS = ("param_offload", "optimizer_offload", "grad_offload", "offload_policy")
+_OFFLOADS = ("param_offload", "optimizer_offload")
 
 
 def rank_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
@@ -66,10 +66,19 @@ def _of_sequences(config: Config, machine: Machine, parts: NamedParts) -> Iterat
 
 
 def _of_offloads(config: Config) -> Iterator[Problem]:
-    for name in _OFFLOADS:
-        if getattr(config.trainer, name):
-            message = "is not there for several ranks: weights stay on their devices. Leave it out."
-            yield problem_at(config, f"trainer.{name}", message)
+    """Yield what offloads in the way of the other strategy."""
+    trainer = config.trainer
+    if trainer.trainer_strategy in {"fsdp", "fsdp2"}:
+        for name in _OFFLOADS:
+            if getattr(trainer, name):
+                message = f"is for whole models, and trainer_strategy is {trainer.trainer_strategy}"
+                remedy = "Leave it out, and set trainer.offload_policy: true."
+                yield problem_at(config, f"trainer.{name}", f"{message}. {remedy}")
+    elif trainer.offload_policy:
+        message = f"is fsdp2's, and trainer_strategy is {trainer.trainer_strategy}"
+        remedy = "Set trainer.trainer_strategy: fsdp2, or leave it out and set "
+        remedy += "trainer.param_offload and trainer.optimizer_offload: true."
+        yield problem_at(config, "trainer.offload_policy", f"{message}. {remedy}")
 
 
 def _of_sharding(config: Config, parts: NamedParts) -> Iterator[Problem]:

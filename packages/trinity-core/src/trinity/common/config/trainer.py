@@ -18,11 +18,13 @@ from trinity.common.config.base import (
 )
 from trinity.common.config.critic import CRITIC, CriticConfig
 
-__all__ = ["RANKS", "MegatronParallelConfig", "TrainerConfig"]
+__all__ = ["RANKS", "SHARDED", "WHOLE", "MegatronParallelConfig", "TrainerConfig"]
 
 RANKS = "several ranks of the trainer"
+WHOLE = "trainers on GPUs whose ranks have whole models (ddp, or one rank)"
+SHARDED = "several ranks of the trainer on GPUs that share the weights (fsdp2)"
 _MANY, _MEGATRON = "trainers on many GPUs", "trainer_strategy megatron"
-_OFFLOADING = "trainers that offload, which the own one does not"
+_GRADIENTS = "trainers that keep gradients between steps, which the own one does not"
 _OTHER = "other trainers"
 
 
@@ -103,12 +105,19 @@ class TrainerConfig(StrictModel):
     fix_actor_microbatch_loss_scale: bool = other(
         False, "weigh micro-batches rightly; the own trainer always does", used_by=_OTHER
     )
-    param_offload: bool = other(False, "keep weights in CPU memory", used_by=_OFFLOADING)
-    optimizer_offload: bool = other(
-        False, "keep optimizer states in CPU memory", used_by=_OFFLOADING
+    param_offload: bool = other(
+        False, "keep weights in CPU memory between train steps", used_by=WHOLE
     )
-    grad_offload: bool = other(False, "keep gradients in CPU memory", used_by=_OFFLOADING)
-    offload_policy: bool = other(False, "offload as FSDP2 does", used_by=_OFFLOADING)
+    optimizer_offload: bool = other(
+        False, "keep optimizer states in CPU memory but for the update", used_by=WHOLE
+    )
+    grad_offload: bool = other(False, "keep gradients in CPU memory", used_by=_GRADIENTS)
+    offload_policy: bool = other(
+        False,
+        "keep weights, gradients and optimizer states in CPU memory, and update there: a layer's "
+        "weights come to the GPU for its pass",
+        used_by=SHARDED,
+    )
     save_strategy: Annotated[
         Literal["single_thread", "single_process", "single_node", "unrestricted"], Lowercase
     ] = other("unrestricted", "who may write checkpoints at the same time", used_by=_MANY)

@@ -9,7 +9,7 @@ from trinity.common.config.critic import CRITIC
 from trinity.common.config.engine_arguments import engine_parameters
 from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.config.paths import fields
-from trinity.common.config.trainer import RANKS
+from trinity.common.config.trainer import RANKS, SHARDED, WHOLE
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
@@ -107,12 +107,20 @@ def _is_read(work: Resolution, used_by: str) -> bool:
     if used_by == CRITIC:
         algorithm: Any = work.parts.load("algorithm", work.config.algorithm.algorithm_type)
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
-    if used_by == RANKS:
-        ranks = work.config.trainer.num_ranks
-        return ranks > 1 or (ranks == 0 and work.machine.num_gpus > 1)
+    if used_by in {RANKS, SHARDED, WHOLE}:
+        return _is_read_by_ranks(work, used_by)
     if used_by == "storage sql":
         return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
     style = work.config.synchronizer.sync_style
     if used_by in {"sync style fully_async", "sync styles other than fixed"}:
         return style == "fully_async" if used_by == "sync style fully_async" else style != "fixed"
     return used_by == "mode serve" and work.config.mode == "serve"
+
+
+def _is_read_by_ranks(work: Resolution, used_by: str) -> bool:
+    trainer, num_gpus = work.config.trainer, work.machine.num_gpus
+    are_several = trainer.num_ranks > 1 or (trainer.num_ranks == 0 and num_gpus > 1)
+    if used_by == RANKS:
+        return are_several
+    shares_weights = are_several and trainer.trainer_strategy in {"fsdp", "fsdp2"}
+    return num_gpus > 0 and shares_weights == (used_by == SHARDED)

@@ -1,0 +1,130 @@
+"""Keep weights and optimizer states in CPU memory while nothing is computed with them.
+
+    train step   weights   CPU --> GPU    passes, gradients            GPU --> CPU
+    update       states       CPU --> GPU    optimizer.step()    GPU --> CPU
+
+Between steps the engines have the GPU's memory, and in the passes the activations have that of the
+states. Ranks that share the weights (fsdp2) do this by themselves: see ``sharded.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch import nn
+
+    from trinity.common.config.trainer import TrainerConfig
+
+__all__ = ["Offload"]
+
+logger = logging.getLogger(__name__)
+
+
+class Offload:
+    """Brings weights and states to where they are used, and takes them away again.
+
+    Tensors that the optimizer and the modules know stay the same objects.
+
+    Args:
+        moves_weights: those of modules.
+        moves_states: those of optimizers.
+        away: moves a tensor to where it is kept.
+        back: moves it to where it is used.
+    """
+
+    def __init__(
+        self,
+        *,
+        moves_weights: bool,
+        moves_states: bool,
+        away: Callable[[Tensor], Tensor],
+        back: Callable[[Tensor], Tensor],
+    ) -> None:
+        self._moves_weights = moves_weights
+        self._moves_states = moves_states
+        self._away = away
+        self._back = back
+
+    @classmethod
+    def of(cls, config: TrainerConfig, *, device: torch.device, shares_weights: bool) -> Offload:
+        """Return what ``param_offload`` and ``optimizer_offload`` ask for.
+
+        Args:
+            config: ``trainer``.
+            device: that is computed on; a CPU has nowhere to bring anything.
+            shares_weights: ranks have parts of them, which they offload in their own way.
+        """
+        can = device.type != "cpu" and not shares_weights
+        if can and config.offload_policy:
+            logger.warning(
+                "trainer.offload_policy is for several ranks with trainer_strategy fsdp2, which "
+                "this trainer has not: it changes nothing. Set trainer.param_offload and "
+                "trainer.optimizer_offload."
+            )
+        return cls(
+            moves_weights=can and config.param_offload,
+            moves_states=can and config.optimizer_offload,
+            away=lambda tensor: tensor.to("cpu"),
+            back=lambda tensor: tensor.to(device),
+        )
+
+    @contextmanager
+    def weights(self, modules: Callable[[], Iterable[nn.Module]]) -> Iterator[None]:
+        """Have weights where they are used.
+
+        Args:
+            modules: whose they are; what was not there at the beginning is taken away at the end.
+        """
+        try:
+            self._move_weights(modules(), self._back)
+            yield
+        finally:
+            self.put_away(modules())
+
+    def put_away(self, modules: Iterable[nn.Module]) -> None:
+        """Take the weights away; gradients that a failed step left are dropped."""
+        if self._moves_weights:
+            for module in modules:
+                module.zero_grad(set_to_none=True)
+                self._move_weights([module], self._away)
+            _release()
+
+    @contextmanager
+    def states(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+        """Have an optimizer's states where they are used."""
+        try:
+            self._move_states(optimizer, self._back)
+            yield
+        finally:
+            if self._moves_states:
+                self._move_states(optimizer, self._away)
+                _release()
+
+    def _move_weights(self, modules: Iterable[nn.Module], move: Callable[[Tensor], Tensor]) -> None:
+        if self._moves_weights:
+            for module in modules:
+                for parameter in module.parameters():
+                    parameter.data = move(parameter.data)
+
+    def _move_states(
+        self, optimizer: torch.optim.Optimizer, move: Callable[[Tensor], Tensor]
+    ) -> None:
+        if self._moves_states:
+            for state in optimizer.state.values():
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        state[name] = move(value)
+
+
+def _release() -> None:
+    """Give the memory to other processes on the GPU: torch would keep it for this one."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
