@@ -76,10 +76,8 @@ class Killer:
 
     def _kill(self, number: int, kill: dict[str, Any], delay_s: float) -> None:
         process, pid = kill["process"], 0
-        if process.startswith(("engine", "runner")):
-            pid = self.rooms[process].facts().pid  # it may be a later one
-        elif process != "agent":
-            pid = self.pids[process]
+        if process != "agent":
+            pid = self._pid_of(process)
         streaming = None
         if process not in {"agent", "runner-0"} or not agents.are_asked(self._folder.parent):
             time.sleep(delay_s)
@@ -88,16 +86,33 @@ class Killer:
             pid = streaming if process == "agent" and streaming else pid
         if not pid:
             return  # no run was an agent's
+        if not _is_there(pid):  # it was killed before, and nobody has taken its place yet
+            self._plan[number] = kill
+            return
         phase = self._phases[-1] if self._phases else kill["phase"]
         self._note(number=number, killed=process, phase=phase, pid=pid,
                    is_over_ray=kill["is_over_ray"], is_streaming=streaming is not None)  # fmt: skip
         os.kill(pid, signal.SIGKILL)
+
+    def _pid_of(self, process: str) -> int:
+        """Return the process that is there, maybe a later one than at the start."""
+        if process.startswith(("engine", "runner")):
+            return int(self.rooms[process].facts().pid)
+        return self.pids[process]
 
     def _note(self, **event: Any) -> None:
         with self._events.open("a") as file:
             file.write(json.dumps({"t": time.time(), **event}) + "\n")
 
     rooms: dict[str, Any] = {}  # noqa: RUF012 -- one killer a process
+
+
+def _is_there(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def main() -> None:
