@@ -135,7 +135,6 @@ def test_what_the_plugin_declares_is_there_and_vllm_is_not_imported() -> None:
     kind = KINDS["rollout_engine"]
     words = kind.abilities_of(component)
 
-    assert words >= {"stop_strings", "scores", "busy_s", "preflight", "weights:memory"}
-    assert "structure" not in words  # its log-probabilities would be those within the structure
+    assert words >= {"stop_strings", "structure", "scores", "busy_s", "preflight"}
     assert [w for a in kind.abilities if a.word in words for w in a.missing_from(VLLMEngine)] == []
     assert ("vllm" in sys.modules) == was_imported

@@ -4,7 +4,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from trinity.common.ports import Completion, GenerationRequest, RunKey
+from trinity.common.ports import Completion, GenerationRequest, RunKey, Structure
 from trinity.errors import ModelError
 from trinity_engine_vllm.requests import completions, parameters
 
@@ -32,6 +32,12 @@ def test_texts_are_made_only_where_a_stop_string_is_looked_for() -> None:
     assert stopped["stop_token_ids"] == [4]
     assert stopped["include_stop_str_in_output"] is True
     assert stopped["skip_special_tokens"] is False
+
+
+def test_a_structure_decides_where_a_reply_ends() -> None:
+    structure = Structure(kind="regex", text="a")
+    held = asked(max_new_tokens=4, min_new_tokens=3, ignore_eos=True, structure=structure)
+    assert (held["min_tokens"], held["ignore_eos"]) == (0, False)
 
 
 def test_greedy_samples_are_made_once() -> None:

@@ -27,6 +27,7 @@ def trinity_conformance_checks() -> dict[str, str]:
         "trainer": f"{checks}.trainer:checks",
         "reply_parser": f"{checks}.reply_parser:checks",
         "rollout_engine": f"{checks}.rollout_engine:checks",
+        "rollout_engine.structure": f"{checks}.engine_structure:checks",
         "sync_method": f"{checks}.sync_method:checks",
         "monitor": f"{checks}.monitor:checks",
         "ray": f"{checks}.ray_worker:checks",

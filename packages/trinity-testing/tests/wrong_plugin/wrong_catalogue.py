@@ -198,6 +198,7 @@ WRONG = (
     Wrong("rollout_engine.stop", "rollout_engine/stops_nowhere"),
     Wrong("rollout_engine.scores", "rollout_engine/scores_too_well"),
     Wrong("rollout_engine.seeded", "rollout_engine/draws_in_order"),
+    Wrong("rollout_engine.structure", "rollout_engine/holds_to_nothing"),
     Wrong("rollout_engine.load_weights", "rollout_engine/keeps_old_weights"),
     Wrong("rollout_engine.close", "rollout_engine/answers_when_closed"),
     Wrong("rollout_engine.cancel", "rollout_engine/dies_of_a_cancel"),

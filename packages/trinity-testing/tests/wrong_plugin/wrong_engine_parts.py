@@ -207,6 +207,10 @@ class StopsNowhere(RightEngine):
     """Claims stop strings, and does not look for them."""
 
 
+class HoldsToNothing(RightEngine):
+    """Claims structure, and says what comes to its mind."""
+
+
 class ScoresTooWell(RightEngine):
     """Finds every text likely."""
 

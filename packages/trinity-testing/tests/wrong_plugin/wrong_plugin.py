@@ -282,6 +282,9 @@ def trinity_rollout_engines():
         "stops_nowhere": ComponentSpec(
             "wrong_engine_parts:StopsNowhere", provides=frozenset({"stop_strings"})
         ),
+        "holds_to_nothing": ComponentSpec(
+            "wrong_engine_parts:HoldsToNothing", provides=frozenset({"structure"})
+        ),
         "scores_too_well": ComponentSpec(
             "wrong_engine_parts:ScoresTooWell", provides=frozenset({"scores"})
         ),

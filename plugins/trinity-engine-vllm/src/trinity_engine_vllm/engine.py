@@ -21,6 +21,7 @@ from trinity_engine_vllm.logprobs_mode import Sampling, check_mode, logprobs_mod
 from trinity_engine_vllm.preflight import installed, problems
 from trinity_engine_vllm.starting import llm_arguments
 from trinity_engine_vllm.stepping import Stepping
+from trinity_engine_vllm.structure import why_none, with_processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,6 +124,9 @@ class VLLMEngine:
             enable_chunked_prefill=enable_chunked_prefill,
             logprobs_mode=self._mode,
         ) | dict(extra_engine_args or {})
+        self._no_structure = why_none(self._arguments, is_cpu=self._is_cpu)
+        if not self._no_structure:
+            self._arguments = with_processor(self._arguments)
         self._num_threads = num_threads
         self._max_model_len = max_model_len
         self._seed = seed
@@ -172,6 +176,10 @@ class VLLMEngine:
         """
         check_request(request, max_model_len=self._max_model_len, vocab=self._stepping.vocab)
         check_mode(Sampling.of(request), self._mode)
+        if request.structure is not None:
+            if self._no_structure:
+                raise ModelError(f"structure cannot be followed here: {self._no_structure}.")
+            self._stepping.structures.check(request.structure)
         return self._queued(request.prompt_token_ids, request=request)
 
     def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
@@ -276,6 +284,7 @@ class VLLMEngine:
                     num_threads=self._num_threads,
                     seed=self._seed,
                     max_model_len=self._max_model_len,
+                    mode=self._mode,
                 )
                 _in_process.add(self)
         except Exception as error:  # noqa: BLE001 -- the constructor's

@@ -43,7 +43,7 @@ class Sampling:
             top_k=request.top_k,
             min_p=request.min_p,
             repetition_penalty=request.repetition_penalty,
-            min_response_tokens=request.min_new_tokens,
+            min_response_tokens=0 if request.structure else request.min_new_tokens,
         )
 
     @classmethod

@@ -13,6 +13,7 @@ _PROVIDES = {
     "seeded_by_key",
     "busy_s",
     "stop_strings",
+    "structure",
     "scores",
     "in_flight",
     "prefix_cache",

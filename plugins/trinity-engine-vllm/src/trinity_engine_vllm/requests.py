@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import GenerationRequest
 
+    from trinity_engine_vllm.structure import Held
+
 __all__ = ["completions", "parameters", "seed_of"]
 
 
@@ -38,8 +40,8 @@ def parameters(
         "min_p": request.min_p,
         "repetition_penalty": request.repetition_penalty,
         "max_tokens": most,
-        "min_tokens": min(request.min_new_tokens, most),
-        "ignore_eos": request.ignore_eos,
+        "min_tokens": 0 if request.structure else min(request.min_new_tokens, most),
+        "ignore_eos": request.ignore_eos and not request.structure,  # which ends with one
         "stop": list(request.stop) or None,
         "stop_token_ids": list(request.stop_token_ids) or None,
         "include_stop_str_in_output": True,
@@ -63,6 +65,7 @@ def completions(
     *,
     n: int,
     spans: Callable[[int], Sequence[tuple[int, int]]],
+    held: Held | None = None,
 ) -> list[Completion]:
     """Return the ``n`` completions of a finished request, in the order of its samples.
 
@@ -70,12 +73,14 @@ def completions(
         output: the request's.
         n: how many were asked for; a greedy one was sampled once.
         spans: gives ``(first token, version)`` of each stretch of a sample.
+        held: what held it to its structure; None: it has none.
 
     Raises:
-        ModelError: a log-probability is no number: training diverged.
+        ModelError: a log-probability is no number: training diverged; or a reply cannot match its
+            structure.
     """
     outputs = sorted(output.outputs, key=lambda one: one.index)
-    made = [_completion(one, spans=spans(one.index)) for one in outputs]
+    made = [_completion(one, spans=spans(one.index), held=held) for one in outputs]
     return made if len(made) == n else made * n
 
 
@@ -83,18 +88,24 @@ def _completion(
     output: Any,  # Any: vLLM's
     *,
     spans: Sequence[tuple[int, int]],
+    held: Held | None,
 ) -> Completion:
-    logprobs = tuple(output.logprobs.logprobs)
+    token_ids, logprobs = tuple(output.token_ids), tuple(output.logprobs.logprobs)
+    is_ended = output.finish_reason != "length"
+    if held is not None:
+        token_ids, logprobs, is_matched = held.told(output.index, token_ids, logprobs)
+        is_ended = is_ended or is_matched
     if math.isnan(math.fsum(logprobs)):
         raise ModelError(
             f"the model computes NaN with the weights of version {spans[-1][1]}: training "
             f"diverged. Go back to an earlier checkpoint, and lower algorithm.optimizer.lr."
         )
+    spans = [span for span in spans if span[0] < len(token_ids)] or spans[:1]
     reason = output.stop_reason
     return Completion(
-        token_ids=tuple(output.token_ids),
+        token_ids=token_ids,
         logprobs=logprobs,
-        finish_reason="length" if output.finish_reason == "length" else "stop",
+        finish_reason="stop" if is_ended else "length",
         weight_version=WeightVersion(spans[0][1]),
         stop_reason=reason if isinstance(reason, str) else None,
         version_spans=tuple(spans) if len(spans) > 1 else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import WeightVersion
@@ -13,14 +14,17 @@ from trinity.errors import ModelError
 from trinity_engine_vllm.asked import closed, failure, half_loaded
 from trinity_engine_vllm.requests import completions, parameters
 from trinity_engine_vllm.starting import imported_vllm
+from trinity_engine_vllm.structure import Held, structures_of
 from trinity_engine_vllm.weights import Loader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.common.ports import InFlight, WeightSnapshot
+    from trinity.common.generation.structure import Structures
+    from trinity.common.ports import GenerationRequest, InFlight, WeightSnapshot
 
     from trinity_engine_vllm.asked import Asked
+    from trinity_engine_vllm.logprobs_mode import Mode
 
 __all__ = ["Stepping"]
 
@@ -33,6 +37,7 @@ class _Given:
 
     asked: Asked
     version: WeightVersion  # that it began with
+    held: Held | None  # None: it has no structure
     swaps: list[tuple[WeightVersion, dict[int, int]]] = field(default_factory=list)
 
     def spans(self, sample: int) -> list[tuple[int, int]]:
@@ -55,6 +60,7 @@ class Stepping:
         num_threads: of torch, on a CPU; None: 1 for a small model.
         seed: of all samples.
         max_model_len: bounds the replies.
+        mode: which log-probabilities vLLM tells.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class Stepping:
         num_threads: int | None,
         seed: int,
         max_model_len: int,
+        mode: Mode,
     ) -> None:
         vllm = imported_vllm()
         from vllm.sampling_params import RequestOutputKind
@@ -76,11 +83,17 @@ class Stepping:
         self._loader = Loader(self._engine, is_cpu=is_cpu)
         self._seed = seed
         self._max_model_len = max_model_len
+        self._mode = mode
         self._open: dict[str, _Given] = {}  # that vLLM was given
         self._num_given = 0
         self.version = WeightVersion(0)  # of the weights
         if is_cpu:
             self._set_threads(num_threads)
+
+    @cached_property
+    def structures(self) -> Structures:
+        """Return what compiles the structures of requests."""
+        return structures_of(self._engine)
 
     @property
     def is_whole(self) -> bool:
@@ -109,20 +122,23 @@ class Stepping:
                 version=self.version,
                 max_model_len=self._max_model_len,
             )
+        held = self._held(waiting.request, params)
         try:
             made = self._make_parameters(**params, output_kind=self._final_only)
             self._engine.add_request(name, {"prompt_token_ids": list(waiting.prompt)}, made)
         except Exception as error:  # noqa: BLE001 -- of this request; the engine lives on
+            if held is not None:
+                held.end()
             waiting.future.set_exception(failure(error, "take the request"))
             return
-        self._open[name] = _Given(asked=waiting, version=self.version)
+        self._open[name] = _Given(asked=waiting, version=self.version, held=held)
 
     def drop_cancelled(self) -> None:
         """Let vLLM forget what nobody waits for."""
         gone = [name for name, given in self._open.items() if given.asked.future.done()]
         self._engine.abort_request(gone)
         for name in gone:
-            del self._open[name]
+            self._taken(name)
 
     def step(self) -> None:
         """Make a step, and answer the requests that ended with it."""
@@ -154,7 +170,7 @@ class Stepping:
         self.version = snapshot.version
         if texts:
             self._engine.abort_request(texts)
-            again = [self._open.pop(name).asked for name in texts]
+            again = [self._taken(name).asked for name in texts]
         if self._open:
             self._note_swap()
             self._engine.reset_prefix_cache(reset_running_requests=True)
@@ -162,17 +178,34 @@ class Stepping:
 
     def fail_open(self, error: ModelError) -> None:
         """Answer all that is open with the error."""
-        failed, self._open = self._open, {}
+        failed = list(self._open)
         with suppress(Exception):  # it failed a moment ago
-            self._engine.abort_request(list(failed))
-        for given in failed.values():
+            self._engine.abort_request(failed)
+        for name in failed:
             with suppress(InvalidStateError):
-                given.asked.future.set_exception(error)
+                self._taken(name).asked.future.set_exception(error)
 
     def end(self) -> Any:  # Any: vLLM's
         """Fail what is open, and return vLLM's engine to be shut down."""
         self.fail_open(closed())
         return self._engine
+
+    def _held(self, request: GenerationRequest | None, params: dict[str, Any]) -> Held | None:
+        """Return what holds a request to its structure, and let vLLM be told of it."""
+        if request is None or request.structure is None:
+            return None
+        held = Held(
+            request=request, structures=self.structures, mode=self._mode, seed=params["seed"]
+        )
+        params["extra_args"] = held.begin()
+        return held
+
+    def _taken(self, name: str) -> _Given:
+        """Return what vLLM has no more, and forget it."""
+        given = self._open.pop(name)
+        if given.held is not None:
+            given.held.end()
+        return given
 
     def _note_swap(self) -> None:
         said: dict[str, dict[int, int]] = {name: {} for name in self._open}
@@ -183,7 +216,7 @@ class Stepping:
             given.swaps.append((self.version, said[name]))
 
     def _answer(self, output: Any) -> None:  # Any: vLLM's
-        given = self._open.pop(output.request_id)
+        given = self._taken(output.request_id)
         waiting = given.asked
         answer: Any
         try:
@@ -191,7 +224,9 @@ class Stepping:
                 pairs = zip(waiting.prompt[1:], output.prompt_logprobs[1:], strict=True)
                 answer = [logprobs[token].logprob for token, logprobs in pairs]
             else:
-                answer = completions(output, n=waiting.request.n, spans=given.spans)
+                answer = completions(
+                    output, n=waiting.request.n, spans=given.spans, held=given.held
+                )
         except ModelError as error:
             answer = error
         with suppress(InvalidStateError):  # it was given up a moment ago

@@ -1,14 +1,17 @@
 """Weights come while vLLM answers; run by ``nox -s vllm``."""
 
+import re
 import threading
 
 import pytest
-from transformers import AutoModelForCausalLM
-from trinity.common.ports import WeightSnapshot, WeightVersion
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trinity.common.ports import Structure, WeightSnapshot, WeightVersion
+from trinity_engine_vllm import structure as structure_module
 from trinity_engine_vllm.engine import VLLMEngine
 from trinity_engine_vllm.stepping import Stepping
 
 STEPS_BEFORE = 6
+LONG = {"max_new_tokens": 30, "ignore_eos": True}
 
 
 @pytest.fixture
@@ -29,12 +32,10 @@ def swapped(tied, folder, ask, monkeypatch):
     made = VLLMEngine(model_path=str(tied), max_model_len=128)
     monkeypatch.setattr(Stepping, "step", held_step)
 
-    def run(in_flight):
+    def run(in_flight, **options):
         tensors = AutoModelForCausalLM.from_pretrained(new).state_dict()
         snapshot = WeightSnapshot(version=WeightVersion(9), tensors=tensors)
-        requests = [
-            ask(range(5, 8 + i), task=i, n=3, max_new_tokens=30, ignore_eos=True) for i in range(3)
-        ]
+        requests = [ask(range(5, 8 + i), task=i, n=3, **LONG | options) for i in range(3)]
         futures = [made.submit(request) for request in requests]
         assert came.wait(60)
         swap = threading.Thread(
@@ -70,6 +71,30 @@ def test_replies_go_on_with_the_new_weights_and_say_from_where(
                 wanted = teacher_forced(model, request.prompt_token_ids, reply.token_ids)
                 assert list(reply.logprobs[first:end]) == pytest.approx(wanted[first:end], abs=1e-4)
     assert num_mixed >= 3
+
+
+@pytest.mark.parametrize("in_flight", ["keep", "abort"])
+def test_a_structure_holds_across_new_weights(swapped, tied, teacher_forced, in_flight) -> None:
+    structure = Structure(kind="regex", text="([a-f][0-9]){8}")
+    requests, answers, new = swapped(in_flight, structure=structure, temperature=0.7)
+    tokenizer = AutoTokenizer.from_pretrained(tied)
+    num_mixed = 0
+    for request, replies in zip(requests, answers, strict=True):
+        for reply in replies:
+            num = len(reply.token_ids)
+            said = tokenizer.decode(reply.token_ids, skip_special_tokens=True)
+            assert re.fullmatch("([a-f][0-9]){8}", said)
+            spans = reply.version_spans or ((0, int(reply.weight_version)),)
+            num_mixed += len(spans) == 2
+            ends = [*(first for first, _ in spans[1:]), num]
+            for (first, version), end in zip(spans, ends, strict=True):
+                model = new if version else tied
+                wanted = teacher_forced(
+                    model, request.prompt_token_ids, reply.token_ids, temperature=0.7
+                )
+                assert list(reply.logprobs[first:end]) == pytest.approx(wanted[first:end], abs=1e-4)
+    assert (num_mixed >= 3) == (in_flight == "keep")
+    assert structure_module._in_process == {}
 
 
 def test_replies_that_begin_anew_are_of_the_new_weights_alone(swapped, teacher_forced) -> None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trinity.engines.own_tokenizer import OwnTokenizer
+    from trinity.common.generation.own_tokenizer import OwnTokenizer
+    from trinity.common.generation.structure import Structures
     from trinity.engines.rows import Row
-    from trinity.engines.structure import Structures
 
 __all__ = ["Endings", "completed_stop"]
 

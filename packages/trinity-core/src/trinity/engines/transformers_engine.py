@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from trinity.common.generation import PendingReply, check_request
+from trinity.common.generation.own_tokenizer import OwnTokenizer
+from trinity.common.generation.structure import Structures
 from trinity.engines.answering import Answering, closed
 from trinity.engines.backlog import Backlog
 from trinity.engines.batch import Batch
@@ -23,9 +25,7 @@ from trinity.engines.endings import Endings
 from trinity.engines.gate import Gate, Waiting, Work
 from trinity.engines.loading import end_tokens, load_model, pick_device
 from trinity.engines.module_state import set_threads, twin_of
-from trinity.engines.own_tokenizer import OwnTokenizer
 from trinity.engines.scoring import Scoring, check_scored
-from trinity.engines.structure import Structures
 from trinity.engines.weights import copy_weights
 
 if TYPE_CHECKING:

@@ -9,40 +9,32 @@ from __future__ import annotations
 import threading
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from trinity.common.models.pretrained import no_progress_bars
-from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
+from trinity.common.ports import RunKey, WeightSnapshot, WeightVersion
 from trinity.errors import ModelError
-from trinity.extend import KINDS
 from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
-from trinity.runtime.whole_engine import takes_keys, whole_engine
+from trinity.runtime.whole_engine import takes_keys
 
 from trinity_testing.checks import engine_reference as reference
 from trinity_testing.checks.background import Background
+from trinity_testing.checks.engine_asking import LIMIT_S, TOLERANCE, answer, opened, request
 from trinity_testing.checks.engine_reference import PROMPT, VOCAB
 from trinity_testing.learning.lesson import ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trinity.common.ports import Completion
     from trinity.extend.component import Component
 
 __all__ = ["checks"]
 
-MAX_MODEL_LEN = 64
-LIMIT_S = 20.0
-TOLERANCE = 2e-3  # of a log-probability: engines may compute in another order
-
 
 def answers_as_asked(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that answers with another number of samples, or tokens that are none."""
-    with _opened(component, context) as engine:
+    with opened(component, context) as engine:
         for num in (1, 3):
-            replies = _answer(engine, n=num)
+            replies = answer(engine, n=num)
             if len(replies) != num:
                 return Finding(f"asked for n = {num}, it gave {len(replies)}")
             for reply in replies:
@@ -67,9 +59,9 @@ def _odd(reply: Completion, *, version: int) -> str:
 
 def keeps_to_the_limit(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that gives more tokens than asked for, or stops before them unsaid."""
-    with _opened(component, context) as engine:
+    with opened(component, context) as engine:
         for limit in (1, 5):
-            for reply in _answer(engine, n=2, max_new_tokens=limit):
+            for reply in answer(engine, n=2, max_new_tokens=limit):
                 num = len(reply.token_ids)
                 if num > limit or (num < limit and reply.finish_reason == "length"):
                     return Finding(f"max_new_tokens is {limit}, and {num} tokens are a 'length'")
@@ -80,10 +72,10 @@ def keeps_to_the_limit(component: Component, context: CheckContext) -> Finding |
 
 def tells_true_logprobs(component: Component, context: CheckContext) -> Finding | None:
     """Find log-probabilities that are not those of the full softmax at the temperature."""
-    with _opened(component, context) as engine:
+    with opened(component, context) as engine:
         for settings in ({"temperature": 1.0}, {"temperature": 0.7, "top_k": 5, "top_p": 0.8}):
             try:
-                (reply,) = _answer(engine, **settings)
+                (reply,) = answer(engine, **settings)
             except ModelError:  # it cannot, and says so
                 if "top_k" in settings:
                     continue
@@ -100,8 +92,8 @@ def tells_true_logprobs(component: Component, context: CheckContext) -> Finding 
 
 def is_greedy_at_zero(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that does not take the likeliest token at temperature 0."""
-    with _opened(component, context) as engine:
-        (reply,) = _answer(engine, temperature=0.0, max_new_tokens=6)
+    with opened(component, context) as engine:
+        (reply,) = answer(engine, temperature=0.0, max_new_tokens=6)
     wanted = reference.greedy(reference.model(), len(reply.token_ids))
     if list(reply.token_ids) != wanted:
         return Finding(f"at temperature 0 it gave {list(reply.token_ids)}, the model {wanted}")
@@ -113,8 +105,8 @@ def ends_where_it_is_told(component: Component, context: CheckContext) -> Findin
     if "stop_strings" not in component.spec.provides:
         raise Skipped("it does not claim stop_strings")
     tokenizer = reference.tokenizer()
-    with _opened(component, context) as engine:
-        ids = _answer(engine, temperature=0.0, ignore_eos=True)[0].token_ids
+    with opened(component, context) as engine:
+        ids = answer(engine, temperature=0.0, ignore_eos=True)[0].token_ids
         texts = [tokenizer.decode(ids[:end], skip_special_tokens=False) for end in range(13)]
         stop = next(text for end in range(5, 13) if (text := texts[end][len(texts[3]) :]))
         wanted = {
@@ -123,7 +115,7 @@ def ends_where_it_is_told(component: Component, context: CheckContext) -> Findin
         }
         for field, (given, end) in wanted.items():
             told = {"temperature": 0.0, "ignore_eos": True, field: given}
-            (reply,) = _answer(engine, **told)
+            (reply,) = answer(engine, **told)
             if reply.token_ids != ids[:end] or reply.finish_reason != "stop":
                 return Finding(
                     f"with {field} {given} it gave {len(reply.token_ids)} tokens and "
@@ -137,7 +129,7 @@ def scores_as_the_model(component: Component, context: CheckContext) -> Finding 
     if "scores" not in component.spec.provides:
         raise Skipped("it does not claim scores")
     text = (7, 30, 8, 31, 9)
-    with _opened(component, context) as engine:
+    with opened(component, context) as engine:
         given = engine.score((*PROMPT, *text), 1.0).result(LIMIT_S)
     wanted = reference.logprobs(reference.model(), text, 1.0)
     if len(given) != len(PROMPT) + len(text) - 1:
@@ -153,10 +145,10 @@ def draws_by_the_key(component: Component, context: CheckContext) -> Finding | N
     if "seeded_by_key" not in component.spec.provides:
         raise Skipped("it does not claim seeded_by_key")
     keys = [RunKey(batch="1", task=task) for task in range(3)]
-    with _opened(component, context) as engine:
-        first = [_answer(engine, key=key)[0].token_ids for key in keys]
-    with _opened(component, context) as engine:
-        again = [_answer(engine, key=key)[0].token_ids for key in reversed(keys)][::-1]
+    with opened(component, context) as engine:
+        first = [answer(engine, key=key)[0].token_ids for key in keys]
+    with opened(component, context) as engine:
+        again = [answer(engine, key=key)[0].token_ids for key in reversed(keys)][::-1]
     if first != again:
         return Finding("the same keys in another order gave other tokens")
     return Finding("other keys gave the same tokens") if len(set(first)) == 1 else None
@@ -165,10 +157,10 @@ def draws_by_the_key(component: Component, context: CheckContext) -> Finding | N
 def takes_new_weights(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that goes on with old weights, or with the old version, after new ones."""
     other = reference.model(seed=1)
-    with _opened(component, context) as engine:
+    with opened(component, context) as engine:
         tensors = {name: tensor.detach() for name, tensor in other.named_parameters()}
         engine.load_weights(WeightSnapshot(version=WeightVersion(3), tensors=tensors))
-        (reply,) = _answer(engine)
+        (reply,) = answer(engine)
         if (int(engine.version), int(reply.weight_version)) != (3, 3):
             return Finding(f"version 3 was loaded; it says {engine.version}")
     wanted = reference.logprobs(other, reply.token_ids, 1.0)
@@ -180,16 +172,16 @@ def takes_new_weights(component: Component, context: CheckContext) -> Finding | 
 
 def fails_when_closed(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that leaves requests without an answer, or answers, after it was closed."""
-    with _opened(component, context) as engine:
+    with opened(component, context) as engine:
         engine.run_began(RunKey(task=1))  # it never asks: a batch may wait for it
         engine.run_began(RunKey(task=2))
-        waiting = engine.submit(_request(key=RunKey(task=2)))
+        waiting = engine.submit(request(key=RunKey(task=2)))
         engine.close()
         engine.close()
         if (found := _not_failed(waiting, may_succeed=True)) is not None:
             return found
         try:
-            late = engine.submit(_request())
+            late = engine.submit(request())
         except ModelError:
             return None
         return _not_failed(late, may_succeed=False)
@@ -209,13 +201,13 @@ def _not_failed(future: Any, *, may_succeed: bool) -> Finding | None:
 
 def lives_on_after_a_cancel(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that does not answer any more after somebody gave a request up."""
-    with _opened(component, context) as engine:
+    with opened(component, context) as engine:
         engine.run_began(RunKey(task=1))
         engine.run_began(RunKey(task=2))
-        engine.submit(_request(key=RunKey(task=1), max_new_tokens=40)).cancel()
+        engine.submit(request(key=RunKey(task=1), max_new_tokens=40)).cancel()
         engine.run_ended(RunKey(task=1))
         try:
-            engine.submit(_request(key=RunKey(task=2))).result(LIMIT_S)
+            engine.submit(request(key=RunKey(task=2))).result(LIMIT_S)
         except FutureTimeoutError:
             return Finding(f"after a cancel(), the next request has no answer in {LIMIT_S:.0f} s")
     return None
@@ -224,13 +216,13 @@ def lives_on_after_a_cancel(component: Component, context: CheckContext) -> Find
 def serves_many_threads(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that mixes up who asked what."""
     prompts = [(5 + number, 9, 17 + number, 4) for number in range(4)]
-    with _opened(component, context) as engine:
-        alone = [_answer(engine, prompt_token_ids=p, temperature=0.0)[0].token_ids for p in prompts]
+    with opened(component, context) as engine:
+        alone = [answer(engine, prompt_token_ids=p, temperature=0.0)[0].token_ids for p in prompts]
         start = threading.Barrier(len(prompts))
 
         def ask(prompt: tuple[int, ...]) -> list[tuple[int, ...]]:
             start.wait(LIMIT_S)
-            replies = [_answer(engine, prompt_token_ids=prompt, temperature=0.0) for _ in range(3)]
+            replies = [answer(engine, prompt_token_ids=prompt, temperature=0.0) for _ in range(3)]
             return [reply[0].token_ids for reply in replies]
 
         callers = [Background(lambda prompt=prompt: ask(prompt)) for prompt in prompts]
@@ -247,36 +239,6 @@ def knows_whose_run_it_is(component: Component, context: CheckContext) -> Findin
     if takes_keys(context.load(component)):
         return None
     return Finding("run_began() and run_ended() take no key")
-
-
-@contextmanager
-def _opened(component: Component, context: CheckContext) -> Iterator[Any]:
-    kind = KINDS["rollout_engine"]
-    with no_progress_bars():
-        engine = kind.made(
-            context.load(component),
-            context.arguments(component),
-            model_path=str(reference.model_folder(0)),
-            dtype="float32",
-            seed=0,
-            max_model_len=MAX_MODEL_LEN,
-            trust_remote_code=False,
-            module=None,
-        )
-    try:
-        yield whole_engine(engine, abilities=kind.abilities_of(component))
-    finally:
-        engine.close()
-
-
-def _request(**settings: Any) -> GenerationRequest:
-    defaults = {"prompt_token_ids": PROMPT, "max_new_tokens": 12, "ignore_eos": False}
-    return GenerationRequest(**(defaults | settings))
-
-
-def _answer(engine: Any, **settings: Any) -> list[Completion]:
-    replies: list[Completion] = engine.submit(_request(**settings)).result(LIMIT_S)
-    return replies
 
 
 def _is_end(reply: Completion) -> bool:

@@ -10,9 +10,6 @@ import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
@@ -20,8 +17,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from trinity.common.generation.own_tokenizer import OwnTokenizer
     from trinity.common.ports import Structure
-    from trinity.engines.own_tokenizer import OwnTokenizer
 
 __all__ = ["Structures"]
 
@@ -59,6 +56,9 @@ class Structures:
 
     def allowed(self, matchers: Sequence[Any]) -> Tensor:
         """Return which tokens may come next, ``[B, V]``; without a matcher (None), all may."""
+        import numpy as np
+        import torch
+
         vocab = len(self._eos_V)
         allowed_BV = torch.ones(len(matchers), vocab, dtype=torch.bool)
         for row, matcher in enumerate(matchers):
