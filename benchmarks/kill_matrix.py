@@ -70,6 +70,7 @@ def main() -> int:
     options.add_argument("--interval", type=int, default=1, help="synchronizer.sync_interval")
     options.add_argument("--offset", type=int, default=0, help="above 0 the sides overlap over Ray")
     options.add_argument("--style", default="fixed", help="synchronizer.sync_style")
+    options.add_argument("--method", default="memory", help="synchronizer.sync_method")
     options.add_argument("--inflight", type=int, default=2, help="explorer.max_inflight_batches")
     options.add_argument("--storage", default="queue", help="the storage_type between both sides")
     options.add_argument("--agents", action="store_true", help="commands that ask by HTTP")
@@ -159,7 +160,7 @@ def _run(
             said.write(f"{time.time():.3f} $ trinity run\n")
             code = _followed(command, said)
     print(f"{name}: exit code {code} after {num_starts} starts", file=sys.stderr)
-    if code and not kills:
+    if code and not (kills and (directory / "history.jsonl").exists()):
         sys.exit((place / "said.txt").read_text())
     history = [json.loads(line) for line in (directory / "history.jsonl").open()]
     return {
@@ -321,6 +322,7 @@ def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
             "max_inflight_batches": chosen.inflight,
         },
         "synchronizer": {
+            "sync_method": chosen.method,
             "sync_style": chosen.style,
             "sync_interval": chosen.interval,
             "sync_offset": chosen.offset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,17 @@ def test_kills_of_an_agent_and_of_its_endpoint_while_it_streams_lose_nothing() -
 
 def test_kills_while_the_sides_overlap_lose_nothing() -> None:
     the_matrix("trainer:train", "trainer:explore", "driver:save", options=("--offset", "1"))
+
+
+def test_kills_while_memory_is_shared_lose_nothing_and_leave_none_of_it() -> None:
+    before = set(os.listdir("/dev/shm"))
+
+    printed = the_matrix(
+        "engine-0:sync", "trainer:sync", "trainer:train", options=("--method", "ipc")
+    )
+
+    assert "0 processes and ports left" in printed  # those that hold memory without a name
+    deadline = time.monotonic() + 30.0  # other programs use the folder, too
+    while (left := set(os.listdir("/dev/shm")) - before) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not left

@@ -1,4 +1,4 @@
-"""Weights that are sent from process to process are those that the object store brings."""
+"""Weights that go from process to process are those that the object store brings."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ def weights_of(result):
     return load_file(result.stages[-1].checkpoint / "actor/huggingface/model.safetensors")
 
 
-def test_a_run_by_gloo_has_the_history_the_numbers_and_the_weights_of_one_by_memory(
-    config_dict, write_yaml, ray_cluster, capsys
+@pytest.mark.parametrize(
+    ("method", "logged"),
+    [("gloo", "rank 2 of 3 of rollout_weight_sync/1, gloo"), ("ipc", "mapped the weights of v2")],
+)
+def test_a_run_has_the_history_the_numbers_and_the_weights_of_one_by_memory(
+    config_dict, write_yaml, ray_cluster, capsys, method, logged
 ) -> None:
     config_dict["buffer"] |= {"batch_size": 2, "total_steps": 3}
     config_dict["explorer"]["rollout_model"] = {"engine_num": 2, "weight_sync_buffer_size": 1}
@@ -36,13 +40,12 @@ def test_a_run_by_gloo_has_the_history_the_numbers_and_the_weights_of_one_by_mem
         config_dict["synchronizer"] = {"sync_method": method, "sync_timeout": 60}
         return trinity.run(load_config(write_yaml(config_dict | {"name": method})))
 
-    by_memory, by_gloo = run("memory"), run("gloo")
+    by_memory, own = run("memory"), run(method)
 
-    assert [one.status for one in (by_memory, by_gloo)] == [RunStatus.FINISHED] * 2
-    assert read_history(by_gloo.directory) == read_history(by_memory.directory)
-    assert numbers_of(by_gloo) == numbers_of(by_memory)
-    weights, others = weights_of(by_gloo), weights_of(by_memory)
+    assert [one.status for one in (by_memory, own)] == [RunStatus.FINISHED] * 2
+    assert read_history(own.directory) == read_history(by_memory.directory)
+    assert numbers_of(own) == numbers_of(by_memory)
+    weights, others = weights_of(own), weights_of(by_memory)
     assert weights.keys() == others.keys()
     assert all(weights[name].equal(others[name]) for name in weights)
-    log = (by_gloo.directory / "logs" / "engine-1.log").read_text()
-    assert "rank 2 of 3 of rollout_weight_sync/1, gloo" in log
+    assert logged in (own.directory / "logs" / "engine-1.log").read_text()

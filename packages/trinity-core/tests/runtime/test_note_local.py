@@ -14,7 +14,7 @@ def a_stage(method, *, mode="both"):
     return config
 
 
-@pytest.mark.parametrize("method", ["gloo", "nccl"])
+@pytest.mark.parametrize("method", ["gloo", "nccl", "ipc"])
 @pytest.mark.parametrize("mode", ["both", "serve"])
 def test_in_one_process_weights_that_were_to_be_sent_are_handed_over(method, mode) -> None:
     stage = a_stage(method, mode=mode)

@@ -217,13 +217,16 @@ def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_sync_methods() -> Mapping[str, str | ComponentSpec]:
-    """Return the handing over of weights in memory, and process groups."""
+    """Return the handing over of weights in memory, process groups and shared memory."""
     group = "trinity.synchronizer.group"
     provides = frozenset({"sender"})
     return {
         "memory": "trinity.synchronizer.memory:MemorySync",
         "gloo": ComponentSpec(f"{group}:GlooSync", provides=provides),
         "nccl": ComponentSpec(f"{group}:NcclSync", provides=provides),
+        "ipc": ComponentSpec(
+            "trinity.synchronizer.ipc:IpcSync", provides=provides | {"one_machine"}
+        ),
     }
 
 

@@ -204,6 +204,12 @@ _ALL_KINDS = (
                 "`sender` is None where all parts share one process; then it hands them over as "
                 "`memory` does. Without it, they go through Ray's object store.",
             ),
+            Ability(
+                word="one_machine",
+                meaning="it brings weights only where the trainer and all engines are on one "
+                "machine; else a run over Ray is refused when its processes are there. Without "
+                "it, they may be anywhere.",
+            ),
         ),
     ),
     Kind(

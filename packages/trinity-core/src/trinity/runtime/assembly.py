@@ -268,6 +268,12 @@ def sends_weights(config: Config, manager: PluginManager) -> bool:
     return "sender" in KINDS["sync_method"].abilities_of(component)
 
 
+def needs_one_machine(config: Config, manager: PluginManager) -> bool:
+    """Return whether weights go only to engines on the trainer's machine."""
+    component = manager.find("sync_method", _sync_method(config))
+    return "one_machine" in KINDS["sync_method"].abilities_of(component)
+
+
 def _sync_method(config: Config) -> str:
     """Return the method's name: what came from another run by a folder is in memory."""
     return "memory" if config.is_apart else config.synchronizer.sync_method

@@ -1,14 +1,11 @@
 """Broadcast weights from the trainer's process to all engines' at once, without a store between.
 
     this process               trainer's process          each engine's process
-    pack --------------------> a copy, all in one run
     join, for new members ---> Channel <== gloo, nccl ==> Channel
     send, receive -----------> bucket, bucket, ... -----> staged, and compared with what was told
-    load --------------------------------------------------> between two batches, as ever
 
 A group belongs to its members: where an engine was lost, or came back, the next one is made under a
-name that none had. An engine that does not come, or takes only a part, is done without: its process
-is ended, and the one that takes its place gets the weights from the trainer's copy.
+name that none had. An engine that does not come, or takes only a part, is done without.
 """
 
 from __future__ import annotations
@@ -16,79 +13,34 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.errors import ModelError, RayLostError, RoomLostError
-from trinity.synchronizer.channel import Backend, BrokenOffError, Invitation
+from trinity.errors import ModelError
+from trinity.synchronizer.channel import Backend, Invitation
 from trinity.synchronizer.members import outcomes_of
-from trinity.synchronizer.memory import MemorySync
+from trinity.synchronizer.sending import GRACE_S, NUM_TRIES, SendingSync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from trinity.common.config import Config
-    from trinity.common.ports import RolloutEngine, WeightSnapshot, WeightVersion
-    from trinity.synchronizer.members import Member, Receiver, Sender
+    from trinity.synchronizer.members import Member
+    from trinity.synchronizer.sending import Outcomes, There
     from trinity.synchronizer.shipment import Shipment
-
-    There = Mapping[Receiver, int]  # engines, and which process of each is there
 
 __all__ = ["GlooSync", "GroupSync", "NcclSync"]
 
 logger = logging.getLogger(__name__)
 
 MEET_S = 60.0  # for processes that are there, to find each other
-GRACE_S = 10.0  # for the others, once one has failed
-NUM_TRIES = 2  # with engines that are there
-_OF_THE_WAY = (BrokenOffError, RoomLostError, TimeoutError)
 
 
-class GroupSync(MemorySync):
+class GroupSync(SendingSync):
     """Brings weights by a process group over the engines and the trainer.
 
-    In one process there is nothing to bring: weights are handed over as :class:`MemorySync` does.
-
-    Args:
-        engines: all of them.
-        sender: the trainer's process; None: all parts share one.
-        config: what ``synchronizer`` says of time and names, and the size of a bucket.
+    The configuration names the group, and says how large a bucket is.
     """
 
     prefers: ClassVar[Backend] = "gloo"
-
-    def __init__(
-        self,
-        engines: Sequence[RolloutEngine],
-        *,
-        sender: Sender | None = None,
-        config: Config | None = None,
-    ) -> None:
-        super().__init__(engines)
-        self._sender = sender
-        self._config = config
-        self._num_groups = 0
-        self._members: tuple[tuple[str, int], ...] = ()  # of the group that there is; (): none
-        self._why: dict[str, str] = {}  # an engine did not take the weights, in this sync
-
-    def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
-        """Let all engines that are there load the trainer's weights; return their version.
-
-        Raises:
-            RoomLostError: the trainer's process is lost, or does not come back from a broadcast.
-            ModelError: the processes do not reach each other.
-        """
-        if self._sender is None or self._config is None:
-            return super().sync(snapshot)
-        shipment = self._sender.pack()
-        receivers: Any = self._engines  # Any: engines in processes of their own are receivers
-        expected = {one: one.expect(self._sender) for one in receivers}
-        left: There = {one: process for one, process in expected.items() if process is not None}
-        self._why.clear()
-        for _ in range(NUM_TRIES):
-            left = self._without_those_reached(self._met(left), shipment)
-        for one in left:
-            reason = self._why.get(one.name, "").rstrip(".")
-            why = f"it did not take them whole, {NUM_TRIES} times ({reason})"
-            self._do_without(one, why, ends=True)
-        return shipment.version
+    _num_groups = 0
+    _members: tuple[tuple[str, int], ...] = ()  # of the group that there is; (): none
 
     def _met(self, left: There) -> There:
         """Return those of them that are in a group with the trainer: the one there is, or another.
@@ -115,22 +67,17 @@ class GroupSync(MemorySync):
             f"set synchronizer.sync_method: memory."
         )
 
-    def _without_those_reached(self, left: There, shipment: Shipment) -> There:
-        """Send to all of them, let those who have the weights load; return the others."""
+    def _brought(self, left: There, shipment: Shipment) -> Outcomes:
+        """Send to all of them at once."""
+        left = self._met(left)
         if not left:
-            return left
+            return {}
         told: list[tuple[Any, ...]] = [(), *[(shipment,)] * len(left)]
         buckets = 1 + shipment.num_bytes // self._bucket_bytes
         outcomes = self._outcomes("send", "receive", left, told=told, times=buckets)
         if any(isinstance(outcome, Exception) for outcome in outcomes.values()):
             self._members = ()  # nobody knows how far each of them is
-        for one in left:
-            if isinstance(outcomes[one], Exception):
-                self._why[one.name] = str(outcomes[one])
-            else:
-                one.load()
-        left = self._without_those_gone(left, outcomes)
-        return {one: p for one, p in left.items() if isinstance(outcomes[one], Exception)}
+        return outcomes
 
     def _outcomes(
         self,
@@ -144,9 +91,7 @@ class GroupSync(MemorySync):
         """Let the sender take one step and the receivers another; return how it ended for each.
 
         Raises:
-            RayLostError: all are.
-            RoomLostError: the sender is gone, or silent; then its process is ended.
-            Exception: a member failed for another reason than the way between them.
+            Exception: it is of more than one engine, as ``_check`` says.
         """
         sender = self._sender
         assert sender is not None
@@ -161,40 +106,8 @@ class GroupSync(MemorySync):
         outcomes = outcomes_of(
             calls, limit_s=limit_s + GRACE_S, grace_s=grace_s, group=self._group_name
         )
-        lost = [one for one in outcomes.values() if isinstance(one, RayLostError)]
-        if lost:  # nobody answers then
-            raise lost[0]
-        own = outcomes[sender]
-        if isinstance(own, TimeoutError):
-            sender.end()
-            raise RoomLostError(
-                sender.name, cause="it does not come back from sending weights", is_final=True
-            )
-        if isinstance(own, RoomLostError):
-            raise own
-        for outcome in outcomes.values():
-            if isinstance(outcome, Exception) and not isinstance(outcome, _OF_THE_WAY):
-                raise outcome
+        self._check(outcomes)
         return outcomes
-
-    def _without_those_gone(self, left: There, outcomes: Mapping[Member, Any]) -> There:
-        """Return those that are there; let another process take the place of one that is silent."""
-        for one in left:
-            outcome = outcomes[one]
-            if isinstance(outcome, RoomLostError):
-                self._do_without(one, outcome.cause, ends=False)
-            elif isinstance(outcome, TimeoutError):
-                told = f"it is there and does not answer (sync_timeout is {self._timeout_s:.0f} s)"
-                self._do_without(one, told, ends=True)
-        gone = RoomLostError, TimeoutError
-        return {one: p for one, p in left.items() if not isinstance(outcomes[one], gone)}
-
-    def _do_without(self, one: Receiver, why: str, *, ends: bool) -> None:
-        logger.warning(
-            "%s is missing where weights are sent: %s. They go to the others, and to the process "
-            "that takes its place", one.name, why,
-        )  # fmt: skip
-        one.miss(ends=ends)
 
     def _invitations(self, left: There) -> list[tuple[Invitation]]:
         """Return how each member joins the next group, the sender first."""
@@ -240,11 +153,6 @@ class GroupSync(MemorySync):
     @property
     def _name(self) -> str:
         return self._sender.name if self._sender is not None else ""
-
-    @property
-    def _timeout_s(self) -> float:
-        assert self._config is not None
-        return self._config.synchronizer.sync_timeout
 
     @property
     def _bucket_bytes(self) -> int:

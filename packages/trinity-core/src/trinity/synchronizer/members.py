@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
 
 __all__ = ["Call", "Member", "Receiver", "Sender", "outcomes_of"]
@@ -47,6 +48,9 @@ class Sender(Member, Protocol):
 
     def pack(self) -> Shipment:
         """Copy the weights there, for this sync and for engines that come back after it."""
+
+    def share(self) -> Shared:
+        """Copy the weights there to where processes of the same machine can have them."""
 
     def place(self) -> str:
         """Return where the members meet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ from trinity.synchronizer.weights import PackedWeights
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Outbox", "Shipment", "checksum", "cut"]
+__all__ = ["Outbox", "Shipment", "checksum", "cut", "shipment_of"]
 
 _BLOCK = 8192  # 64-bit words whose order a checksum does not see
 _ALIGNED = 16  # bytes: every tensor can be read where it lies, and all of them are whole words
@@ -40,7 +40,7 @@ class Shipment:
     version: WeightVersion
     places: tuple[_Place, ...]
     num_bytes: int
-    checksum: int
+    checksum: int | None  # None: what they lie in cannot change
 
 
 class Outbox:
@@ -62,21 +62,15 @@ class Outbox:
 
     def pack(self, snapshot: WeightSnapshot) -> Shipment:
         """Copy the weights, in place of those before them, and say what they are."""
-        places = tuple(_places(snapshot.tensors))
-        num_bytes = places[-1].end + -places[-1].end % _ALIGNED if places else 0
+        shipment = shipment_of(snapshot)
         with self._lock:
             self._shipment = None
-            if len(self._flat) != num_bytes:
-                self._flat = torch.zeros(num_bytes, dtype=torch.uint8)
-            for place in places:
+            if len(self._flat) != shipment.num_bytes:
+                self._flat = torch.zeros(shipment.num_bytes, dtype=torch.uint8)
+            for place in shipment.places:
                 tensor = snapshot.tensors[place.name].detach().contiguous()
                 self._flat[place.begin : place.end].copy_(tensor.view(-1).view(torch.uint8))
-            self._shipment = Shipment(
-                version=snapshot.version,
-                places=places,
-                num_bytes=num_bytes,
-                checksum=checksum(self._flat),
-            )
+            self._shipment = replace(shipment, checksum=checksum(self._flat))
         return self._shipment
 
     def kept(self) -> PackedWeights | None:
@@ -85,6 +79,13 @@ class Outbox:
             if self._shipment is None:
                 return None
             return PackedWeights.of(cut(self._flat.clone(), self._shipment))
+
+
+def shipment_of(snapshot: WeightSnapshot) -> Shipment:
+    """Return where each tensor will lie, without a checksum."""
+    places = tuple(_places(snapshot.tensors))
+    num_bytes = places[-1].end + -places[-1].end % _ALIGNED if places else 0
+    return Shipment(version=snapshot.version, places=places, num_bytes=num_bytes, checksum=None)
 
 
 def cut(flat: Tensor, shipment: Shipment) -> WeightSnapshot:

@@ -28,7 +28,7 @@ class SynchronizerConfig(StrictModel):
 
     sync_method: Annotated[str, BeforeValidator(_method)] = machine(
         "nccl",
-        "how weights travel: nccl (online), checkpoint (offline), gloo, memory, or a plugin's",
+        "how weights travel: nccl (online), checkpoint (offline), gloo, ipc, memory, or a plugin's",
     )
     sync_style: Annotated[
         Literal["fixed", "explorer_driven", "trainer_driven", "fully_async"],

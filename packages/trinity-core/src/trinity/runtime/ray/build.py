@@ -16,6 +16,7 @@ from trinity.runtime.lead import lead_of
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.kept_engine import KeptEngine
+from trinity.runtime.ray.machines import check_machines
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.placement import Placement, await_ended_groups, hosts_of_cluster
 from trinity.runtime.ray.ranks import RemoteRanks
@@ -108,6 +109,7 @@ class _Builder(StageBuilder):
         super().build()
         parts = self._parts
         self.facts = self._rooms.check(parts.manager)
+        check_machines(parts.config, parts.manager, facts=self.facts)
         if isinstance(parts.trainer, RemoteRanks):
             parts.trainer.join()
         for engine in self._engines:

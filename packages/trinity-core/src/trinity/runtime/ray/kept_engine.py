@@ -1,7 +1,7 @@
 """An engine in another process, and the weights that it should have.
 
-driver: load_weights(reference) --> the process that is there; or, where a process group brings
-        start("receive"), load() --> them, the steps of that
+driver: load_weights(reference) --> the process that is there; or, where they come from the
+        start("receive"), load() --> trainer's process, the steps of that
         a thread for each engine ---> one that takes its place: it serves nobody before
 
 The thread has a call on its way that ends with the process, so that it hears of each loss at once.
@@ -90,7 +90,7 @@ class KeptEngine:
             return self._num_brought if self._is_there else None
 
     def start(self, step: str, *told: Any) -> Pending:
-        """Let the process take a step of a sync by a process group."""
+        """Let the process take a step of a sync from process to process."""
         return self._room.start("weights", step, *told)
 
     def leave(self, group: str) -> None:

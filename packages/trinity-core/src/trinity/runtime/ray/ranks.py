@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import Pending, RoomHandle
-    from trinity.synchronizer.shipment import Shipment
 
 __all__ = ["RemoteRanks"]
 
@@ -80,11 +79,10 @@ class RemoteRanks:
         version = self._gathered([first, *others])[0]
         return snapshot_of(version, ref)
 
-    def _packed(self) -> Shipment:
-        first = self._rooms[0].start("weights", "pack")
+    def _packed(self, step: str) -> Any:  # Any: what the step gives
+        first = self._rooms[0].start("weights", step)
         others = [room.start("snapshot_beside") for room in self._rooms[1:]]
-        shipment: Shipment = self._gathered([first, *others])[0]
-        return shipment
+        return self._gathered([first, *others])[0]
 
     def save(self, directory: Path) -> None:
         """Write the trainer's part of a checkpoint: rank 0 does, the others help."""

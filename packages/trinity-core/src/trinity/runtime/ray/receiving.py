@@ -17,7 +17,7 @@ __all__ = ["ReceivesWeights"]
 
 
 class ReceivesWeights:
-    """Takes weights from a process group, beside those that come by reference.
+    """Takes weights from the trainer's process, beside those that come by reference.
 
     SERVING -> LOADING -> SERVING with others, or POISONED: weights did not arrive whole. Then it
     keeps those that it has and answers nobody, until others are loaded.
@@ -38,7 +38,7 @@ class ReceivesWeights:
         raise NotImplementedError
 
     def weights(self, step: str, *told: Any) -> Any:
-        """Take a step of a sync by a process group; what it gives is its own (Any).
+        """Take a step of a sync from process to process; what it gives is its own (Any).
 
         Raises:
             BrokenOffError: the way between the processes broke.

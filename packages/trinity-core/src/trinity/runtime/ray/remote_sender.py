@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
     from trinity.synchronizer.weights import PackedWeights
 
@@ -21,14 +22,14 @@ __all__ = ["RemoteSender"]
 
 
 class RemoteSender:
-    """Takes the steps of a sync by a process group in the trainer's room, or in its first rank.
+    """Takes the steps of a sync from process to process in the trainer's room, or its first rank.
 
     Args:
         room: started with ``beats``, whose thread gives the copy while the trainer works.
-        pack: lets the trainer, all of its ranks, pack its weights.
+        pack: lets the trainer take a step of that name with its weights, all of its ranks.
     """
 
-    def __init__(self, room: RoomHandle, *, pack: Callable[[], Shipment]) -> None:
+    def __init__(self, room: RoomHandle, *, pack: Callable[[str], Any]) -> None:
         self._room = room
         self._pack = pack
         self._place = ""  # "": nobody has asked
@@ -42,9 +43,13 @@ class RemoteSender:
 
     def pack(self) -> Shipment:
         """Copy the weights there, for this sync and for engines that come back after it."""
-        with self._fetching:
-            self._copy = None
-            return self._pack()
+        shipment: Shipment = self._packed("pack")
+        return shipment
+
+    def share(self) -> Shared:
+        """Copy the weights there to where processes of that machine can have them."""
+        shared: Shared = self._packed("share")
+        return shared
 
     def place(self) -> str:
         """Return where the members meet."""
@@ -71,6 +76,11 @@ class RemoteSender:
     def end(self) -> None:
         """End the process."""
         self._room.kill()
+
+    def _packed(self, step: str) -> Any:  # Any: what the step gives
+        with self._fetching:
+            self._copy = None
+            return self._pack(step)
 
     def _fetched(self) -> tuple[Any, ray.ObjectRef[PackedWeights]]:
         """Return the version of what was packed last and a reference to the one copy of it."""

@@ -2,6 +2,7 @@
 
 driver --snapshot()--> trainer --> object store --reference--> engines
 driver --steps-------> trainer ==> process group ============> engines   (gloo, nccl)
+driver --steps-------> trainer ==> memory of one machine ====> engines   (ipc)
 """
 
 from __future__ import annotations

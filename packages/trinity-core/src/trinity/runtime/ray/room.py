@@ -24,6 +24,7 @@ from trinity.explorer.tracebacks import TRACEBACKS
 from trinity.runtime.boundary import marked
 from trinity.runtime.ray.digests import plugin_lines
 from trinity.runtime.uncollected import uncollected
+from trinity.synchronizer.machine import machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,6 +66,7 @@ class RoomFacts:
     digest: str  # of the plugin set that this process found
     plugins: tuple[str, ...]  # as digests.plugin_lines gives them, to name what differs
     seconds: Mapping[str, float]  # start-up by part: "plugins", "build"
+    machine: str = ""  # the same for rooms that can share memory; empty: none can
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class Room:
             digest=manager.digest(),
             plugins=plugin_lines(manager),
             seconds=self._seconds,
+            machine=machine_id(),
         )
         return Reply(value=facts, said=self._heard())
 

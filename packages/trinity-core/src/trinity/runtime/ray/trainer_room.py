@@ -48,7 +48,7 @@ class TrainerRoom:
         return WithPayload(snapshot.version, PackedWeights.of(snapshot))
 
     def weights(self, step: str, *told: Any) -> Any:
-        """Take a step of a sync by a process group; what it gives is its own (Any)."""
+        """Take a step of a sync from process to process; what it gives is its own (Any)."""
         return getattr(self._way_out, step)(*told)
 
     def save(self, directory: Path) -> None:

@@ -1,6 +1,7 @@
-"""The two ends of a sync by a process group, in the processes of the trainer and of an engine.
+"""The two ends of a sync from process to process, in those of the trainer and of an engine.
 
-Each step is named by :mod:`trinity.synchronizer.group`, which directs both from the driver.
+Each step is named by :mod:`trinity.synchronizer.group` and :mod:`trinity.synchronizer.ipc`, which
+direct both from the driver.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from trinity.errors import ModelError
 from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.room import WithPayload
 from trinity.synchronizer.channel import BrokenOffError, Channel, device_id
+from trinity.synchronizer.shared import Shared, SharedOutbox, received
 from trinity.synchronizer.shipment import Outbox
 from trinity.trainer import meeting
 
@@ -95,6 +97,7 @@ class WayOut(_Way):
         self._snapshot = snapshot
         self._timeout_s = timeout_s
         self._outbox = Outbox()
+        self._shared = SharedOutbox()
         self._meeting: meeting.Meeting | None = None  # stays as long as this process
 
     def host(self) -> str:
@@ -107,6 +110,14 @@ class WayOut(_Way):
         """Copy the weights."""
         return self._outbox.pack(self._snapshot())
 
+    def share(self) -> Shared:
+        """Copy the weights to where processes of this machine can have them.
+
+        Raises:
+            ModelError: there is no memory for them.
+        """
+        return self._shared.share(self._snapshot())
+
     def send(self) -> None:
         """Broadcast what was packed.
 
@@ -116,12 +127,12 @@ class WayOut(_Way):
         self._joined().send(self._outbox.flat)
 
     def kept(self) -> WithPayload:
-        """Return what was packed last, for one who comes later, through the object store.
+        """Return what was packed or shared last, for one who comes later, by the object store.
 
         Raises:
             ModelError: nothing was.
         """
-        packed = self._outbox.kept()
+        packed = self._shared.kept() or self._outbox.kept()
         if packed is None:
             raise ModelError("the trainer has packed no weights yet.")
         return WithPayload(packed.version, packed)
@@ -134,16 +145,27 @@ class WayIn(_Way):
         super().__init__()
         self._received: WeightSnapshot | None = None  # whole; None: nothing waits to be loaded
 
-    def receive(self, shipment: Shipment) -> None:
+    def receive(self, told: Shipment | Shared) -> None:
         """Take the weights, whole or not at all, for :meth:`taken`.
+
+        Args:
+            told: what comes by the group, or where it can be had.
 
         Raises:
             BrokenOffError: they did not arrive whole.
+            ModelError: this process cannot have them.
         """
         self._received = None
-        self._received = self._joined().receive(shipment)
+        if not isinstance(told, Shared):
+            self._received = self._joined().receive(told)
+            return
+        self._received = received(told)
+        logger.info(
+            "mapped the weights of v%d of process %d: %.0f MiB",
+            told.shipment.version, told.sealed.pid, told.shipment.num_bytes / 2**20,
+        )  # fmt: skip
 
     def taken(self) -> WeightSnapshot | None:
         """Return what was received, once; None: nothing was."""
-        received, self._received = self._received, None
-        return received
+        taken, self._received = self._received, None
+        return taken

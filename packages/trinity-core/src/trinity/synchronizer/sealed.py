@@ -1,0 +1,160 @@
+"""Memory of one machine that several processes map, and that nobody can change any more.
+
+    owner: SealedMemory.of(tensors) -- place (process, descriptor) --> mapped(place): the same pages
+
+It has no name in any folder, so nothing of it can be left there: the system frees it with the last
+process that has it, however that ended. What is mapped stays when the owner lets go of it or dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import finalize
+
+import torch
+from torch import Tensor
+
+from trinity.errors import ModelError
+from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.machine import machine_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["SealedMemory", "SealedPlace", "mapped"]
+
+_NAME = "trinity-weights"  # as /proc shows it
+_FOREIGN = {errno.EACCES, errno.EPERM}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedPlace:
+    """Where memory can be had, as long as its owner holds it."""
+
+    machine: str
+    pid: int
+    descriptor: int
+    inode: int  # a descriptor's number is used again
+    num_bytes: int
+
+
+class SealedMemory:
+    """Memory that this process owns.
+
+    Args:
+        num_bytes: of it.
+        tensors: what to write, and from which byte on; the rest is zero.
+
+    Attributes:
+        place: where others can have it.
+        close: lets go of it; safe to call twice. It stays with who has mapped it.
+
+    Raises:
+        ModelError: the system has none.
+    """
+
+    def __init__(self, num_bytes: int, tensors: Iterable[tuple[int, Tensor]]) -> None:
+        try:
+            descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except OSError as error:
+            raise _lacking(num_bytes, error) from error
+        self.close = finalize(self, os.close, descriptor)
+        try:
+            os.ftruncate(descriptor, num_bytes)
+            for begin, tensor in tensors:
+                _write(descriptor, tensor, begin=begin)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _all_seals())
+        except OSError as error:
+            self.close()
+            raise _lacking(num_bytes, error) from error
+        self.place = SealedPlace(
+            machine=machine_id(),
+            pid=os.getpid(),
+            descriptor=descriptor,
+            inode=os.fstat(descriptor).st_ino,
+            num_bytes=num_bytes,
+        )
+
+    def mapped(self) -> Tensor:
+        """Return its bytes, uint8, which can only be read."""
+        return _mapped(self.place.descriptor, num_bytes=self.place.num_bytes)
+
+
+def mapped(place: SealedPlace) -> Tensor:
+    """Return the bytes of another process's memory, uint8; to write to them ends this process.
+
+    Raises:
+        BrokenOffError: the owner has let go of it, or has ended.
+        ModelError: this process cannot have it: it is on another machine, or of another user.
+    """
+    if place.machine != machine_id():
+        raise ModelError(
+            "this process is on another machine than the trainer, or sees other processes, and "
+            "synchronizer.sync_method ipc shares memory. Set memory, gloo or nccl."
+        )
+    path = f"/proc/{place.pid}/fd/{place.descriptor}"
+    try:  # whatever stands there by now: nothing that one waits for
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _FOREIGN:
+            raise ModelError(
+                f"the weights that process {place.pid} shares cannot be opened here: "
+                f"{error.strerror}. Set synchronizer.sync_method: memory."
+            ) from error
+        raise BrokenOffError(
+            f"the weights that process {place.pid} shared are gone: {error.strerror}."
+        ) from error
+    try:
+        if not _is_that(descriptor, place):
+            raise BrokenOffError(f"the weights that process {place.pid} shared are gone.")
+        return _mapped(descriptor, num_bytes=place.num_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _mapped(descriptor: int, *, num_bytes: int) -> Tensor:
+    if num_bytes == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    pages = mmap.mmap(
+        descriptor, num_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ
+    )
+    with warnings.catch_warnings():  # torch has no tensors that cannot be written to
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages as long as it is there
+
+
+def _is_that(descriptor: int, place: SealedPlace) -> bool:
+    """Return whether this is the memory, whole: its owner seals it last."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_ino != place.inode:
+        return False
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == _all_seals()
+    except OSError:  # a file
+        return False
+
+
+def _all_seals() -> int:
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+    return seals | fcntl.F_SEAL_SEAL  # so that none is taken back
+
+
+def _write(descriptor: int, tensor: Tensor, *, begin: int) -> None:
+    left = memoryview(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    while left:
+        num_written = os.pwrite(descriptor, left, begin)
+        begin, left = begin + num_written, left[num_written:]
+
+
+def _lacking(num_bytes: int, error: OSError) -> ModelError:
+    return ModelError(
+        f"{num_bytes / 2**20:.0f} MiB of memory to share weights in cannot be had: "
+        f"{error.strerror}. Set synchronizer.sync_method: gloo, which shares none."
+    )

@@ -1,0 +1,178 @@
+"""Who maps the trainer's weights, who is done without, and what that is to the others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trinity.common.config import Config
+from trinity.common.ports import WeightSnapshot
+from trinity.errors import ModelError, RoomLostError
+from trinity.synchronizer import ipc
+from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.ipc import IpcSync
+from trinity.synchronizer.shared import SharedOutbox
+
+SILENT = TimeoutError()  # there is no answer, however long one waits
+GONE = BrokenOffError("the weights that process 7 shared are gone.")
+
+
+class Answer:
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    def result(self, *, timeout_s):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class Process:
+    """Takes each step as it was told to; what was not told goes well."""
+
+    def __init__(self, name, **outcomes):
+        self.name = name
+        self.outcomes = {step: list(told) for step, told in outcomes.items()}
+        self.log = []
+
+    def start(self, step, *told):
+        self.log.append((step, *told))
+        return Answer((self.outcomes.get(step) or [None]).pop(0))
+
+    def steps(self):
+        return [entry[0] for entry in self.log]
+
+
+class TrainerProcess(Process):
+    is_ended = False
+
+    def share(self):
+        self.log.append(("share",))
+        return SharedOutbox().share(WeightSnapshot(version=7, tensors={"w": torch.ones(5)}))
+
+    def end(self):
+        self.is_ended = True
+
+
+class EngineProcess(Process):
+    process = 1  # None: none is there
+
+    def expect(self, sender):
+        return self.process
+
+    def load(self):
+        self.log.append(("load",))
+
+    def miss(self, *, ends):
+        self.log.append(("end" if ends else "lost",))
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch):
+    monkeypatch.setattr(ipc, "GRACE_S", 0.0)
+
+
+def synced(trainer, engines):
+    config = Config()
+    config.synchronizer.sync_timeout = 0.001
+    sync = IpcSync(engines, sender=trainer, config=config)
+    return sync.sync(lambda: pytest.fail("weights go through no store"))
+
+
+def two_engines(**outcomes_of_the_second):
+    return [EngineProcess("engine-0"), EngineProcess("engine-1", **outcomes_of_the_second)]
+
+
+def test_each_engine_maps_what_is_shared_and_nobody_meets() -> None:
+    trainer, engines = TrainerProcess("trainer"), two_engines()
+
+    assert synced(trainer, engines) == 7
+
+    assert trainer.steps() == ["share"]
+    assert [engine.steps() for engine in engines] == [["receive", "load"]] * 2
+    assert [engine.log[0][1].shipment.version for engine in engines] == [7, 7]
+
+
+def test_an_engine_that_is_away_is_not_waited_for() -> None:
+    engines = two_engines()
+    engines[0].process = None
+
+    synced(TrainerProcess("trainer"), engines)
+
+    assert engines[0].steps() == []
+    assert engines[1].steps() == ["receive", "load"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "last"),
+    [(RoomLostError("engine-1", cause="it ended or was killed"), "lost"), (SILENT, "end")],
+)
+def test_one_that_is_lost_or_silent_is_done_without_and_the_others_hear_nothing_of_it(
+    outcome, last, caplog
+) -> None:
+    trainer, engines = TrainerProcess("trainer"), two_engines(receive=[outcome])
+
+    synced(trainer, engines)
+
+    assert engines[0].steps() == ["receive", "load"]
+    assert engines[1].steps() == ["receive", last]
+    assert trainer.steps() == ["share"]
+    assert "engine-1 is missing where weights are sent" in caplog.text
+
+
+def test_one_that_finds_none_tries_once_more_and_the_trainer_is_asked_whether_it_is_there() -> None:
+    trainer, engines = TrainerProcess("trainer"), two_engines(receive=[GONE])
+
+    synced(trainer, engines)
+
+    assert trainer.steps() == ["share", "device"]
+    assert engines[0].steps() == ["receive", "load"]
+    assert engines[1].steps() == ["receive", "receive", "load"]
+
+
+def test_one_that_never_finds_any_is_ended_and_said(caplog) -> None:
+    engines = two_engines(receive=[GONE, GONE])
+
+    synced(TrainerProcess("trainer"), engines)
+
+    assert engines[1].steps() == ["receive", "receive", "end"]
+    assert (
+        "engine-1 is missing where weights are sent: it did not take them whole, 2 times (the "
+        "weights that process 7 shared are gone). They go to the others"
+    ) in caplog.text
+
+
+def test_a_trainer_that_is_lost_before_all_have_them_is_the_runs_loss() -> None:
+    lost = RoomLostError("trainer", cause="it ended or was killed", is_final=True)
+    engines = two_engines(receive=[GONE])
+
+    with pytest.raises(RoomLostError, match="trainer was lost"):
+        synced(TrainerProcess("trainer", device=[lost]), engines)
+
+    assert engines[1].steps() == ["receive"]
+
+
+def test_a_trainer_that_is_silent_is_ended_and_the_run_goes_back() -> None:
+    trainer = TrainerProcess("trainer", device=[SILENT])
+
+    with pytest.raises(RoomLostError, match="it does not come back from sending weights"):
+        synced(trainer, two_engines(receive=[GONE]))
+
+    assert trainer.is_ended
+
+
+def test_an_engine_that_cannot_have_them_ends_the_run_in_its_words() -> None:
+    refused = ModelError("this process is on another machine than the trainer.")
+
+    with pytest.raises(ModelError, match="is on another machine than the trainer"):
+        synced(TrainerProcess("trainer"), two_engines(receive=[refused]))
+
+
+def test_in_one_process_weights_are_handed_over() -> None:
+    class Engine:
+        def load_weights(self, snapshot):
+            self.snapshot = snapshot
+
+    engine, snapshot = Engine(), WeightSnapshot(version=3, tensors={})
+
+    assert IpcSync([engine]).sync(lambda: snapshot) == 3
+    assert engine.snapshot is snapshot

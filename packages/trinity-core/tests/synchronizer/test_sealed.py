@@ -1,0 +1,230 @@
+"""Weights in shared memory: all or none, nobody changes them, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+from trinity.common.ports import WeightSnapshot
+from trinity.errors import ModelError
+from trinity.synchronizer import sealed, shared
+from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.machine import machine_id
+from trinity.synchronizer.sealed import SealedMemory, mapped
+from trinity.synchronizer.shared import SharedOutbox, received
+
+pytestmark = pytest.mark.skipif(not machine_id(), reason="this system shares no sealed memory")
+
+NUM_FLOATS = 1000  # 4,000 bytes: the next tensor begins at 4,000, which 16 divides
+
+
+def a_snapshot(version, *, value=1.0):
+    tensors = {
+        "w": torch.full((NUM_FLOATS,), value),
+        "b": torch.tensor([1.5, -2.0, 3.0], dtype=torch.bfloat16),
+        "count": torch.tensor(7),
+        "none": torch.empty(0, 4),
+    }
+    return WeightSnapshot(version=version, tensors=tensors)
+
+
+def answer(pipe):
+    """Share what is asked for, in another process, as long as it lives."""
+    outbox = SharedOutbox()
+    while True:
+        version = pipe.recv()
+        pipe.send(outbox.share(a_snapshot(version, value=float(version))))
+
+
+@pytest.fixture
+def trainer():
+    """Return a function that lets another process share weights; and that process."""
+    context = get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=answer, args=(there,), daemon=True)
+    process.start()
+
+    def share(version):
+        here.send(version)
+        assert here.poll(30)
+        return here.recv()
+
+    yield share, process
+    process.kill()
+    process.join(10)
+
+
+def kill(process):
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(10)
+
+
+def holders():
+    """Return the shared weights that processes of ours have mapped or open: (process, what)."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_mapped = "memfd:trinity-weights" in (process / "maps").read_text()
+            links = list((process / "fd").iterdir())
+        except OSError:  # it has ended
+            continue
+        found += [process.name] * is_mapped
+        for link in links:
+            with suppress(OSError):  # it is closed by now
+                found += [process.name] * ("memfd:trinity-weights" in os.readlink(link))
+    return found
+
+
+def test_another_process_reads_the_weights_where_they_lie(trainer) -> None:
+    share, _ = trainer
+
+    snapshot = received(share(3))
+
+    assert snapshot.version == 3
+    assert {name: (one.dtype, tuple(one.shape)) for name, one in snapshot.tensors.items()} == {
+        "w": (torch.float32, (1000,)),
+        "b": (torch.bfloat16, (3,)),
+        "count": (torch.int64, ()),
+        "none": (torch.float32, (0, 4)),
+    }
+    assert snapshot.tensors["w"].sum().item() == 3000.0
+    assert snapshot.tensors["b"].tolist() == [1.5, -2.0, 3.0]
+    assert snapshot.tensors["count"].item() == 7
+
+
+def test_what_is_shared_next_changes_nothing_for_who_still_reads(trainer) -> None:
+    share, _ = trainer
+    first, second = received(share(1)), received(share(2))
+
+    assert first.tensors["w"].unique().tolist() == [1.0]
+    assert second.tensors["w"].unique().tolist() == [2.0]
+
+
+def test_nobody_can_write_to_it_nor_make_it_shorter() -> None:
+    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+    descriptor = memory.place.descriptor
+
+    with pytest.raises(PermissionError):
+        os.pwrite(descriptor, b"x", 0)
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor, 8)
+    assert memory.mapped().view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
+    memory.close()
+    memory.close()
+
+
+def test_weights_that_the_next_have_replaced_are_gone_for_who_comes_late(trainer) -> None:
+    share, _ = trainer
+    late = share(1)
+    share(2)
+
+    with pytest.raises(BrokenOffError, match=r"the weights that process \d+ shared are gone"):
+        received(late)
+
+
+def test_who_has_them_keeps_them_when_the_owner_is_killed_and_who_comes_then_gets_none(
+    trainer,
+) -> None:
+    share, process = trainer
+    there = share(5)
+    snapshot = received(there)
+    kill(process)
+
+    assert snapshot.tensors["w"].unique().tolist() == [5.0]
+    with pytest.raises(BrokenOffError, match="are gone: No such file or directory"):
+        received(there)
+
+
+def test_nothing_is_left_when_all_that_had_them_are_gone(trainer) -> None:
+    before = set(os.listdir("/dev/shm"))
+    share, process = trainer
+    snapshot = received(share(1))
+    assert str(os.getpid()) in holders()
+    assert str(process.pid) in holders()
+    assert set(os.listdir("/dev/shm")) == before
+    kill(process)
+    del snapshot
+
+    assert {str(os.getpid()), str(process.pid)} & set(holders()) == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"inode": 1}, {"descriptor": 0}, {"pid": 2**22 + 1}],
+    ids=["inode", "file", "process"],
+)
+def test_what_stands_there_by_now_is_not_taken_for_them(change) -> None:
+    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+
+    with pytest.raises(BrokenOffError, match="are gone"):
+        mapped(replace(memory.place, **change))
+
+
+def test_memory_that_its_owner_still_writes_is_not_taken() -> None:
+    descriptor = os.memfd_create("trinity-weights", os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, 16)
+        place = replace(
+            SealedMemory(16, []).place,
+            descriptor=descriptor,
+            inode=os.fstat(descriptor).st_ino,
+        )
+        with pytest.raises(BrokenOffError, match="are gone"):
+            mapped(place)
+    finally:
+        os.close(descriptor)
+
+
+def test_on_another_machine_one_sentence_says_what_to_set() -> None:
+    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+
+    with pytest.raises(ModelError) as refused:
+        mapped(replace(memory.place, machine="another"))
+
+    assert str(refused.value) == (
+        "this process is on another machine than the trainer, or sees other processes, and "
+        "synchronizer.sync_method ipc shares memory. Set memory, gloo or nccl."
+    )
+
+
+def test_without_memory_one_sentence_says_how_much_was_wanted(monkeypatch) -> None:
+    def full(descriptor, piece, offset):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sealed.os, "pwrite", full)
+
+    with pytest.raises(ModelError, match=r"^2 MiB of memory to share weights in cannot be had: No"):
+        SealedMemory(2 << 20, [(0, torch.zeros(1 << 19))])
+
+
+def test_who_was_away_gets_a_copy_of_what_was_shared_last() -> None:
+    outbox = SharedOutbox()
+    assert outbox.kept() is None
+    for version in (1, 2):
+        weight = torch.full((NUM_FLOATS,), float(version))
+        outbox.share(WeightSnapshot(version=version, tensors={"w": weight}))
+
+    kept = outbox.kept()
+
+    assert kept.version == 2
+    assert kept.snapshot().tensors["w"].unique().tolist() == [2.0]
+
+
+def test_after_a_share_that_failed_there_is_no_copy(monkeypatch) -> None:
+    outbox = SharedOutbox()
+    outbox.share(a_snapshot(1))
+
+    def failing(*_):
+        raise ModelError("no memory")
+
+    monkeypatch.setattr(shared, "SealedMemory", failing)
+    with pytest.raises(ModelError, match="no memory"):
+        outbox.share(a_snapshot(2))
+
+    assert outbox.kept() is None
