@@ -27,7 +27,7 @@ def processes_of(mark):
         except OSError:
             continue
         if is_ours and name:  # a zombie has none
-            found.append(name.replace(b"\0", b" ").decode()[:80])
+            found.append(name.replace(b"\0", b" ").decode()[:300])
     return found
 
 
@@ -46,13 +46,13 @@ def memory_of_nobody(before):
 
 @pytest.fixture
 def start(config_dict, write_yaml, tmp_path):
-    """Start a long run over Ray in a process group, and wait for its first step."""
+    """Start a long run over Ray in a process group, and wait for a line; its first step's."""
     config_dict["buffer"]["total_epochs"] = 500
     config_dict["trainer"] = {"save_interval": 0}
     command = [sys.executable, "-m", "trinity", "run", "--config", write_yaml(config_dict)]
     mark = f"TRINITY_TEST={uuid.uuid4()}"
 
-    def begin():
+    def begin(*, until="step "):
         process = subprocess.Popen(
             command,
             cwd=tmp_path,
@@ -65,7 +65,7 @@ def start(config_dict, write_yaml, tmp_path):
         said = []
         for line in process.stdout:
             said.append(line)
-            if line.startswith("step "):
+            if line.startswith(until):
                 return process
         pytest.fail("".join(said))
 
@@ -119,4 +119,26 @@ def test_no_process_outlives_a_killed_driver(start) -> None:
     process.kill()
     process.communicate(timeout=60)
 
+    assert_nothing_is_left(mark, memory)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["before Ray", "gcs_server", "raylet"])
+def test_a_run_that_is_stopped_while_ray_starts_says_so_and_leaves_nothing(
+    start, run_dir, number, moment
+) -> None:
+    begin, mark = start
+    memory = set(SHARED_MEMORY.iterdir())
+
+    process = begin(until="run tiny ")
+    while moment != "before Ray" and not any(moment in one for one in processes_of(mark)):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, number)  # to it alone, as the studio and a system's manager do
+    said, _ = process.communicate(timeout=120)
+
+    assert process.returncode == 130, said
+    last = said.splitlines()[-1]
+    assert last == "stopped at once, while the run was loading: the same command goes on"
+    assert not (run_dir / "run.json").exists()
     assert_nothing_is_left(mark, memory)

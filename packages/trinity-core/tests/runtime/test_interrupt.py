@@ -14,6 +14,7 @@ def test_a_signal_in_the_middle_of_a_line_stops_the_run_all_the_same() -> None:
         raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
 
     with Interrupt(say) as stop:
+        stop.at_once(int)()
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.is_requested
         with pytest.raises(KeyboardInterrupt):
@@ -39,8 +40,25 @@ def test_the_first_signal_ends_what_loads_and_only_that() -> None:
     ]
 
 
-def test_a_signal_right_before_the_loading_is_not_waited_for() -> None:
-    with Interrupt(lambda _text: None) as stop:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_anything_was_loaded_ends_it_and_a_line_says_so(number) -> None:
+    said = []
+
+    with Interrupt(said.append), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), number)
+
+    assert said == ["stopped at once, while the run was loading: the same command goes on"]
+
+
+def test_a_signal_right_before_the_next_stage_loads_is_not_waited_for() -> None:
+    said = []
+    with Interrupt(said.append) as stop:
+        stop.at_once(int)()
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             stop.at_once(lambda: pytest.fail("it loads"))()
+
+    assert said == [
+        "stopping: the step is finished and saved first; Ctrl-C again stops at once",
+        "stopped at once, while the run was loading: the same command goes on",
+    ]

@@ -29,10 +29,13 @@ def program() -> None:
     problem = overwritten()
     if problem:  # main would end in an error about something else
         sys.exit(f"Error: {problem}")
-    from trinity.cli.main import main
-
     try:
+        from trinity.cli.main import main
+
         main()
+    except KeyboardInterrupt:  # a command ends by itself
+        sys.stderr.write("stopped at once, before the command had begun: nothing was started\n")
+        sys.exit(130)
     except SystemExit as end:
         if not any(t.name.startswith(_LEFT_BEHIND) for t in threading.enumerate()):
             raise

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trinity.common.config import Config
     from trinity.common.metrics import Metrics
     from trinity.runtime.record.result import RunResult, StageResult
 
@@ -37,24 +40,35 @@ def run(
     or `ray start` names, else in a Ray that is started here and stopped at the end.
     """
     typer.echo(f"reading {config}")  # before what takes seconds to import
+    from trinity.runtime.interrupt import Interrupt
+
+    with Interrupt(typer.echo):  # until the run itself hears
+        given, run_config = _loaded(config, settings=settings or (), plugin_dirs=plugin_dir or ())
+    result = run_config(given, local=local)
+    for line in _closing_lines(result):
+        typer.echo(line)
+    raise typer.Exit(result.exit_code)
+
+
+def _loaded(
+    file: Path, *, settings: Sequence[str], plugin_dirs: Sequence[Path]
+) -> tuple[Config, Callable[..., RunResult]]:
+    """Return the configuration, and what runs it."""
     from trinity.runtime.preflight import set_threads
 
     set_threads()
     from trinity.common.config.explanation import load_or_explain
     from trinity.extend import get_manager, set_manager
 
-    set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or ()))
-    given = load_or_explain(config, overrides=settings or ())
+    set_manager(get_manager().narrowed(plugin_dirs=plugin_dirs))
+    given = load_or_explain(file, overrides=settings)
     typer.echo(f"run {given.name} (mode {given.mode}): loading its parts")
     from trinity.runtime.uncollected import uncollected
 
     with uncollected():
         from trinity.runtime.run import run as run_config  # torch, which takes seconds
 
-    result = run_config(given, local=local)
-    for line in _closing_lines(result):
-        typer.echo(line)
-    raise typer.Exit(result.exit_code)
+    return given, run_config
 
 
 def _closing_lines(result: RunResult) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ctrl-C: once to finish the step, save and close; twice, or while models load, to stop at once."""
+"""Ctrl-C: once to save and close after the step; twice, or before the first, to stop at once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["Interrupt"]
 
 T = TypeVar("T")
+STOPPED = "stopped at once, while the run was loading: the same command goes on"
 
 
 class Interrupt:
     """Notes the first SIGINT or SIGTERM and turns the second into ``KeyboardInterrupt``.
 
-    Inside a function that :meth:`at_once` returned, the first one is already that.
+    Before and inside the first function that :meth:`at_once` returned, and inside any other, the
+    first one is already that: there is nothing to save. A line says so.
 
     A context manager; outside the main thread, where Python delivers no signals, it only remembers
     what :meth:`request` is told.
@@ -28,7 +30,7 @@ class Interrupt:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._is_requested = False
-        self._is_loading = False
+        self._is_loading = True
         self._previous: dict[int, object] = {}
 
     @property
@@ -51,6 +53,7 @@ class Interrupt:
             self._is_loading = True
             try:
                 if self._is_requested:  # a moment ago, with nothing to save yet
+                    self._try_to_say(STOPPED)
                     raise KeyboardInterrupt
                 return load()
             finally:
@@ -79,7 +82,7 @@ class Interrupt:
             raise KeyboardInterrupt
         self.request()
         if self._is_loading:
-            self._try_to_say("stopped at once, while the run was loading: the same command goes on")
+            self._try_to_say(STOPPED)
             raise KeyboardInterrupt
         self._try_to_say(
             "stopping: the step is finished and saved first; Ctrl-C again stops at once"

@@ -58,14 +58,14 @@ def run(
     """
     set_threads()
     given = config if isinstance(config, Config) else load_config(config)
-    with plugins_of(given) as manager:
+    display = Display(console, title=given.name)
+    with Interrupt(display.say) as stop, plugins_of(given) as manager:
         manager.call("trinity_configure", config=given)
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)
         refuse_local(stages, local=local)
         note_local(stages, manager=manager, local=local)
         check_workflows(stages, manager=manager)
-        display = Display(console, title=given.name)
         shared = _run_directory(stages[0], given, display)
         rundir = own_part(stages, rundir=shared)
         for line in header_lines(stages, rundir=rundir, manager=manager):
@@ -73,8 +73,8 @@ def run(
         logs = logs_to(rundir.path, level=given.log.level, say=display.say)
         full = explained_when_full(rundir.path)
         lock = run_lock(shared.path, say=display.say, part=part_of(stages[0]))
-        stop, ground = Interrupt(display.say), _ground(stages[0], display, local=local)
-        with full, lock, logs, no_progress_bars(), stop, ground as build:
+        ground = _ground(stages[0], display, local=local)
+        with full, lock, logs, no_progress_bars(), ground as build:
             run_one = partial(run_stage, display=display, interrupt=stop, build=build)
             results = _run_stages(stages, given=given, rundir=rundir, run=run_one, stop=stop)
     return RunResult(directory=rundir.path, stages=tuple(results))

@@ -210,14 +210,21 @@ def _without_helpers() -> Iterator[None]:
 
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Put back the handlers that Ray replaces; outside the main thread it replaces none."""
+    """Keep the handlers that Ray replaces; outside the main thread it replaces none.
+
+    Its own one of SIGTERM would end the process with code 1, and say nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    from ray._private import utils
+
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    replace, utils.set_sigterm_handler = utils.set_sigterm_handler, lambda _handler: None
     try:
         yield
     finally:
+        utils.set_sigterm_handler = replace
         for number, handler in before.items():
             signal.signal(number, handler)
 
