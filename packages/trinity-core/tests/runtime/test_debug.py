@@ -65,6 +65,16 @@ def test_chains_come_in_their_order_whichever_is_longer(run_of) -> None:
     assert [exchange.prompt for exchange in run.exchanges] == [(5, 6, 7, 8), (9,)]
 
 
+@pytest.mark.parametrize("place", ["1/0/0", "1/0-judge/0", "1/0"])
+def test_what_each_agent_said_is_of_the_same_try(run_of, place) -> None:
+    solver = row(EID("1", "0-solver", 0, 0), tokens=[5, 6, END], prompt_length=2)
+    judge = row(EID("1", "0-judge", 0, 1), tokens=[7, 8, END], prompt_length=1)
+    others = [row(EID("1", n, 1), tokens=[9, END], prompt_length=1) for n in ("0-solver", "01", 7)]
+    run = run_of([judge, *others, solver], place=place)
+    assert [exchange.prompt for exchange in run.exchanges] == [(5, 6), (7,)]
+    assert (run.batch, run.task, run.run) == ("1", 0, 0)
+
+
 def test_a_run_whose_replies_are_masked_is_refused(run_of) -> None:
     masked = row(EID("1", 0, 0), tokens=[5, 6, END], prompt_length=2, mask=[False])
     with pytest.raises(ConfigError, match="own tokens of 1/0/0 are masked"):

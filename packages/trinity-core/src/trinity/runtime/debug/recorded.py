@@ -70,10 +70,14 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
         DataError: a file of samples is damaged, or what the environment answered.
     """
     directory, eid = _split(place)
-    steps = samples_of(places_of(directory), task=eid)
+    batch, task, *rest = eid.split("/")
+    wanted = [batch, _task_of(task), *rest]
     once: dict[str, Sample] = {}  # where it was trained in several steps: the first
-    for one in (sample for step in steps for sample in step):
-        once.setdefault(one.eid, one)
+    for step in samples_of(places_of(directory), task=batch):
+        for one in step:
+            own = one.eid.split("/")
+            if [own[0], _task_of(own[1]), *own[2:]][: len(wanted)] == wanted:
+                once.setdefault(one.eid, one)
     found = list(once.values())
     if not found:
         raise ConfigError(
@@ -88,11 +92,10 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
     exchanges = [one for sample in mine for one in _exchanges(sample, frozenset(end_tokens))]
     if not exchanges:
         raise ConfigError(f"the model's own tokens of {eid} are masked: nothing can be replayed.")
-    batch, task = mine[0].task.rsplit("/", 1)
     kept = next((one.environment for one in mine if one.environment is not None), None)
     return Recorded(
         batch=batch,
-        task=int(task),
+        task=int(_task_of(task)),
         run=run,
         samples=tuple(mine),
         taskset=str(index.get("taskset_id", 0)),
@@ -112,6 +115,11 @@ def _split(place: Path) -> tuple[Path, str]:
         f"{place} is in no run directory that has samples. Name a try as RUN_DIR/batch/task/run, "
         f"as in checkpoints/project/name/3/7/0."
     )
+
+
+def _task_of(group: str) -> str:
+    """Return the task of a group: a workflow may name one below it for each agent, as 3-judge."""
+    return group.partition("-")[0]
 
 
 def _place(sample: Sample) -> tuple[int, float, int]:
