@@ -46,11 +46,14 @@ def promises() -> list[tuple[int, str, str]]:
     return [(int(number), work, words) for number, work, words in rows]
 
 
-def hardware() -> list[tuple[int, str, str]]:
-    """Return the promises that speak of hardware: number, needs, what was tested instead."""
+def hardware() -> list[tuple[int, str, str, list[str]]]:
+    """Return the promises that speak of hardware: number, needs, what was tested instead, by what.
+
+    By what: tests as ``path::name`` and pages as ``path``, both from the root.
+    """
     lines = (ROOT / "docs/promises_hardware.txt").read_text(encoding="utf-8").splitlines()
     rows = [line.split("|") for line in lines if line and not line.startswith("#")]
-    return [(int(number), needs, instead) for number, needs, instead in rows]
+    return [(int(row[0]), row[1], row[2], row[3].split(", ")) for row in rows]
 
 
 def tests_of_promises() -> dict[int, list[str]]:
@@ -78,19 +81,19 @@ def promises_page() -> str:
     start = START.format(
         total=len(rows), tested=tested, open=len(rows) - tested, hardware=len(needy)
     )
-    return start + "\n".join([*lines, HARDWARE.rstrip("\n"), *_needy(needy, rows, tests)]) + "\n"
+    return start + "\n".join([*lines, HARDWARE.rstrip("\n"), *_needy(needy, rows)]) + "\n"
 
 
 def _needy(
-    needy: list[tuple[int, str, str]], rows: list[tuple[int, str, str]], tests: dict[int, list[str]]
+    needy: list[tuple[int, str, str, list[str]]], rows: list[tuple[int, str, str]]
 ) -> list[str]:
     """Return the rows of the table of hardware."""
     said = {number: words for number, _, words in rows}
     return [
-        f"| P{number:03} | {said[number]} | {needs} | {instead} | {_by(tests.get(number, []))} |"
-        for number, needs, instead in needy
+        f"| P{number:03} | {said[number]} | {needs} | {instead} | {_by(by)} |"
+        for number, needs, instead, by in needy
     ]
 
 
-def _by(tests: list[str]) -> str:
-    return ", ".join(f"`{file}`" for file in dict.fromkeys(one.split("::")[0] for one in tests))
+def _by(holders: list[str]) -> str:
+    return ", ".join(f"`{one.rpartition('/')[2]}`" for one in holders)
