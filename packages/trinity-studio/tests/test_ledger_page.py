@@ -135,6 +135,36 @@ def test_a_ledger_is_shown_by_its_address_alone(ledger_url) -> None:
     assert client.get(f"/{TOKEN}/ledger/1").status_code == 404
 
 
+def test_a_ledger_alone_is_written_into_one_file(ledger_url, tmp_path) -> None:
+    filled(open_database(ledger_url)).close()
+    file = tmp_path / "report.html"
+
+    ended = CliRunner().invoke(app, ["view", "--url", ledger_url, "--export", str(file)])
+
+    assert ended.exit_code == 0, ended.output
+    assert ended.output.startswith(f"wrote {file}: 1 ledger, ")
+    html = file.read_text("utf-8")
+    said = " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+    assert "experiences 5 trained 4 dropped 0 waiting 1" in said
+    assert "1 4 16 0.5 0 0" in said  # step, rows, tokens, reward, version, age
+    assert "1/0 done 4 4 0.5" in said
+    assert said.count("prompt <s> say reply") == 5
+    assert "<script" not in html
+    assert "<a href" not in html
+    assert "hush" not in html
+
+
+def test_a_ledger_that_cannot_be_read_is_no_report(tmp_path) -> None:
+    (tmp_path / "other.db").write_text("no database")
+    url = f"sqlite:///{tmp_path}/other.db"
+
+    ended = CliRunner().invoke(app, ["view", "--url", url, "--export", str(tmp_path / "r.html")])
+
+    assert "other.db cannot be read as a ledger: " in str(ended.exception)
+    assert str(ended.exception).endswith("Nothing was written.")
+    assert not (tmp_path / "r.html").exists()
+
+
 @pytest.mark.parametrize(
     "address",
     [

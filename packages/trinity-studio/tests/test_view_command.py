@@ -25,7 +25,7 @@ def test_a_report_is_one_file_with_curves_samples_failures_and_settings(built, t
     ended = call(built.path, "--export", tmp_path / "report.html")
 
     html = (tmp_path / "report.html").read_text("utf-8")
-    assert ended.output.startswith(f"wrote {tmp_path / 'report.html'}: 1 runs, ")
+    assert ended.output.startswith(f"wrote {tmp_path / 'report.html'}: 1 run, ")
     assert "<svg" in html
     assert "Samples of step 2, the last" in html
     assert "my-dist" in html

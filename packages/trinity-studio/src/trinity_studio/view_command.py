@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from trinity.common.config.database_path import Address
 
+    from trinity_studio.view.run import Run
+
 __all__ = ["view"]
 
 PORT = 8502
@@ -61,13 +63,8 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
     found = find()
     if table:
         typer.echo(f"--table {table} is not needed: experiences are read from the run directory")
-    if export is not None and not found:
-        raise typer.BadParameter("--export writes run directories: name one")
     if export is not None:
-        from trinity_studio.view.export import write_report
-
-        write_report(found, export)
-        typer.echo(f"wrote {export}: {len(found)} runs, {export.stat().st_size / 1e6:.1f} MB")
+        _export(found, ledgers, export)
         return
     from trinity_studio.view.server import app_of
 
@@ -77,6 +74,15 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
     typer.echo("Open that address; whoever has it can read these runs. Ctrl-C ends it.")
     app = app_of(find, token=token, ledgers=ledgers, may_ask_servers=databases)
     _serve(app, listening)
+
+
+def _export(runs: list[Run], ledgers: list[Address], file: Path) -> None:
+    from trinity_studio.view.export import write_report
+
+    write_report(runs, file, ledgers=ledgers)
+    counts = {"run": len(runs), "ledger": len(ledgers)}
+    said = [f"{count} {name}{'s'[: count != 1]}" for name, count in counts.items() if count]
+    typer.echo(f"wrote {file}: {', '.join(said)}, {file.stat().st_size / 1e6:.1f} MB")
 
 
 def _directories(

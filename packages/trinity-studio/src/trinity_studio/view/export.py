@@ -11,6 +11,7 @@ from trinity.errors import ConfigError
 from trinity_studio.view.contents import PER_PAGE, Contents
 from trinity_studio.view.conversation import facts, shown_sample
 from trinity_studio.view.figures import compared
+from trinity_studio.view.ledger import read_experiences, read_ledger
 from trinity_studio.view.pages import environment
 from trinity_studio.view.server import STATIC
 
@@ -18,16 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trinity.common.config.database_path import Address
+
+    from trinity_studio.view.ledger import LedgerPage
     from trinity_studio.view.run import Run
 
 __all__ = ["write_report"]
 
 
-def write_report(runs: Sequence[Run], path: Path) -> None:
-    """Write the report of these runs.
+def write_report(runs: Sequence[Run], path: Path, *, ledgers: Sequence[Address] = ()) -> None:
+    """Write the report of these runs, and of ledgers that stand alone.
 
     Raises:
-        ConfigError: the file cannot be written.
+        ConfigError: the file cannot be written, or a ledger cannot be read.
     """
     for run in runs:
         run.follow()
@@ -42,6 +46,7 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
             runs=runs,
             charts=compared(dict(enumerate(runs))),
             parts=[_part(run) for run in runs],
+            ledgers=[_ledger(address) for address in ledgers],
         )
     )
     try:
@@ -50,6 +55,15 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror or error}. Name another file."
         ) from error
+
+
+def _ledger(address: Address) -> tuple[LedgerPage, list[dict[str, Any]]]:
+    """Return a ledger's numbers, and its newest experiences (Any: as its columns are)."""
+    page = read_ledger(address)
+    newest = read_experiences(address, step="", page=0, per_page=PER_PAGE)
+    if problem := page.problem or newest.problem:
+        raise ConfigError(f"{problem.rstrip('.')}. Nothing was written.")
+    return page, newest.experiences
 
 
 def _part(run: Run) -> dict[str, Any]:
