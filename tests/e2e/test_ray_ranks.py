@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 import trinity
+import yaml
 from trinity.common.config import load_config
 from trinity.runtime.record.result import RunStatus
 
@@ -76,3 +78,28 @@ def test_two_ranks_have_the_metrics_and_weights_of_one_process(
         assert row == pytest.approx(other, rel=1e-5, abs=1e-7)
     for name, weight in weights.items():
         assert (found[name] - weight).abs().max() <= 1e-5
+
+
+@pytest.mark.acceptance
+def test_two_ranks_that_share_each_sequence_have_the_metrics_and_weights_of_one_process(
+    demonstrations, write_yaml, ray_cluster
+) -> None:
+    """Each has one half of the tokens, and of the heads in attention."""
+    _, expected, weights = trained(demonstrations, write_yaml, "here", local=True)
+
+    result, rows, found = trained(
+        demonstrations, write_yaml, "there", num_ranks=2, ulysses_sequence_parallel_size=2
+    )
+
+    assert result.status is RunStatus.FINISHED
+    assert (result.directory / "logs" / "trainer-1.log").is_file()
+    assert len(rows) == len(expected) == 3
+    resolved = yaml.safe_load((result.directory / "config.yaml").read_text())["trainer"]
+    assert resolved["ulysses_sequence_parallel_size"] == 2
+    assert rows[0]["actor/grad_norm"] > 0
+    for row, other in zip(rows, expected, strict=True):
+        assert row == pytest.approx(other, rel=1e-6, abs=1e-6)
+    ours, theirs = (
+        torch.cat([one[name].flatten() for name in weights]) for one in (found, weights)
+    )
+    assert (ours - theirs).norm() <= 1e-6 * theirs.norm()

@@ -160,14 +160,16 @@ def begin(machines, cluster, config, tmp_path) -> Iterator[Callable[..., Run]]:
         run.stop()
 
 
-def begun_on_both(begin: Callable[..., Run], *, num_ranks: int) -> tuple[Run, set[str]]:
+def begun_on_both(
+    begin: Callable[..., Run], *, num_ranks: int, **sections: Any
+) -> tuple[Run, set[str]]:
     """Return a run that has made a step, and which of its rooms Ray has put on the other machine.
 
     Ray deals rooms without GPUs at random; where all are on the head, the run is begun again.
     """
     for number in range(5):
         trainer = {"save_interval": 4, "max_checkpoints_to_keep": 2, "num_ranks": num_ranks}
-        run = begin(f"both-{number}", trainer=trainer)
+        run = begin(f"both-{number}", trainer=trainer, **sections)
         run.wait_for_steps(1)
         rooms = run.rooms_of_other()
         if rooms:
@@ -195,6 +197,13 @@ def numbers(directory: Path) -> list[dict[str, float]]:
         }
         for row in rows
     ]
+
+
+@pytest.fixture
+def by_gloo(config) -> dict[str, Any]:
+    """Return sections of two engines, which are spread over both, and of weights sent by gloo."""
+    explorer = config["explorer"] | {"rollout_model": {"engine_num": 2}}
+    return {"explorer": explorer, "synchronizer": {"sync_method": "gloo", "sync_timeout": 120}}
 
 
 @pytest.fixture
@@ -257,3 +266,46 @@ def test_nothing_is_lost_or_trained_twice_when_the_other_host(
     assert noticed_s <= NOTICED_S, run.said
     ended_s = time.monotonic() - began
     tell(what, rooms_there=sorted(rooms), noticed_s=f"{noticed_s:.0f}", ended_s=f"{ended_s:.0f}")
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.acceptance
+def test_weights_that_go_over_the_cable_by_gloo_give_the_numbers_of_one_process(
+    begin, config, by_gloo
+) -> None:
+    run, rooms = begun_on_both(begin, num_ranks=1, **by_gloo)
+    run.end()
+    alone = config | {"name": "here", "explorer": by_gloo["explorer"]}
+    unbroken = trinity.run(config_of(alone), local=True).directory
+
+    assert len(rooms & {"engine-0", "engine-1"}) == 1
+    assert " of 3 of rollout_weight_sync/1, gloo" in log_of(run, "engine-1")
+    assert history(run.directory) == history(unbroken)
+    for row, other in zip(numbers(run.directory), numbers(unbroken), strict=True):
+        assert row == pytest.approx(other, rel=1e-5, abs=1e-7)
+    tell("gloo", rooms_there=sorted(rooms))
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.acceptance
+def test_nothing_is_lost_or_trained_twice_when_the_host_of_an_engine_leaves_gloo(
+    begin, machines, by_gloo, unbroken
+) -> None:
+    run, rooms = begun_on_both(begin, num_ranks=1, **by_gloo)
+    run.wait_for_steps(6)
+    assert machines.power_off()
+    began = time.monotonic()
+    noticed_s = run.seconds_until_noticed()
+    run.end()
+
+    assert len(rooms & {"engine-0", "engine-1"}) == 1
+    assert history(run.directory) == history(unbroken)
+    assert noticed_s <= NOTICED_S, run.said
+    ended_s = time.monotonic() - began
+    tell("gloo", rooms_there=sorted(rooms), noticed_s=f"{noticed_s:.0f}", ended_s=f"{ended_s:.0f}")
+
+
+def log_of(run: Run, room: str) -> str:
+    return (run.directory / "logs" / f"{room}.log").read_text()
