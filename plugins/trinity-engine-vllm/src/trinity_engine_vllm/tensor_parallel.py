@@ -1,0 +1,93 @@
+"""New weights for an engine whose tensors are shared by worker processes.
+
+Tensors would not survive vLLM's calls between processes. So they travel as one file in memory that
+has no name in any folder: it is gone with the process that made it, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trinity_engine_vllm.weights import Loader, difference, embedding_name, repack_output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+__all__ = ["EXTENSION", "ParallelLoader", "WorkerSide", "spreads"]
+
+EXTENSION = "trinity_engine_vllm.tensor_parallel.WorkerSide"
+
+
+def spreads(arguments: Mapping[str, Any]) -> bool:
+    """Return whether an engine with these arguments of ``vllm.LLM`` has worker processes."""
+    return int(arguments.get("tensor_parallel_size", 1)) > 1
+
+
+class ParallelLoader(Loader):
+    """Loads snapshots into worker processes, each of which takes its part of every tensor."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the weights; the cache of prefixes, which the old ones made, is dropped.
+
+        Raises:
+            ModelError: they are of another model, or the output layer kept the old ones.
+        """
+        self._check_names(tensors)
+        with _as_file(tensors) as self._path:
+            super().load(tensors)
+
+    def _replace(self, tensors: Mapping[str, Tensor]) -> None:
+        self._engine.collective_rpc("trinity_load", args=(self._path, self._is_cpu))
+
+    def _differences(self, tensors: Mapping[str, Tensor]) -> list[float]:
+        name = embedding_name(tensors)
+        if name is None:
+            return []
+        found: list[float] = self._engine.collective_rpc(
+            "trinity_difference", args=(self._path, name)
+        )
+        return found
+
+
+class WorkerSide:
+    """What vLLM adds to the worker of each process; called by name."""
+
+    model_runner: Any  # Any: vLLM's
+    reload_weights: Any
+
+    def trinity_load(self, path: str, is_cpu: bool) -> None:  # noqa: FBT001 -- vLLM calls it
+        """Take this worker's part of every tensor of a file."""
+        self.reload_weights(weights_iterator=iter(_stored(path).items()))
+        if is_cpu:
+            repack_output(self.model_runner.get_model())
+
+    def trinity_difference(self, path: str, name: str) -> float:
+        """Return how far the output layer is from the embedding of this name in a file."""
+        return difference(self.model_runner.get_model(), _stored(path)[name])
+
+    def trinity_set_threads(self, num: int) -> None:
+        """Compute with so many threads."""
+        torch.set_num_threads(num)
+
+
+@contextmanager
+def _as_file(tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Give the path of a file in memory that holds the tensors."""
+    number = os.memfd_create("trinity-weights")
+    try:
+        with open(number, "wb", closefd=False) as file:
+            torch.save({name: tensor.detach().cpu() for name, tensor in tensors.items()}, file)
+        yield f"/proc/{os.getpid()}/fd/{number}"
+    finally:
+        os.close(number)
+
+
+def _stored(path: str) -> dict[str, Tensor]:
+    stored: dict[str, Tensor] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    return stored
