@@ -75,6 +75,7 @@ def main() -> int:
     options.add_argument("--storage", default="queue", help="the storage_type between both sides")
     options.add_argument("--agents", action="store_true", help="commands that ask by HTTP")
     options.add_argument("--engine", help="the engine_type; none: the embedded one")
+    options.add_argument("--engines", type=int, default=1, help="engine_num")
     options.add_argument("--cells", nargs="+", metavar="PROCESS:PHASE", help="only these")
     options.add_argument("--folder", type=Path, help="is kept; a matrix that broke off goes on")
     chosen = options.parse_args()
@@ -335,6 +336,8 @@ def _write_inputs(folder: Path, chosen: argparse.Namespace) -> None:
         config["buffer"]["trainer_input"] = {"experience_buffer": experiences}
     if chosen.engine:
         config["explorer"]["rollout_model"] = {"engine_type": chosen.engine}
+    if chosen.engines > 1:
+        config["explorer"].setdefault("rollout_model", {})["engine_num"] = chosen.engines
     (folder / "run.yaml").write_text(yaml.safe_dump(config))
 
 

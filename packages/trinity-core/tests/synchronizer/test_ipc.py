@@ -36,7 +36,7 @@ class Process:
 
     def start(self, step, *told):
         self.log.append((step, *told))
-        return Answer((self.outcomes.get(step) or [None]).pop(0))
+        return Answer((self.outcomes.get(step) or [""]).pop(0))
 
     def steps(self):
         return [entry[0] for entry in self.log]
@@ -45,8 +45,8 @@ class Process:
 class TrainerProcess(Process):
     is_ended = False
 
-    def share(self):
-        self.log.append(("share",))
+    def share(self, where):
+        self.log.append(("share", *where))
         return SharedOutbox().share(WeightSnapshot(version=7, tensors={"w": torch.ones(5)}))
 
     def end(self):
@@ -87,7 +87,7 @@ def test_each_engine_maps_what_is_shared_and_nobody_meets() -> None:
 
     assert synced(trainer, engines) == 7
 
-    assert trainer.steps() == ["share"]
+    assert trainer.log == [("device",), ("share", "cpu")]
     assert [engine.steps() for engine in engines] == [["receive", "load"]] * 2
     assert [engine.log[0][1].shipment.version for engine in engines] == [7, 7]
 
@@ -115,7 +115,7 @@ def test_one_that_is_lost_or_silent_is_done_without_and_the_others_hear_nothing_
 
     assert engines[0].steps() == ["receive", "load"]
     assert engines[1].steps() == ["receive", last]
-    assert trainer.steps() == ["share"]
+    assert trainer.steps() == ["device", "share"]
     assert "engine-1 is missing where weights are sent" in caplog.text
 
 
@@ -124,7 +124,7 @@ def test_one_that_finds_none_tries_once_more_and_the_trainer_is_asked_whether_it
 
     synced(trainer, engines)
 
-    assert trainer.steps() == ["share", "device"]
+    assert trainer.steps() == ["device", "share", "device"]
     assert engines[0].steps() == ["receive", "load"]
     assert engines[1].steps() == ["receive", "receive", "load"]
 
@@ -146,13 +146,13 @@ def test_a_trainer_that_is_lost_before_all_have_them_is_the_runs_loss() -> None:
     engines = two_engines(receive=[GONE])
 
     with pytest.raises(RoomLostError, match="trainer was lost"):
-        synced(TrainerProcess("trainer", device=[lost]), engines)
+        synced(TrainerProcess("trainer", device=["", lost]), engines)
 
     assert engines[1].steps() == ["receive"]
 
 
 def test_a_trainer_that_is_silent_is_ended_and_the_run_goes_back() -> None:
-    trainer = TrainerProcess("trainer", device=[SILENT])
+    trainer = TrainerProcess("trainer", device=["", SILENT])
 
     with pytest.raises(RoomLostError, match="it does not come back from sending weights"):
         synced(trainer, two_engines(receive=[GONE]))
@@ -165,6 +165,26 @@ def test_an_engine_that_cannot_have_them_ends_the_run_in_its_words() -> None:
 
     with pytest.raises(ModelError, match="is on another machine than the trainer"):
         synced(TrainerProcess("trainer"), two_engines(receive=[refused]))
+
+
+@pytest.mark.parametrize(
+    ("devices", "where"),
+    [
+        (["a", "a", "a"], ["gpu"]),
+        (["a", "a", "b"], ["cpu", "gpu"]),
+        (["a", "b", ""], ["cpu"]),
+        (["a", "a", SILENT], ["cpu", "gpu"]),  # it may be there again, and on another one
+        (["", "a", "a"], ["cpu"]),
+    ],
+)
+def test_only_engines_on_the_trainers_gpu_have_the_weights_there(devices, where) -> None:
+    trainer = TrainerProcess("trainer", device=devices[:1])
+    engines = [EngineProcess(f"engine-{n}", device=devices[n + 1 : n + 2]) for n in range(2)]
+
+    synced(trainer, engines)
+
+    assert trainer.log == [("device",), ("share", *where)]
+    assert [engine.steps()[-2:] for engine in engines] == [["receive", "load"]] * 2
 
 
 def test_in_one_process_weights_are_handed_over() -> None:

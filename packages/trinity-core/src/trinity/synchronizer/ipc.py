@@ -4,6 +4,9 @@
     share ---------> copied once into shared memory
     receive -----------------------------------------> mapped, and loaded from there
 
+An engine on the trainer's GPU copies there what the trainer shares there, all others map memory of
+the CPU.
+
 Engines do not meet, and wait for nobody: what becomes of one is nothing to the others.
 """
 
@@ -14,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 from trinity.synchronizer.channel import BrokenOffError
 from trinity.synchronizer.members import outcomes_of
 from trinity.synchronizer.sending import GRACE_S, SendingSync
+from trinity.synchronizer.shared import CPU, GPU
 
 if TYPE_CHECKING:
-    from trinity.synchronizer.members import Sender
+    from collections.abc import Iterable
+
+    from trinity.synchronizer.members import Member, Sender
     from trinity.synchronizer.sending import Outcomes, There
     from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
@@ -28,21 +34,36 @@ class IpcSync(SendingSync):
     """Brings weights by memory that the trainer's process shares with the engines'."""
 
     _shared: Shared  # in this sync
+    _device: str | None = None  # the trainer's; "": it has no GPU; None: nobody has asked
 
     def _packed(self, sender: Sender) -> Shipment:
-        self._shared = sender.share()
+        self._shared = sender.share(self._where(sender))
         return self._shared.shipment
+
+    def _where(self, sender: Sender) -> tuple[str, ...]:
+        """Return where the engines can have the weights."""
+        if self._device is None:
+            outcomes = self._outcomes_of("device", [sender])
+            self._check(outcomes)
+            self._device = str(outcomes[sender])
+        if not self._device:
+            return (CPU,)
+        engines: Any = self._engines  # Any: engines in processes of their own are receivers
+        calls = {one: one.start("device") for one in engines}
+        found = outcomes_of(calls, limit_s=GRACE_S, grace_s=GRACE_S).values()
+        are_there = [outcome == self._device for outcome in found]
+        return ((CPU,) if not all(are_there) else ()) + ((GPU,) if any(are_there) else ())
 
     def _brought(self, left: There, shipment: Shipment) -> Outcomes:
         """Let each of them map the weights; where one cannot, ask whether the trainer is there."""
         outcomes = self._outcomes_of("receive", left, self._shared)
-        sender: Any = self._sender  # Any: there is one
         if any(isinstance(outcome, BrokenOffError) for outcome in outcomes.values()):
-            outcomes |= self._outcomes_of("device", {sender: 0})
+            assert self._sender is not None
+            outcomes |= self._outcomes_of("device", [self._sender])
         self._check(outcomes)
         return outcomes
 
-    def _outcomes_of(self, step: str, members: There, *told: Any) -> dict[Any, Any]:
+    def _outcomes_of(self, step: str, members: Iterable[Member], *told: Any) -> dict[Any, Any]:
         limit_s = self._timeout_s + GRACE_S
         calls = {member: member.start(step, *told) for member in members}
         return dict(outcomes_of(calls, limit_s=limit_s, grace_s=limit_s))

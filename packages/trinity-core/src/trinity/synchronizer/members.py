@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
@@ -49,8 +49,12 @@ class Sender(Member, Protocol):
     def pack(self) -> Shipment:
         """Copy the weights there, for this sync and for engines that come back after it."""
 
-    def share(self) -> Shared:
-        """Copy the weights there to where processes of the same machine can have them."""
+    def share(self, where: Collection[str]) -> Shared:
+        """Copy the weights there to where processes of the same machine can have them.
+
+        Args:
+            where: in memory of the CPU, of the GPU, or both (``trinity.synchronizer.shared``).
+        """
 
     def place(self) -> str:
         """Return where the members meet."""

@@ -16,7 +16,7 @@ from trinity.synchronizer.weights import PackedWeights
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Outbox", "Shipment", "checksum", "cut", "shipment_of"]
+__all__ = ["Outbox", "Shipment", "checksum", "checksum_by_torch", "cut", "shipment_of"]
 
 _BLOCK = 8192  # 64-bit words whose order a checksum does not see
 _ALIGNED = 16  # bytes: every tensor can be read where it lies, and all of them are whole words
@@ -40,7 +40,7 @@ class Shipment:
     version: WeightVersion
     places: tuple[_Place, ...]
     num_bytes: int
-    checksum: int | None  # None: what they lie in cannot change
+    checksum: int | None  # None: it is told elsewhere, or what they lie in cannot change
 
 
 class Outbox:
@@ -108,12 +108,28 @@ def checksum(flat: Tensor) -> int:
     >>> checksum(torch.ones(16, dtype=torch.uint8)) == 2 * 0x0101010101010101
     True
     """
+    if flat.is_cuda:
+        return checksum_by_torch(flat)
     words = flat.numpy().view(np.uint64)
     rest = len(words) % _BLOCK
     blocks = words[: len(words) - rest].reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64)
     sums = np.append(blocks, words[len(words) - rest :].sum(dtype=np.uint64))
     weights = 2 * np.arange(len(sums), 0, -1, dtype=np.uint64) - np.uint64(1)  # odd: none is lost
     return int((sums * weights).sum(dtype=np.uint64))
+
+
+def checksum_by_torch(flat: Tensor) -> int:
+    """Return the same number, computed where the bytes are: 64-bit integers wrap, signed or not.
+
+    >>> checksum_by_torch(torch.ones(16, dtype=torch.uint8)) == 2 * 0x0101010101010101
+    True
+    """
+    words = flat.view(torch.int64)
+    rest = len(words) % _BLOCK
+    blocks = words[: len(words) - rest].view(-1, _BLOCK).sum(dim=1)
+    sums = torch.cat([blocks, words[len(words) - rest :].sum().view(1)])
+    weights = 2 * torch.arange(len(sums), 0, -1, device=flat.device) - 1
+    return int((sums * weights).sum()) % 2**64
 
 
 def _places(tensors: Mapping[str, Tensor]) -> Iterator[_Place]:

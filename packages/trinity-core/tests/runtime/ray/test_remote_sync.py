@@ -273,7 +273,7 @@ class TrainersRoom:
 
 def test_all_engines_that_come_back_after_a_sync_get_the_one_copy_of_it() -> None:
     room = TrainersRoom()
-    sender = RemoteSender(room, pack=lambda step: "a shipment")
+    sender = RemoteSender(room, pack=lambda *told: "a shipment")
 
     assert [sender.kept(), sender.kept(), sender.snapshot().version] == ["copy 1", "copy 1", 1]
     assert sender.pack() == "a shipment"

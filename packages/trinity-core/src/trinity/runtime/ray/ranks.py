@@ -79,8 +79,8 @@ class RemoteRanks:
         version = self._gathered([first, *others])[0]
         return snapshot_of(version, ref)
 
-    def _packed(self, step: str) -> Any:  # Any: what the step gives
-        first = self._rooms[0].start("weights", step)
+    def _packed(self, *told: Any) -> Any:  # Any: a step, and what it gives
+        first = self._rooms[0].start("weights", *told)
         others = [room.start("snapshot_beside") for room in self._rooms[1:]]
         return self._gathered([first, *others])[0]
 

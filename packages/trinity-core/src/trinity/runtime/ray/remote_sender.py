@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.runtime.ray.remote_weights import snapshot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     import ray
 
@@ -26,10 +26,10 @@ class RemoteSender:
 
     Args:
         room: started with ``beats``, whose thread gives the copy while the trainer works.
-        pack: lets the trainer take a step of that name with its weights, all of its ranks.
+        pack: lets the trainer, all of its ranks, take a step of that name, as it is told.
     """
 
-    def __init__(self, room: RoomHandle, *, pack: Callable[[str], Any]) -> None:
+    def __init__(self, room: RoomHandle, *, pack: Callable[..., Any]) -> None:
         self._room = room
         self._pack = pack
         self._place = ""  # "": nobody has asked
@@ -46,9 +46,9 @@ class RemoteSender:
         shipment: Shipment = self._packed("pack")
         return shipment
 
-    def share(self) -> Shared:
+    def share(self, where: Collection[str]) -> Shared:
         """Copy the weights there to where processes of that machine can have them."""
-        shared: Shared = self._packed("share")
+        shared: Shared = self._packed("share", where)
         return shared
 
     def place(self) -> str:
@@ -77,10 +77,10 @@ class RemoteSender:
         """End the process."""
         self._room.kill()
 
-    def _packed(self, step: str) -> Any:  # Any: what the step gives
+    def _packed(self, step: str, *told: Any) -> Any:  # Any: what the step gives
         with self._fetching:
             self._copy = None
-            return self._pack(step)
+            return self._pack(step, *told)
 
     def _fetched(self) -> tuple[Any, ray.ObjectRef[PackedWeights]]:
         """Return the version of what was packed last and a reference to the one copy of it."""

@@ -29,7 +29,7 @@ class RemoteTrainer:
 
     def __init__(self, room: RoomHandle) -> None:
         self._room = room
-        self.sender = RemoteSender(room, pack=lambda step: room.call("weights", step))
+        self.sender = RemoteSender(room, pack=lambda *told: room.call("weights", *told))
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         """Return the metrics of one optimizer step."""

@@ -18,7 +18,7 @@ from trinity.synchronizer.shipment import Outbox
 from trinity.trainer import meeting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from trinity.common.ports import WeightSnapshot
     from trinity.synchronizer.channel import Invitation
@@ -110,13 +110,13 @@ class WayOut(_Way):
         """Copy the weights."""
         return self._outbox.pack(self._snapshot())
 
-    def share(self) -> Shared:
+    def share(self, where: Collection[str]) -> Shared:
         """Copy the weights to where processes of this machine can have them.
 
         Raises:
             ModelError: there is no memory for them.
         """
-        return self._shared.share(self._snapshot())
+        return self._shared.share(self._snapshot(), where=where)
 
     def send(self) -> None:
         """Broadcast what was packed.
@@ -160,9 +160,11 @@ class WayIn(_Way):
             self._received = self._joined().receive(told)
             return
         self._received = received(told)
+        on_gpu = any(tensor.is_cuda for tensor in self._received.tensors.values())
         logger.info(
-            "mapped the weights of v%d of process %d: %.0f MiB",
-            told.shipment.version, told.sealed.pid, told.shipment.num_bytes / 2**20,
+            "%s the weights of v%d: %.0f MiB",
+            "copied on the GPU" if on_gpu else "mapped",
+            told.shipment.version, told.shipment.num_bytes / 2**20,
         )  # fmt: skip
 
     def taken(self) -> WeightSnapshot | None:

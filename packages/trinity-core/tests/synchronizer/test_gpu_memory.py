@@ -1,0 +1,182 @@
+"""What is asked of the CUDA runtime where a GPU is shared, with a fake of it."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+import torch
+from trinity.common.ports import WeightSnapshot
+from trinity.errors import ModelError
+from trinity.synchronizer import gpu_memory, shared
+from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.gpu_memory import CudaRuntime
+from trinity.synchronizer.shared import CPU, GPU, SharedOutbox, received
+from trinity.synchronizer.shipment import checksum, checksum_by_torch
+
+NUM_FLOATS = 1000
+
+
+class FakeCuda:
+    """Memory of the CPU in the GPU's place; a handle says where it is."""
+
+    def __init__(self):
+        self.log = []
+        self.blocks = {}  # by address
+        self.codes = {}  # by function: with what it fails
+
+    def cudaMalloc(self, address, num_bytes):  # noqa: N802
+        block = (ctypes.c_ubyte * num_bytes.value)()
+        self.blocks[ctypes.addressof(block)] = block
+        address._obj.value = ctypes.addressof(block)
+        return self._done("malloc", "cudaMalloc")
+
+    def cudaFree(self, address):  # noqa: N802
+        del self.blocks[address.value]
+        return self._done("free", "cudaFree")
+
+    def cudaIpcGetMemHandle(self, handle, address):  # noqa: N802
+        text = str(address.value).encode().ljust(64, b"\0")
+        ctypes.memmove(handle, text, 64)
+        return self._done("handle", "cudaIpcGetMemHandle")
+
+    def cudaIpcOpenMemHandle(self, address, handle, flags):  # noqa: N802
+        assert flags.value == 1
+        address._obj.value = int(bytes(handle).rstrip(b"\0"))
+        return self._done("open", "cudaIpcOpenMemHandle")
+
+    def cudaIpcCloseMemHandle(self, address):  # noqa: N802
+        assert address.value in self.blocks
+        return self._done("close", "cudaIpcCloseMemHandle")
+
+    def cudaGetLastError(self):  # noqa: N802
+        return 0
+
+    def _done(self, what, function):
+        self.log.append(what)
+        return self.codes.get(function, 0)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    fake = FakeCuda()
+
+    def tensor_at(address, num_bytes):
+        return torch.frombuffer(fake.blocks[address], dtype=torch.uint8)
+
+    monkeypatch.setattr(gpu_memory, "runtime", lambda: CudaRuntime(fake))
+    monkeypatch.setattr(gpu_memory, "_tensor_at", tensor_at)
+    for module in (gpu_memory, shared):
+        monkeypatch.setattr(module, "device_id", lambda: "GPU-a")
+    return fake
+
+
+def a_snapshot(version, *, num_floats=NUM_FLOATS):
+    weight = torch.full((num_floats,), float(version))
+    return WeightSnapshot(
+        version=version, tensors={"w": weight, "b": torch.ones(3, dtype=torch.bfloat16)}
+    )
+
+
+def test_an_engine_on_that_gpu_has_a_copy_and_closes_what_it_opened(cuda) -> None:
+    outbox = SharedOutbox()
+    there = outbox.share(a_snapshot(3), where=[GPU])
+
+    snapshot = received(there)
+    outbox.share(a_snapshot(4), where=[GPU])
+
+    assert there.sealed is None
+    assert snapshot.version == 3
+    assert snapshot.tensors["w"].unique().tolist() == [3.0]
+    assert snapshot.tensors["b"].tolist() == [1.0, 1.0, 1.0]
+    assert cuda.log == ["malloc", "handle", "open", "close"]  # the next ones are written there
+
+
+def test_who_comes_when_others_are_written_there_takes_nothing(cuda) -> None:
+    outbox = SharedOutbox()
+    late = outbox.share(a_snapshot(3), where=[GPU])
+    outbox.share(a_snapshot(4), where=[GPU])
+
+    with pytest.raises(BrokenOffError, match="are not those that were shared"):
+        received(late)
+
+    assert cuda.log[-1] == "close"
+
+
+def test_a_model_of_another_size_gets_other_memory(cuda) -> None:
+    outbox = SharedOutbox()
+    outbox.share(a_snapshot(3), where=[GPU])
+    larger = outbox.share(a_snapshot(4, num_floats=2000), where=[GPU])
+
+    assert received(larger).tensors["w"].shape == (2000,)
+    assert cuda.log == ["malloc", "handle", "free", "malloc", "handle", "open", "close"]
+
+
+def test_an_engine_on_another_gpu_maps_memory_of_the_cpu(cuda, monkeypatch) -> None:
+    outbox = SharedOutbox()
+    there = outbox.share(a_snapshot(3), where=[CPU, GPU])
+    monkeypatch.setattr(shared, "device_id", lambda: "GPU-b")
+
+    assert received(there).tensors["w"].unique().tolist() == [3.0]
+    assert "open" not in cuda.log
+
+
+def test_an_engine_that_moved_to_another_gpu_says_so(cuda, monkeypatch) -> None:
+    there = SharedOutbox().share(a_snapshot(3), where=[GPU])
+    monkeypatch.setattr(shared, "device_id", lambda: "GPU-b")
+
+    with pytest.raises(BrokenOffError, match="on a GPU that this process does not use"):
+        received(there)
+
+
+def test_who_was_away_gets_a_copy_of_what_the_gpu_has(cuda) -> None:
+    outbox = SharedOutbox()
+    outbox.share(a_snapshot(3), where=[CPU])
+    outbox.share(a_snapshot(4), where=[GPU])
+
+    kept = outbox.kept()
+
+    assert kept.version == 4
+    assert kept.snapshot().tensors["w"].unique().tolist() == [4.0]
+
+
+def test_what_cannot_be_opened_is_said_with_the_runtimes_code(cuda) -> None:
+    there = SharedOutbox().share(a_snapshot(3), where=[GPU])
+    cuda.codes["cudaIpcOpenMemHandle"] = 201
+
+    with pytest.raises(BrokenOffError, match="cudaIpcOpenMemHandle failed with CUDA's error 201"):
+        received(there)
+
+
+def test_a_gpu_without_memory_is_said_with_what_to_set(cuda) -> None:
+    cuda.codes["cudaMalloc"] = 2
+
+    with pytest.raises(
+        ModelError, match=r"has no 0 MiB to share weights in: .* error 2\. Set sync"
+    ):
+        SharedOutbox().share(a_snapshot(3), where=[GPU])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_without_a_cuda_runtime_one_sentence_says_so() -> None:
+    with pytest.raises(ModelError, match="loads no libcudart"):
+        gpu_memory.runtime()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_the_runtime_gives_memory_and_a_handle_of_it() -> None:
+    memory = gpu_memory.GpuMemory()
+
+    place = memory.write(4000, [(0, torch.arange(1000.0, device="cuda"))])
+
+    assert len(place.handle) == 64
+    assert memory.flat.view(torch.float32).sum().item() == 499_500.0
+
+
+@pytest.mark.parametrize("num_words", [2, 8192, 3 * 8192 + 5])
+def test_the_checksum_of_a_gpu_is_that_of_a_cpu(num_words) -> None:
+    generator = torch.Generator().manual_seed(0)
+    flat = torch.randint(0, 256, (8 * num_words,), dtype=torch.uint8, generator=generator)
+
+    assert checksum_by_torch(flat) == checksum(flat)
