@@ -20,7 +20,7 @@ def test_noise_is_not_drawn_as_movement_and_the_axis_says_what_it_spans() -> Non
 
     assert height_of(drawn) < 0.1  # of 190
     assert height_of(str(chart("KL", lines))) > 100
-    assert "spans 0.001, the least drawn; values differ by 2e-08" in drawn
+    assert "the axis spans 0.001 at least; values differ by 2e-08" in drawn
     assert ">0</text>" in drawn  # what is never negative begins at 0
 
 
@@ -28,7 +28,7 @@ def test_a_movement_that_is_larger_than_the_least_fills_the_chart() -> None:
     drawn = str(chart("KL", [Line(label="", points=[(0, 0.0), (1, 0.01)])], floor=1e-3))
 
     assert height_of(drawn) > 100
-    assert "least drawn" not in drawn
+    assert "at least" not in drawn
 
 
 def test_a_constant_above_the_least_stands_in_the_middle() -> None:

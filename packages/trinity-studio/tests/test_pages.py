@@ -239,3 +239,11 @@ def test_exchanges_are_a_tree_that_says_where_a_chain_broke(built, browse) -> No
         ("0", "first"), ("1", "second"), ("0", "third"),
     ]  # fmt: skip
     assert 'href="/a-token/run/0/exchanges/9/0/0"' in browse(built.path).html("task/9/0")
+
+
+def test_a_run_that_only_trains_counts_its_train_steps(built, browse) -> None:
+    built.status(mode="train", train_steps=2, explore_steps=0, total_steps=60)
+
+    said = browse(built.path).text()
+    assert "train steps 2 of 60" in said
+    assert "explore steps" not in said

@@ -72,7 +72,8 @@ def test_what_the_check_says_stands_at_the_key_that_it_is_about(draw_studio) -> 
 
     said = [one.value for one in page.error]
 
-    assert [line for line in said if line.startswith("`model_path` ") and "/no/such/model" in line]
+    assert [line for line in said if line.startswith("**Model** (`model_path`): ")]
+    assert [line for line in said if "/no/such/model" in line]
 
 
 def test_an_unknown_key_of_a_file_is_listed_above_it_and_kept() -> None:

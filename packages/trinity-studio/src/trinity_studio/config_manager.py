@@ -16,7 +16,7 @@ from trinity_studio.studio.findings import Findings, findings
 from trinity_studio.studio.output import beside, draw_output
 from trinity_studio.studio.sheet import DOCUMENT, Sheet
 from trinity_studio.studio.starting import a_new_document, draw_opening
-from trinity_studio.studio.widgets import COLUMNS, draw_field, draw_fields
+from trinity_studio.studio.widgets import COLUMNS, draw_field, draw_fields, tell_field
 
 if TYPE_CHECKING:
     from trinity_studio.config_registry.config_registry import ConfigGenerators
@@ -131,6 +131,8 @@ class ConfigManager:
             for column, name in zip(st.columns(COLUMNS), row, strict=False):
                 with column:
                     self._get_config(name)
+            for name in row:
+                self._tell_config(name)
 
     def _is_to_be_drawn(self, name: str) -> bool:
         if name in self.entries.generators:
@@ -153,7 +155,17 @@ class ConfigManager:
         self.entries.take_over(entry, self.sheet.document)
         if entry.path is not None:
             self.sheet.drawn.add(entry.path)
-            self.sheet.tell(entry.path)
+
+    def _tell_config(self, name: str) -> None:
+        """Show what is wrong with a setting, below the row that it stands in."""
+        path = name
+        if name in self.entries.generators:
+            path = self.entries.generators.get(name).path or ""
+        field = field_at(path) if path else None
+        if field is not None:
+            tell_field(self.sheet, field)
+        elif path:
+            self.sheet.tell(path)
 
     def _registered(self, heading: str) -> None:
         """Draw the settings that plugins add below a heading."""

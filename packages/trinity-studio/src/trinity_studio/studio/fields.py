@@ -78,6 +78,7 @@ LABELS = {
     "algorithm.algorithm_type": "Algorithm",
     "optimizer.lr": "Learning rate",
     "buffer.batch_size": "Tasks of a step",
+    "model.model_path": "Model",
     "model.max_model_len": "Tokens of prompt and response",
     "model.max_response_tokens": "Tokens of a response",
     "cluster.node_num": "Machines",

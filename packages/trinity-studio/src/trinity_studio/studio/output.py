@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -24,6 +26,8 @@ _STAYS = f"""<style>
   position: sticky; top: 3.5rem; align-self: flex-start;
 }}
 [data-testid="stMainBlockContainer"] {{ padding-top: 3.2rem; }}
+.st-key-{_KEY} li code {{ font-size: .8em; }}
+[data-testid="stButtonGroup"] [role="radiogroup"] {{ flex-wrap: wrap; }}
 </style>"""
 
 
@@ -71,10 +75,21 @@ def _draw_verdict(sheet: Sheet, found: Findings, unfinished: set[str]) -> None:
     else:
         st.warning(f"Unfinished: {', '.join(sorted(unfinished))}.")
     if others:
-        st.markdown("\n".join(f"- `{path or 'the file'}`: {line}" for path, line in others))
+        st.html(f"<ul>{''.join(_item(path, line) for path, line in others)}</ul>")
     if found.notes:
         with st.expander(f"{len(found.notes)} notes on what it comes to on this machine"):
             st.markdown("\n".join(f"- {line}" for line in found.notes))
+
+
+def _item(path: str, line: str) -> str:
+    """Return a problem as an item of a list; keys and paths in it break at their joints.
+
+    >>> _item("model.path", "there is no folder '/a/<b>'.")
+    "<li><code>model.<wbr>path</code>: there is no folder '/<wbr>a/<wbr>&lt;b&gt;'.</li>"
+    """
+    key = re.sub(r"([._])", r"\1<wbr>", escape(path, quote=False))
+    said = re.sub(r"/(?=[^\s/])", "/<wbr>", escape(line, quote=False))
+    return f"<li><code>{key or 'the file'}</code>: {said}</li>"
 
 
 def _save(path: str, text: str, *, may_replace: bool = False) -> None:

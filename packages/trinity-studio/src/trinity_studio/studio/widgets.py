@@ -16,7 +16,7 @@ from trinity_studio.studio.sheet import Sheet, changed, seed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["draw_field", "draw_fields"]
+__all__ = ["draw_field", "draw_fields", "tell_field"]
 
 COLUMNS = 2
 _WIDE = ("arguments", "section", "list")
@@ -31,13 +31,15 @@ def draw_fields(sheet: Sheet, fields: Iterable[Field]) -> None:
         for column, one in zip(st.columns(COLUMNS), row, strict=False):
             with column:
                 draw_field(sheet, one)
+        for one in row:
+            tell_field(sheet, one)
     for one in fields:
         if one.shape in _WIDE:
             draw_field(sheet, one)
 
 
 def draw_field(sheet: Sheet, field: Field) -> None:
-    """Draw one key, or one section with its keys, and what is wrong with it."""
+    """Draw one key, or one section with its keys; :func:`tell_field` says what is wrong with it."""
     if field.shape == "section":
         _draw_section(sheet, field)
     elif field.shape == "list":
@@ -46,8 +48,13 @@ def draw_field(sheet: Sheet, field: Field) -> None:
         _draw_arguments(sheet, field)
     else:
         _draw_leaf(sheet, field)
-        sheet.tell(field.path, below=field.shape == "yaml")
     sheet.drawn.add(field.path)
+
+
+def tell_field(sheet: Sheet, field: Field) -> None:
+    """Show what is wrong with a key, below its row and as wide; a section does so inside."""
+    if field.shape not in _WIDE:
+        sheet.tell(field.path, below=field.shape == "yaml")
 
 
 def _draw_leaf(sheet: Sheet, field: Field) -> None:

@@ -95,7 +95,7 @@ class _Frame:
         low, high = min(values), max(values)
         told = ""
         if high - low < floor:
-            told = f"spans {floor:g}, the least drawn; values differ by {high - low:.2g}"
+            told = f"the axis spans {floor:g} at least; values differ by {high - low:.2g}"
             low, high = _widened(low, high, floor)
         pad = (high - low) * 0.06 or abs(high) * 0.1 or 0.5
         first, last = min(steps), max(steps)

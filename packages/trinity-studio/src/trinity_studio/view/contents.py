@@ -225,6 +225,7 @@ def _row(run: Run) -> Values:
         "explored": max((s for s, _ in reward), default=run.status.get("explore_steps", 0)),
         "trained": max((s for s, _ in loss), default=run.status.get("train_steps", 0)),
         "total": run.status.get("total_steps", 0),
+        "explores": run.status.get("mode") != "train",
         "seconds": run.status.get("seconds"),
         "reward": reward[-1][1] if reward else None,
         "first_evaluation": evaluated[0][1] if evaluated else None,
