@@ -250,7 +250,7 @@ def vllm(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def studio(session: nox.Session) -> None:
-    """Make a configuration by clicking in Chromium, and train with it; kill the studio."""
+    """Configure by clicking in Chromium, train, kill the studio, stop a run over Ray there."""
     own = "packages/trinity-studio"
     session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", own, "pytest", "playwright")
     chosen = ["-m", "acceptance", f"{own}/tests/test_in_a_browser.py", *session.posargs]

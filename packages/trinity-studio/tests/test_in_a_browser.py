@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,22 @@ def files(tmp_path) -> Path:
     return tmp_path
 
 
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Give the program, started as a user does, and its address."""
+    command = [sys.executable, "-m", "trinity", "studio", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as server:
+        try:
+            yield server, server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
 @pytest.fixture
 def studio(tmp_path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Return the program, started as a user does, and its address."""
-    command = [sys.executable, "-m", "trinity", "studio", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
-        yield server, server.stdout.readline().strip()
-        server.terminate()
+    """Return the program and its address."""
+    with serving(tmp_path) as served:
+        yield served
 
 
 @pytest.fixture
@@ -140,10 +150,72 @@ def test_a_run_lives_on_when_the_studio_is_killed_and_stops_with_a_checkpoint(
 
     studio[0].kill()
     studio[0].wait()
-    lines = len(metrics.read_text().splitlines())
-    wait_until(lambda: len(metrics.read_text().splitlines()) > lines + 3)
+    goes_on(metrics)
     assert run.stop() == 1
 
     wait_until(lambda: not run.processes())
     assert status_of(run.directory)["status"] == "interrupted"
     assert list(run.directory.glob("global_step_*/actor/huggingface"))
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Return the processes of the runs in a folder: a run's own, and those of its Ray.
+
+    The browser has the mark too.
+    """
+    mark = f"STUDIO_TEST={directory}".encode()
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            is_ours, words = mark in file.read_bytes(), (file.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if is_ours and any(one in words for one in (b"/ray/", b"ray::", b"trinity\0run")):
+            found.append(words.replace(b"\0", b" ").decode())
+    return found
+
+
+@pytest.fixture
+def marked(tmp_path, monkeypatch) -> None:
+    """Let what the studio starts be known by its environment."""
+    monkeypatch.setenv("STUDIO_TEST", str(tmp_path))
+
+
+@pytest.mark.usefixtures("marked")
+@pytest.mark.ray
+def test_a_run_over_ray_outlives_page_and_studio_and_is_stopped_from_another_page(
+    files, tmp_path, request
+) -> None:
+    studio, page = request.getfixturevalue("studio"), request.getfixturevalue("page")
+    fill_in(page, files, num_steps=5000)
+    page.get_by_text("Runs", exact=True).click()
+    page.get_by_text("In one process, without Ray").click()
+    page.get_by_role("button", name="Start", exact=True).click()
+    run = StudioRun(directory=files / "runs" / "Trinity" / "my_run")
+    metrics = run.directory / "monitor" / "metrics.jsonl"
+    wait_until(metrics.exists, seconds=300)
+    assert any("raylet" in one for one in processes_of(tmp_path))
+
+    another = page.context.browser.new_page()
+    page.close()
+    goes_on(metrics)
+    studio[0].kill()
+    studio[0].wait()
+    goes_on(metrics)
+
+    with serving(tmp_path, "--config", str(run.config)) as (_, address):
+        another.goto(address)
+        another.get_by_text("Configuration File").wait_for(timeout=WAIT_MS)
+        another.get_by_text("Runs", exact=True).click()
+        another.get_by_role("button", name="Stop", exact=True).click()
+        wait_until(lambda: not run.processes())
+        another.get_by_text("Not running").wait_for(timeout=WAIT_MS)
+    assert status_of(run.directory)["status"] == "interrupted"
+    assert list(run.directory.glob("global_step_*/actor/huggingface"))
+    wait_until(lambda: not processes_of(tmp_path), seconds=300)
+
+
+def goes_on(metrics: Path) -> None:
+    """Wait until a run has written more."""
+    lines = len(metrics.read_text().splitlines())
+    wait_until(lambda: len(metrics.read_text().splitlines()) > lines + 3)
