@@ -19,6 +19,7 @@ __all__ = [
     "ConfigError",
     "ConflictError",
     "DataError",
+    "EngineBrokenError",
     "EnvError",
     "JudgementCutError",
     "ModelError",
@@ -86,6 +87,13 @@ class JudgementCutError(TrinityError, RuntimeError):
 
 class ModelError(TrinityError, RuntimeError):
     """A model cannot be loaded, or an engine failed while generating."""
+
+
+class EngineBrokenError(ModelError):
+    """An engine can answer nothing any more, whatever it is asked: a worker below it is gone.
+
+    Over Ray the process of the engine is ended and another one takes its place.
+    """
 
 
 class PromptTooLongError(ModelError):

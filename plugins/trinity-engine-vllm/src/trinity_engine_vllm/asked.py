@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import ModelError
+from trinity.errors import EngineBrokenError, ModelError
 
 if TYPE_CHECKING:
     from trinity.common.generation import PendingReply
@@ -23,11 +23,17 @@ class Asked:
     request: GenerationRequest | None  # None: a text to score
 
 
-def failure(error: Exception, what: str) -> ModelError:
-    """Return an error as the caller is to hear it: what could not be done, and why."""
+def failure(error: Exception, what: str, *, is_broken: bool = False) -> ModelError:
+    """Return an error as the caller is to hear it: what could not be done, and why.
+
+    Args:
+        error: vLLM's, or ours.
+        what: could not be done.
+        is_broken: nothing else can be done any more, either.
+    """
     if isinstance(error, ModelError):
         return error
-    told = ModelError(
+    told = (EngineBrokenError if is_broken else ModelError)(
         f"vLLM could not {what}: {type(error).__name__}: {' '.join(str(error).split())}"
     )
     told.__cause__ = error

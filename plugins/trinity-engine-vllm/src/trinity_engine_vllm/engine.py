@@ -236,7 +236,7 @@ class VLLMEngine:
                 for waiting in again:
                     self._stepping.give(waiting)
             except Exception as error:  # noqa: BLE001 -- the caller's
-                done.set_exception(failure(error, "take new weights"))
+                done.set_exception(self._failure(error, "take new weights"))
             else:
                 done.set_result(None)
 
@@ -322,9 +322,12 @@ class VLLMEngine:
             with _of_process:
                 self._step(joining, has_cancelled=has_cancelled)
         except Exception as error:  # noqa: BLE001 -- the requests' failure; the engine lives on
-            self._stepping.fail_open(failure(error, "generate"))
+            self._stepping.fail_open(self._failure(error, "generate"))
         self._busy_s += time.perf_counter() - began
         return True
+
+    def _failure(self, error: Exception, what: str) -> ModelError:
+        return failure(error, what, is_broken=self._stepping.is_broken)
 
     def _has_work(self) -> bool:
         return bool(self._urgent or self._stepping.num_open)

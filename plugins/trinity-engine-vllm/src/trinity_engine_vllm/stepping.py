@@ -15,7 +15,7 @@ from trinity_engine_vllm.asked import closed, failure, half_loaded
 from trinity_engine_vllm.requests import completions, parameters
 from trinity_engine_vllm.starting import imported_vllm
 from trinity_engine_vllm.structure import Held, structures_of
-from trinity_engine_vllm.tensor_parallel import ParallelLoader, spreads
+from trinity_engine_vllm.tensor_parallel import ParallelLoader, has_lost_a_worker, spreads
 from trinity_engine_vllm.weights import Loader
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class Stepping:
     def is_whole(self) -> bool:
         """Return whether all weights are of one version."""
         return self._loader.is_whole
+
+    @property
+    def is_broken(self) -> bool:
+        """Return whether a worker process is gone, so that vLLM computes nothing any more."""
+        return self._spreads and has_lost_a_worker(self._engine)
 
     @property
     def num_open(self) -> int:

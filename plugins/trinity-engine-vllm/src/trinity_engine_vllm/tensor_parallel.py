@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["EXTENSION", "ParallelLoader", "WorkerSide", "spreads"]
+__all__ = ["EXTENSION", "ParallelLoader", "WorkerSide", "has_lost_a_worker", "spreads"]
 
 EXTENSION = "trinity_engine_vllm.tensor_parallel.WorkerSide"
 
@@ -27,6 +27,12 @@ EXTENSION = "trinity_engine_vllm.tensor_parallel.WorkerSide"
 def spreads(arguments: Mapping[str, Any]) -> bool:
     """Return whether an engine with these arguments of ``vllm.LLM`` has worker processes."""
     return int(arguments.get("tensor_parallel_size", 1)) > 1
+
+
+def has_lost_a_worker(engine: Any) -> bool:  # Any: vLLM's
+    """Return whether a worker process has ended that nobody ended."""
+    executor = engine.engine_core.engine_core.model_executor
+    return executor.is_failed or not all(one.proc.is_alive() for one in executor.workers)
 
 
 class ParallelLoader(Loader):

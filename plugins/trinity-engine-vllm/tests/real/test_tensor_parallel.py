@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trinity.common.ports import Structure, WeightSnapshot, WeightVersion
-from trinity.errors import ModelError
+from trinity.errors import EngineBrokenError, ModelError
 from trinity_engine_vllm.engine import VLLMEngine
 
 PROMPT = tuple(range(5, 45))
@@ -93,8 +93,10 @@ def test_two_workers_answer_as_one_take_new_weights_and_are_gone_when_it_is_clos
 
         os.kill(workers[1], signal.SIGKILL)
         assert are_gone(workers[1:])
-        with pytest.raises(ModelError, match="vLLM could not"):
+        with pytest.raises(EngineBrokenError, match="vLLM could not"):  # over Ray it ends with that
             engine.submit(ask(task=7)).result(60)
+        with pytest.raises(EngineBrokenError, match="vLLM could not"):
+            engine.load_weights(WeightSnapshot(version=WeightVersion(3), tensors=tensors))
     finally:
         engine.close()
     assert are_gone(workers)

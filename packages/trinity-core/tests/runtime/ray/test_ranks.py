@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from trinity.errors import ConfigError, DataError, RoomLostError
+from trinity.errors import ConfigError, DataError, ModelError, RoomLostError
 from trinity.runtime.preflight import refuse_local
 from trinity.runtime.ray import ranks
 from trinity.runtime.ray.ranks import RemoteRanks
@@ -92,6 +92,16 @@ def test_every_rank_gets_the_same_reference_and_the_first_one_tells_the_metrics(
     assert metrics == {"loss": 0.0}
     packet = [0, "experiences by reference"]
     assert [room.calls for room in rooms] == [[("train_step", packet, 4)]] * 3
+
+
+def test_what_rank_0_cannot_do_with_the_weights_that_all_gave_it_is_told_and_ends_nobody() -> None:
+    fault = ModelError("memory for the weights is lacking")
+    rooms = [Rank("trainer-0", weights=fault), Rank("trainer-1")]
+
+    with pytest.raises(ModelError, match="memory for the weights is lacking"):
+        RemoteRanks(rooms, timeout_s=60).sender.pack()
+
+    assert [room.is_killed for room in rooms] == [False, False]
 
 
 def test_the_first_one_says_where_all_of_them_meet() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -16,8 +17,8 @@ from trinity.common.ports import (
     WeightSnapshot,
     WeightVersion,
 )
-from trinity.errors import ModelError, RoomLostError
-from trinity.runtime.ray import engine_room
+from trinity.errors import EngineBrokenError, ModelError, RoomLostError
+from trinity.runtime.ray import engine_room, receiving
 from trinity.runtime.ray.engine_room import Answers, EngineRoom
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.returning import Patience
@@ -311,7 +312,7 @@ def test_whoever_waits_for_weights_leaves_threads_to_the_one_who_brings_them(
     part = EngineRoom(rooms.context, number=0)
     part.load_weights(None)
     with ThreadPoolExecutor(9) as threads:
-        first, *_ = [threads.submit(part.version) for _ in range(9)]
+        waiting = [threads.submit(part.version) for _ in range(9)]
         staying = threads.submit(part.stay)
         has_its_turn = part._serves.wait(10)
         part.serve()
@@ -319,7 +320,7 @@ def test_whoever_waits_for_weights_leaves_threads_to_the_one_who_brings_them(
 
     assert has_its_turn
     assert staying.done()
-    assert isinstance(first.exception(0), RoomLostError)
+    assert any(isinstance(one.exception(0), RoomLostError) for one in waiting)
 
 
 def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
@@ -397,3 +398,39 @@ def test_where_runs_do_not_wait_for_each_other_a_request_leaves_at_once(rooms, r
 
     for run in range(2):  # the third never asks
         assert engine.submit(a_request(run=run)).result(3.0)
+
+
+@pytest.mark.parametrize("where", ["submit", "answer", "score", "load"])
+def test_the_process_of_an_engine_that_can_do_nothing_any_more_is_ended(
+    rooms, keyed_engine, monkeypatch, where, caplog
+) -> None:
+    ends, engine = [], keyed_engine()
+
+    def fail(*_):
+        raise EngineBrokenError("a worker is gone")
+
+    def answer(*_):
+        failed = Future()
+        failed.set_exception(EngineBrokenError("a worker is gone"))
+        return failed
+
+    monkeypatch.setattr(receiving, "end_process", lambda: ends.append("ended"))
+    engine.submit = fail if where == "submit" else answer
+    engine.score, engine.load_weights = answer, fail
+    rooms.engines = [engine]
+    part = EngineRoom(rooms.context, number=0)
+    part.load_weights(None)
+    part.serve()
+    part.open("one")
+
+    with suppress(RoomLostError):
+        if where == "load":
+            snapshot = WeightSnapshot(version=WeightVersion(5), tensors={})
+            part.load_weights(PackedWeights.of(snapshot))
+        elif where == "score":
+            part.score([1, 2], 1.0)
+        else:
+            part.exchange("one", 1, [(1, a_request())], 0.0)
+
+    assert ends == ["ended"]
+    assert "engine-0 ends its process: a worker is gone" in caplog.text

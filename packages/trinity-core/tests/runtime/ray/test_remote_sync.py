@@ -28,6 +28,7 @@ class FakeRoom:
         self.dies_of_weights = False  # in the middle of the next load
         self.fault = None  # why a call fails
         self.fault_of_building = None
+        self.hangs_in = ""  # a method
 
     def start(self, method, *args):
         self.log.append((self.name, method, *args))
@@ -59,6 +60,8 @@ class Answer:
     def result(self, timeout_s=None):
         room = self.room
         room.log.append((room.name, f"waited for {self.method}"))
+        if self.method == room.hangs_in and timeout_s is not None and not self.died.is_set():
+            raise TimeoutError
         if self.method == "stay" and not self.died.wait(min(timeout_s, 0.05)):
             raise TimeoutError
         if room.dies_of_weights:
@@ -100,10 +103,11 @@ def start(rooms, log):
     """Return a function that gives the sync of a style, whose engines are there."""
     made = []
 
-    def build(config=None, *, return_s=10.0):
+    def build(config=None, *, return_s=10.0, load_s=10.0):
         config = config or Config()
         config.synchronizer.sync_method = "memory"
-        engines = [KeptEngine(room, patience=Patience(return_s=return_s)) for room in rooms]
+        patience = Patience(return_s=return_s)
+        engines = [KeptEngine(room, patience=patience, load_s=load_s) for room in rooms]
         made.append(RemoteSync(config, get_manager(), engines=engines))
         for engine in engines:
             engine.keep()
@@ -247,6 +251,25 @@ def test_weights_that_could_not_be_brought_between_two_syncs_are_brought_again(
     rooms[1].fault = None
 
     until(lambda: rooms[1].weights == ["v4"])
+
+
+def test_an_engine_that_does_not_come_back_from_loading_is_ended_and_the_next_one_loads(
+    start, rooms, caplog
+) -> None:
+    """It beats: what hangs is below it, a worker that is stopped or a GPU."""
+    sync = start(load_s=0.0)
+    rooms[1].hangs_in = "load_weights"
+    kill = rooms[1].kill
+
+    def end(**how):
+        rooms[1].hangs_in = ""
+        kill(**how)
+
+    rooms[1].kill = end
+    assert sync.sync(of("v4")) == 4
+
+    assert [room.weights[-1] for room in rooms] == ["v4", "v4"]
+    assert "engine-1 has not loaded its weights in 0 s (synchronizer.sync_timeout" in caplog.text
 
 
 def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:

@@ -15,7 +15,7 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.lead import lead_of
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
-from trinity.runtime.ray.kept_engine import KeptEngine
+from trinity.runtime.ray.kept_engine import LEAST_LOAD_S, KeptEngine
 from trinity.runtime.ray.machines import check_machines
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.placement import Placement, await_ended_groups, hosts_of_cluster
@@ -169,7 +169,8 @@ class _Builder(StageBuilder):
             max_restarts=MAX_RESTARTS,
             number=number,
         )
-        self._engines.append(KeptEngine(engine))
+        load_s = max(LEAST_LOAD_S, self._config.synchronizer.sync_timeout)
+        self._engines.append(KeptEngine(engine, load_s=load_s))
         return self._rooms.start(
             f"runner-{number}",
             "runner_room:RunnerRoom",

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Completion, RunKey
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import EngineBrokenError, ModelError, RoomLostError
 from trinity.runtime.assembly import make_engine
 from trinity.runtime.ray.receiving import ReceivesWeights
 
@@ -159,6 +159,8 @@ class EngineRoom(ReceivesWeights):
         scores: list[float]
         try:
             scores = self._engine.score(token_ids, temperature).result(_SCORED_S)
+        except EngineBrokenError as error:
+            raise self._ended(error) from error
         except TimeoutError:
             raise ModelError(
                 f"engine-{self._number} has not scored a text of {len(token_ids)} tokens for "
@@ -183,7 +185,7 @@ class EngineRoom(ReceivesWeights):
             ModelError: they are of another model, or the engine is closed.
         """
         if weights is not None:
-            self._engine.load_weights(weights.snapshot())
+            self._load(weights.snapshot())
         self._is_loaded, self._is_poisoned = True, False
         return self._version()
 
@@ -253,6 +255,8 @@ class EngineRoom(ReceivesWeights):
         try:
             future = self._engine.submit(request)
         except ModelError as error:
+            if isinstance(error, EngineBrokenError):
+                raise self._ended(error) from error
             with self._changed:
                 own.outcomes.append((number, error))
             return
@@ -272,6 +276,8 @@ class EngineRoom(ReceivesWeights):
         if future.cancelled() or number not in own.futures:
             return
         error = future.exception(0)
+        if isinstance(error, EngineBrokenError):
+            raise self._ended(error) from error
         outcome = future.result(0) if error is None else _as_model_error(error)
         with self._changed:
             own.futures.pop(number, None)

@@ -33,6 +33,7 @@ __all__ = ["KeptEngine"]
 
 logger = logging.getLogger(__name__)
 
+LEAST_LOAD_S = 600.0  # however short sync_timeout is: a load waits for replies under way
 AGAIN_S = 5.0  # after a failure, until weights are brought again
 
 
@@ -44,10 +45,14 @@ class KeptEngine:
     Args:
         room: of the engine.
         patience: with a process that was lost.
+        load_s: with one that loads weights; one that takes longer is ended.
     """
 
-    def __init__(self, room: RoomHandle, *, patience: Patience | None = None) -> None:
+    def __init__(
+        self, room: RoomHandle, *, patience: Patience | None = None, load_s: float = LEAST_LOAD_S
+    ) -> None:
         self._room = room
+        self._load_s = load_s
         self._patience = patience or Patience()
         self._returning = Returning(room, patience=patience)
         self._changed = threading.Condition()  # guards the following
@@ -112,6 +117,9 @@ class KeptEngine:
     def finish(self) -> bool:
         """Return whether the weights are loaded; False: the process is lost, or not built again.
 
+        One that is there and does not come back from loading, as when a worker below it hangs, is
+        ended.
+
         Raises:
             Exception: the engine refuses them.
         """
@@ -119,7 +127,14 @@ class KeptEngine:
         if pending is None:
             return self._loading is None
         try:
-            pending.result()
+            self._await(pending)
+        except TimeoutError:
+            logger.warning(
+                "%s has not loaded its weights in %.0f s (synchronizer.sync_timeout, 600 at "
+                "least): it is ended and started again", self.name, self._load_s,
+            )  # fmt: skip
+            self.miss(ends=True)
+            return False
         except RoomLostError:
             self._miss(num_before)
             return False
@@ -130,6 +145,17 @@ class KeptEngine:
             return False
         self._loading = None
         return True
+
+    def _await(self, pending: Pending) -> None:
+        deadline = time.monotonic() + self._load_s
+        while True:
+            try:
+                pending.result(timeout_s=LOOK_S)
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
 
     def load_once_back(self) -> None:
         """Return when another process is there with the weights, after :meth:`finish` was False.

@@ -82,7 +82,7 @@ class RemoteRanks:
     def _packed(self, *told: Any) -> Any:  # Any: a step, and what it gives
         first = self._rooms[0].start("weights", *told)
         others = [room.start("snapshot_beside") for room in self._rooms[1:]]
-        return self._gathered([first, *others])[0]
+        return self._gathered([first, *others], may_fail_alone=True)[0]
 
     def save(self, directory: Path) -> None:
         """Write the trainer's part of a checkpoint: rank 0 does, the others help."""
@@ -98,8 +98,13 @@ class RemoteRanks:
     def _all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
         return self._gathered([room.start(method, *args, **kwargs) for room in self._rooms])
 
-    def _gathered(self, calls: Sequence[Pending]) -> list[Any]:
+    def _gathered(self, calls: Sequence[Pending], *, may_fail_alone: bool = False) -> list[Any]:
         """Return what each rank returned.
+
+        Args:
+            calls: one of each rank.
+            may_fail_alone: what rank 0 does with what all of them gave it, it does by itself: if it
+                cannot, the others are still in step.
 
         Raises:
             RoomLostError: a rank is gone, is silent or failed alone; the others are ended.
@@ -124,13 +129,20 @@ class RemoteRanks:
             if failures and deadline is None:
                 deadline = time.monotonic() + GRACE_S
         if failures:
-            raise self._failure(failures, waiting=sorted(waiting.values()), num_calls=len(calls))
+            num_of_all = 1 if may_fail_alone and not waiting else len(calls)
+            raise self._failure(failures, waiting=sorted(waiting.values()), num_of_all=num_of_all)
         return [values[rank] for rank in range(len(calls))]
 
     def _failure(
-        self, failures: dict[int, Exception], *, waiting: Sequence[int], num_calls: int
+        self, failures: dict[int, Exception], *, waiting: Sequence[int], num_of_all: int
     ) -> Exception:
-        """Return the error to tell; unless it is of all ranks, they are out of step, and end."""
+        """Return the error to tell; unless it is of all ranks, they are out of step, and end.
+
+        Args:
+            failures: by rank.
+            waiting: ranks that have not answered.
+            num_of_all: so many failures leave the ranks in step.
+        """
         lost = next((one for one in failures.values() if isinstance(one, RoomLostError)), None)
         if lost is not None:
             return self._ended(lost)
@@ -140,7 +152,7 @@ class RemoteRanks:
             return self._ended(RoomLostError(self._rooms[waiting[0]].name, cause=cause))
         rank = min(own or failures)
         first = failures[rank]
-        if own and len(failures) == num_calls:
+        if own and len(failures) == num_of_all:
             return first
         cause = f"{type(first).__name__}: {first}"
         return self._ended(RoomLostError(self._rooms[rank].name, cause=cause))

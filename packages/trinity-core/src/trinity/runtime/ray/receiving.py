@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import ModelError, RoomLostError, RoomWaitsError
+from trinity.errors import EngineBrokenError, ModelError, RoomLostError, RoomWaitsError
 
 if TYPE_CHECKING:
     from threading import Event
 
-    from trinity.common.ports import WeightVersion
+    from trinity.common.ports import WeightSnapshot, WeightVersion
     from trinity.runtime.ray.weight_ways import WayIn
 
-__all__ = ["ReceivesWeights"]
+__all__ = ["ReceivesWeights", "end_process"]
+
+logger = logging.getLogger(__name__)
 
 
 class ReceivesWeights:
@@ -60,7 +64,7 @@ class ReceivesWeights:
         snapshot = self._way_in.taken()
         if snapshot is None:
             raise RoomLostError(f"engine-{self._number}", cause="it was started anew")
-        self._engine.load_weights(snapshot)
+        self._load(snapshot)
         if self._engine.version != snapshot.version:
             self._poison()
             raise ModelError(
@@ -71,6 +75,18 @@ class ReceivesWeights:
         self._is_loaded, self._is_poisoned = True, False
         self.serve()
         return snapshot.version
+
+    def _load(self, snapshot: WeightSnapshot) -> None:
+        try:
+            self._engine.load_weights(snapshot)
+        except EngineBrokenError as error:
+            raise self._ended(error) from error
+
+    def _ended(self, error: EngineBrokenError) -> RoomLostError:
+        """End this process, so that another one takes its place and does what is asked of it."""
+        logger.error("engine-%d ends its process: %s", self._number, error)
+        end_process()
+        return RoomLostError(f"engine-{self._number}", cause=str(error))
 
     def _over(self) -> RoomLostError:
         """Return why a session is over."""
@@ -89,3 +105,9 @@ class ReceivesWeights:
         from trinity.runtime.ray.weight_ways import WayIn  # brings torch
 
         return WayIn()
+
+
+def end_process() -> None:
+    """End this process at once, as if it had died; its log keeps what was said."""
+    logging.shutdown()
+    os._exit(1)
