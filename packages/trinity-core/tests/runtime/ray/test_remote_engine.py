@@ -5,8 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -17,8 +16,8 @@ from trinity.common.ports import (
     WeightSnapshot,
     WeightVersion,
 )
-from trinity.errors import EngineBrokenError, ModelError, RoomLostError
-from trinity.runtime.ray import engine_room, receiving
+from trinity.errors import ModelError, RoomLostError
+from trinity.runtime.ray import engine_room
 from trinity.runtime.ray.engine_room import Answers, EngineRoom
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.returning import Patience
@@ -398,39 +397,3 @@ def test_where_runs_do_not_wait_for_each_other_a_request_leaves_at_once(rooms, r
 
     for run in range(2):  # the third never asks
         assert engine.submit(a_request(run=run)).result(3.0)
-
-
-@pytest.mark.parametrize("where", ["submit", "answer", "score", "load"])
-def test_the_process_of_an_engine_that_can_do_nothing_any_more_is_ended(
-    rooms, keyed_engine, monkeypatch, where, caplog
-) -> None:
-    ends, engine = [], keyed_engine()
-
-    def fail(*_):
-        raise EngineBrokenError("a worker is gone")
-
-    def answer(*_):
-        failed = Future()
-        failed.set_exception(EngineBrokenError("a worker is gone"))
-        return failed
-
-    monkeypatch.setattr(receiving, "end_process", lambda: ends.append("ended"))
-    engine.submit = fail if where == "submit" else answer
-    engine.score, engine.load_weights = answer, fail
-    rooms.engines = [engine]
-    part = EngineRoom(rooms.context, number=0)
-    part.load_weights(None)
-    part.serve()
-    part.open("one")
-
-    with suppress(RoomLostError):
-        if where == "load":
-            snapshot = WeightSnapshot(version=WeightVersion(5), tensors={})
-            part.load_weights(PackedWeights.of(snapshot))
-        elif where == "score":
-            part.score([1, 2], 1.0)
-        else:
-            part.exchange("one", 1, [(1, a_request())], 0.0)
-
-    assert ends == ["ended"]
-    assert "engine-0 ends its process: a worker is gone" in caplog.text
