@@ -6,12 +6,16 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from trinity.synchronizer.machine import machine_id
+from trinity.synchronizer.sealed import SealedMemory
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.acceptance]
 
+SHARED = "memfd:trinity-weights"  # as /proc shows what ipc shares
 MATRIX = Path(__file__).parents[2] / "benchmarks" / "kill_matrix.py"
 
 
@@ -49,21 +53,37 @@ def test_kills_while_the_sides_overlap_lose_nothing() -> None:
     the_matrix("trainer:train", "trainer:explore", "driver:save", options=("--offset", "1"))
 
 
+@pytest.mark.skipif(not machine_id(), reason="this system shares no sealed memory")
 def test_kills_while_memory_is_shared_lose_nothing_and_leave_none_of_it() -> None:
-    before = named_memory()
+    before = holders()
+    memory = SealedMemory(4096, [])
+    mapped = memory.mapped()
+    place, own = memory.place, str(os.getpid())
+    assert {(own, str(place.descriptor)), (own, str(place.inode))} <= holders() - before
+    memory.close()
+    del mapped
+    assert holders() == before
 
     printed = the_matrix(
         "engine-0:sync", "trainer:sync", "trainer:train", options=("--method", "ipc")
     )
 
-    assert "0 processes and ports left" in printed  # those that hold memory without a name
-    deadline = time.monotonic() + 30.0  # other programs use the folder, too
-    while (left := named_memory() - before) and time.monotonic() < deadline:
+    assert "0 processes and ports left" in printed
+    deadline = time.monotonic() + 30.0  # until those that were killed are gone
+    while (left := holders() - before) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not left
 
 
-def named_memory() -> set[str]:
-    """Return the shared memory of Python and torch, and what would have our name."""
-    ours = ("psm_", "torch_", "trinity")
-    return {name for name in os.listdir("/dev/shm") if name.startswith(ours)}
+def holders() -> set[tuple[str, str]]:
+    """Return who has shared weights: process, and descriptor or, where it is mapped, inode."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            lines = (process / "maps").read_text().splitlines()
+            found |= {(process.name, line.split()[4]) for line in lines if SHARED in line}
+        with suppress(OSError):
+            for link in (process / "fd").iterdir():
+                with suppress(OSError):  # it is closed by now
+                    found |= {(process.name, link.name)} if SHARED in os.readlink(link) else set()
+    return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import mmap
 import os
 import signal
 from contextlib import suppress
@@ -21,6 +24,7 @@ from trinity.synchronizer.shared import SharedOutbox, received
 
 pytestmark = pytest.mark.skipif(not machine_id(), reason="this system shares no sealed memory")
 
+NOEXEC_SEAL, F_SEAL_EXEC = 0x8, 0x20  # of memfd_create, and what it adds
 NUM_FLOATS = 1000  # 4,000 bytes: the next tensor begins at 4,000, which 16 divides
 
 
@@ -117,6 +121,49 @@ def test_nobody_can_write_to_it_nor_make_it_shorter() -> None:
     assert memory.mapped().view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
     memory.close()
     memory.close()
+
+
+@pytest.mark.parametrize("maps", [SealedMemory.mapped, lambda memory: mapped(memory.place)])
+def test_it_is_mapped_by_a_descriptor_that_cannot_write(maps, monkeypatch) -> None:
+    """Linux before 6.7 maps no other where writing is sealed."""
+    access, real = [], mmap.mmap
+
+    def noted(descriptor, num_bytes, **how):
+        access.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE)
+        assert how["flags"] == mmap.MAP_SHARED  # to populate would stop all threads of Python
+        return real(descriptor, num_bytes, **how)
+
+    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+    monkeypatch.setattr(sealed.mmap, "mmap", noted)
+
+    assert maps(memory).view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert access == [os.O_RDONLY]
+
+
+@pytest.mark.parametrize("knows_it", [True, False])
+def test_memory_that_nobody_can_run_is_taken_and_where_the_kernel_knows_none_the_other(
+    knows_it, monkeypatch
+) -> None:
+    real, asked = os.memfd_create, []
+    if knows_it:
+        try:
+            os.close(real("trinity-probe", NOEXEC_SEAL))
+        except OSError:
+            pytest.skip("this kernel knows none")
+
+    def create(name, flags):
+        asked.append(flags & NOEXEC_SEAL)
+        if flags & NOEXEC_SEAL and not knows_it:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(name, flags)
+
+    monkeypatch.setattr(sealed.os, "memfd_create", create)
+    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+
+    seals = fcntl.fcntl(memory.place.descriptor, fcntl.F_GET_SEALS)
+    assert asked == ([NOEXEC_SEAL] if knows_it else [NOEXEC_SEAL, 0])
+    assert bool(seals & F_SEAL_EXEC) == knows_it
+    assert mapped(memory.place).view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_weights_that_the_next_have_replaced_are_gone_for_who_comes_late(trainer) -> None:

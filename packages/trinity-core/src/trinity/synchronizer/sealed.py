@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SealedMemory", "SealedPlace", "mapped"]
 
 _NAME = "trinity-weights"  # as /proc shows it
+_MFD_NOEXEC_SEAL = 0x8  # of Linux 6.3; vm.memfd_noexec may ask for it
 _FOREIGN = {errno.EACCES, errno.EPERM}
 
 
@@ -62,7 +63,7 @@ class SealedMemory:
 
     def __init__(self, num_bytes: int, tensors: Iterable[tuple[int, Tensor]]) -> None:
         try:
-            descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            descriptor = _created()
         except OSError as error:
             raise _lacking(num_bytes, error) from error
         self.close = finalize(self, os.close, descriptor)
@@ -84,11 +85,11 @@ class SealedMemory:
 
     def mapped(self) -> Tensor:
         """Return its bytes, uint8, which can only be read."""
-        return _mapped(self.place.descriptor, num_bytes=self.place.num_bytes)
+        return mapped(self.place)  # its own descriptor may write: Linux before 6.7 maps no such one
 
 
 def mapped(place: SealedPlace) -> Tensor:
-    """Return the bytes of another process's memory, uint8; to write to them ends this process.
+    """Return the bytes of a process's memory, uint8; to write to them ends this process.
 
     Raises:
         BrokenOffError: the owner has let go of it, or has ended.
@@ -122,9 +123,8 @@ def mapped(place: SealedPlace) -> Tensor:
 def _mapped(descriptor: int, *, num_bytes: int) -> Tensor:
     if num_bytes == 0:
         return torch.empty(0, dtype=torch.uint8)
-    pages = mmap.mmap(
-        descriptor, num_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ
-    )
+    # Not populated: that would hold Python's lock for half a second per GiB, and stop the beats.
+    pages = mmap.mmap(descriptor, num_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
     with warnings.catch_warnings():  # torch has no tensors that cannot be written to
         warnings.simplefilter("ignore", UserWarning)
         return torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages as long as it is there
@@ -136,9 +136,21 @@ def _is_that(descriptor: int, place: SealedPlace) -> bool:
     if not stat.S_ISREG(found.st_mode) or found.st_ino != place.inode:
         return False
     try:
-        return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == _all_seals()
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:  # a file
         return False
+    return seals & _all_seals() == _all_seals()  # the kernel may add F_SEAL_EXEC
+
+
+def _created() -> int:
+    """Return a descriptor of new memory that nobody can run, where the kernel knows that."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(_NAME, flags | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what Linux before 6.3 says
+            raise
+    return os.memfd_create(_NAME, flags)
 
 
 def _all_seals() -> int:
