@@ -10,7 +10,7 @@ from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError
 from trinity.synchronizer import gpu_memory, shared
 from trinity.synchronizer.channel import BrokenOffError
-from trinity.synchronizer.gpu_memory import CudaRuntime
+from trinity.synchronizer.gpu_memory import CudaRuntime, HandleError
 from trinity.synchronizer.shared import CPU, GPU, SharedOutbox, received
 from trinity.synchronizer.shipment import checksum, checksum_by_torch
 
@@ -144,8 +144,48 @@ def test_what_cannot_be_opened_is_said_with_the_runtimes_code(cuda) -> None:
     there = SharedOutbox().share(a_snapshot(3), where=[GPU])
     cuda.codes["cudaIpcOpenMemHandle"] = 201
 
-    with pytest.raises(BrokenOffError, match="cudaIpcOpenMemHandle failed with CUDA's error 201"):
+    with pytest.raises(HandleError, match="cudaIpcOpenMemHandle failed with CUDA's error 201"):
         received(there)
+
+
+def test_where_no_handle_is_made_the_weights_are_on_the_cpu_and_the_gpu_is_free_of_them(
+    cuda,
+) -> None:
+    outbox = SharedOutbox()
+    cuda.codes["cudaIpcGetMemHandle"] = 801
+
+    there = outbox.share(a_snapshot(3), where=[GPU])
+
+    assert there.on_gpu is None
+    assert there.refusal == (
+        "the GPU's memory cannot be shared: cudaIpcGetMemHandle failed with CUDA's error 801."
+    )
+    assert received(there).tensors["w"].unique().tolist() == [3.0]
+    assert outbox.kept().snapshot().tensors["w"].unique().tolist() == [3.0]
+    assert cuda.log == ["malloc", "handle", "free"]
+    assert cuda.blocks == {}
+
+
+def test_what_torch_keeps_of_the_gpu_is_given_back_before_memory_of_it_is_taken(
+    cuda, monkeypatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: cuda.log.append("empty"))
+
+    for version in (1, 2):
+        SharedOutbox().share(a_snapshot(version), where=[GPU])
+
+    assert cuda.log == ["empty", "malloc", "handle"] * 2
+
+
+def test_weights_that_go_by_the_cpu_from_now_on_leave_none_on_the_gpu(cuda) -> None:
+    outbox = SharedOutbox()
+    outbox.share(a_snapshot(3), where=[GPU])
+    outbox.share(a_snapshot(4), where=[CPU])
+    outbox.share(a_snapshot(5), where=[CPU])
+
+    assert cuda.log == ["malloc", "handle", "free"]
+    assert cuda.blocks == {}
 
 
 def test_a_gpu_without_memory_is_said_with_what_to_set(cuda) -> None:
@@ -159,7 +199,7 @@ def test_a_gpu_without_memory_is_said_with_what_to_set(cuda) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_without_a_cuda_runtime_one_sentence_says_so() -> None:
-    with pytest.raises(ModelError, match="loads no libcudart"):
+    with pytest.raises(HandleError, match="loads no libcudart"):
         gpu_memory.runtime()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from trinity.common.config import Config
@@ -9,6 +11,7 @@ from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, RoomLostError
 from trinity.synchronizer import ipc
 from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.gpu_memory import HandleError
 from trinity.synchronizer.ipc import IpcSync
 from trinity.synchronizer.shared import SharedOutbox
 
@@ -44,10 +47,12 @@ class Process:
 
 class TrainerProcess(Process):
     is_ended = False
+    refusal = ""  # why nothing is shared on its GPU
 
     def share(self, where):
         self.log.append(("share", *where))
-        return SharedOutbox().share(WeightSnapshot(version=7, tensors={"w": torch.ones(5)}))
+        shared = SharedOutbox().share(WeightSnapshot(version=7, tensors={"w": torch.ones(5)}))
+        return replace(shared, refusal=self.refusal if "gpu" in where else "")
 
     def end(self):
         self.is_ended = True
@@ -71,11 +76,14 @@ def no_patience(monkeypatch):
     monkeypatch.setattr(ipc, "GRACE_S", 0.0)
 
 
-def synced(trainer, engines):
+def synced(trainer, engines, *, times=1, offloads=False):
     config = Config()
     config.synchronizer.sync_timeout = 0.001
+    config.trainer.param_offload = offloads
     sync = IpcSync(engines, sender=trainer, config=config)
-    return sync.sync(lambda: pytest.fail("weights go through no store"))
+    for _ in range(times):
+        version = sync.sync(lambda: pytest.fail("weights go through no store"))
+    return version
 
 
 def two_engines(**outcomes_of_the_second):
@@ -185,6 +193,51 @@ def test_only_engines_on_the_trainers_gpu_have_the_weights_there(devices, where)
 
     assert trainer.log == [("device",), ("share", *where)]
     assert [engine.steps()[-2:] for engine in engines] == [["receive", "load"]] * 2
+
+
+REFUSED = HandleError("cudaIpcOpenMemHandle failed with CUDA's error 801.")
+
+
+def test_an_engine_that_may_open_nothing_on_the_gpu_has_the_cpus_at_once_and_from_then_on(
+    caplog,
+) -> None:
+    trainer = TrainerProcess("trainer", device=["a"])
+    engines = [EngineProcess(f"engine-{n}", device=["a"] * 2) for n in range(2)]
+    engines[1].outcomes["receive"] = [REFUSED]
+
+    synced(trainer, engines, times=2)
+
+    assert trainer.log == [("device",), ("share", "gpu"), ("share", "cpu"), ("share", "cpu")]
+    assert engines[0].steps() == ["device", "receive", "load", "receive", "load"]
+    assert engines[1].steps() == ["device", "receive", "receive", "load", "receive", "load"]
+    assert caplog.messages == [
+        "trainer and engines are on one GPU, and weights go by memory of the CPU from now on: "
+        "cudaIpcOpenMemHandle failed with CUDA's error 801. That is slower, and changes nothing "
+        "else"
+    ]
+
+
+def test_a_trainer_that_can_share_nothing_on_the_gpu_is_asked_for_it_once(caplog) -> None:
+    trainer = TrainerProcess("trainer", device=["a"])
+    trainer.refusal = "the GPU's memory cannot be shared: error 801."
+    engines = [EngineProcess("engine-0", device=["a"])]
+
+    synced(trainer, engines, times=2)
+
+    assert trainer.log == [("device",), ("share", "gpu"), ("share", "cpu")]
+    assert engines[0].steps() == ["device", "receive", "load", "receive", "load"]
+    assert len(caplog.messages) == 1
+    assert "from now on: the GPU's memory cannot be shared: error 801." in caplog.text
+
+
+def test_a_trainer_whose_weights_leave_the_gpu_shares_none_there() -> None:
+    trainer = TrainerProcess("trainer", device=["a"])
+    engines = [EngineProcess("engine-0", device=["a"])]
+
+    synced(trainer, engines, offloads=True)
+
+    assert trainer.log == [("share", "cpu")]
+    assert engines[0].steps() == ["receive", "load"]
 
 
 def test_in_one_process_weights_are_handed_over() -> None:

@@ -250,6 +250,26 @@ def test_without_memory_one_sentence_says_how_much_was_wanted(monkeypatch) -> No
         SealedMemory(2 << 20, [(0, torch.zeros(1 << 19))])
 
 
+def test_more_than_is_left_is_refused_before_a_byte_of_it_is_taken(monkeypatch) -> None:
+    monkeypatch.setattr(sealed.os, "memfd_create", lambda *_: pytest.fail("some was taken"))
+    monkeypatch.setattr(sealed, "bytes_left", lambda: 2**20)
+
+    with pytest.raises(ModelError) as refused:
+        SealedMemory(2**22, [(0, torch.zeros(2**20))])
+
+    assert str(refused.value) == (
+        "4 MiB of memory to share weights in cannot be had: this machine, or the container, has "
+        "1 MiB left. Give it more, or fewer engines."
+    )
+
+
+@pytest.mark.parametrize("left", [2**20, None])
+def test_as_much_as_is_left_and_where_nobody_knows_any_is_taken(left, monkeypatch) -> None:
+    monkeypatch.setattr(sealed, "bytes_left", lambda: left)
+
+    assert len(SealedMemory(2**20, []).mapped()) == 2**20
+
+
 def test_who_was_away_gets_a_copy_of_what_was_shared_last() -> None:
     outbox = SharedOutbox()
     assert outbox.kept() is None

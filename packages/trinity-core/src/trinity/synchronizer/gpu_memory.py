@@ -26,9 +26,21 @@ from trinity.synchronizer.shipment import checksum
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CudaRuntime", "GpuMemory", "GpuPlace", "copied", "runtime"]
+__all__ = [
+    "CudaRuntime",
+    "GpuMemory",
+    "GpuPlace",
+    "HandleError",
+    "copied",
+    "empty_cache",
+    "runtime",
+]
 
 _PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess, the one flag that there is
+
+
+class HandleError(BrokenOffError):
+    """Processes here hand each other no memory of a GPU, as in WSL, MIG and some sandboxes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +122,7 @@ class GpuMemory:
             tensors: what to write, and from which byte on.
 
         Raises:
+            HandleError: no other process can have them there.
             ModelError: the GPU has no memory for them.
         """
         try:
@@ -125,15 +138,26 @@ class GpuMemory:
         told = checksum(self._flat)  # waits until all is written
         return GpuPlace(device=device_id(), handle=self._handle, num_bytes=num_bytes, checksum=told)
 
+    def free(self) -> None:
+        """Let go of the memory, which no other process has open; safe to call twice."""
+        self._flat = torch.empty(0, dtype=torch.uint8)
+        address, self._address = self._address, 0
+        if address:
+            runtime().free(address)
+
     def _take(self, num_bytes: int) -> None:
         if self._address and len(self._flat) == num_bytes:
             return
-        if self._address:
-            self._flat = torch.empty(0, dtype=torch.uint8)
-            address, self._address = self._address, 0
-            runtime().free(address)
-        self._address = runtime().allocate(num_bytes)
-        self._handle = runtime().handle_of(self._address)
+        self.free()
+        cuda = runtime()
+        empty_cache()  # what torch keeps for itself is nothing that CUDA can give out
+        address = cuda.allocate(num_bytes)
+        try:
+            self._handle = cuda.handle_of(address)
+        except OSError as error:
+            cuda.free(address)
+            raise HandleError(f"the GPU's memory cannot be shared: {error.strerror}.") from error
+        self._address = address
         self._flat = _tensor_at(self._address, num_bytes)
         self._flat.zero_()
 
@@ -142,13 +166,14 @@ def copied(place: GpuPlace) -> Tensor:
     """Return a copy of another process's memory, uint8, on the same GPU.
 
     Raises:
-        BrokenOffError: the owner is gone, or writes others to it.
+        BrokenOffError: the owner writes others to it.
+        HandleError: it cannot be opened, or the owner is gone.
         ModelError: the GPU has no memory for a copy.
     """
     try:
         address = runtime().open(place.handle)
     except OSError as error:
-        raise BrokenOffError(
+        raise HandleError(
             f"the weights that were shared on the GPU cannot be opened: {error.strerror}."
         ) from error
     try:
@@ -172,16 +197,19 @@ def runtime() -> CudaRuntime:
     """Return the runtime that torch has loaded.
 
     Raises:
-        ModelError: it has none of its own.
+        HandleError: it has none of its own.
     """
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     paths = {line.split(maxsplit=5)[-1] for line in lines if "/libcudart" in line}
     if not paths:
-        raise ModelError(
-            "this build of torch loads no libcudart, by which GPUs share memory. Set "
-            "synchronizer.sync_method: memory."
-        )
+        raise HandleError("this build of torch loads no libcudart, by which GPUs share memory.")
     return CudaRuntime(ctypes.CDLL(min(paths)))
+
+
+def empty_cache() -> None:
+    """Give the GPU back what torch keeps of memory that nothing is in."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 class _Interface:

@@ -5,16 +5,18 @@
     receive -----------------------------------------> mapped, and loaded from there
 
 An engine on the trainer's GPU copies there what the trainer shares there, all others map memory of
-the CPU.
+the CPU. Where the GPU's cannot be shared, or is wanted for other things, all of them do.
 
 Engines do not meet, and wait for nobody: what becomes of one is nothing to the others.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.gpu_memory import HandleError
 from trinity.synchronizer.members import outcomes_of
 from trinity.synchronizer.sending import GRACE_S, SendingSync
 from trinity.synchronizer.shared import CPU, GPU
@@ -29,19 +31,26 @@ if TYPE_CHECKING:
 
 __all__ = ["IpcSync"]
 
+logger = logging.getLogger(__name__)
+
 
 class IpcSync(SendingSync):
     """Brings weights by memory that the trainer's process shares with the engines'."""
 
     _shared: Shared  # in this sync
-    _device: str | None = None  # the trainer's; "": it has no GPU; None: nobody has asked
+    _device: str | None = None  # the trainer's; "": it shares no GPU; None: nobody has asked
 
     def _packed(self, sender: Sender) -> Shipment:
         self._shared = sender.share(self._where(sender))
+        if self._shared.refusal:
+            self._keep_to_cpu(self._shared.refusal)
         return self._shared.shipment
 
     def _where(self, sender: Sender) -> tuple[str, ...]:
         """Return where the engines can have the weights."""
+        assert self._config is not None
+        if self._config.trainer.param_offload:  # it frees the GPU for the engines
+            return (CPU,)
         if self._device is None:
             outcomes = self._outcomes_of("device", [sender])
             self._check(outcomes)
@@ -56,12 +65,25 @@ class IpcSync(SendingSync):
 
     def _brought(self, left: There, shipment: Shipment) -> Outcomes:
         """Let each of them map the weights; where one cannot, ask whether the trainer is there."""
+        assert self._sender is not None
         outcomes = self._outcomes_of("receive", left, self._shared)
+        refused = {one: o for one, o in outcomes.items() if isinstance(o, HandleError)}
+        if refused:
+            self._shared = self._sender.share((CPU,))
+            self._keep_to_cpu(str(next(iter(refused.values()))))
+            outcomes |= self._outcomes_of("receive", refused, self._shared)
         if any(isinstance(outcome, BrokenOffError) for outcome in outcomes.values()):
-            assert self._sender is not None
             outcomes |= self._outcomes_of("device", [self._sender])
         self._check(outcomes)
         return outcomes
+
+    def _keep_to_cpu(self, why: str) -> None:
+        """Share by memory of the CPU from now on, and say so."""
+        self._device = ""
+        logger.warning(
+            "trainer and engines are on one GPU, and weights go by memory of the CPU from now on: "
+            "%s That is slower, and changes nothing else", why,
+        )  # fmt: skip
 
     def _outcomes_of(self, step: str, members: Iterable[Member], *told: Any) -> dict[Any, Any]:
         limit_s = self._timeout_s + GRACE_S

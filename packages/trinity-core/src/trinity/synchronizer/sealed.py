@@ -24,6 +24,7 @@ from torch import Tensor
 from trinity.errors import ModelError
 from trinity.synchronizer.channel import BrokenOffError
 from trinity.synchronizer.machine import machine_id
+from trinity.synchronizer.memory_left import bytes_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,10 +59,11 @@ class SealedMemory:
         close: lets go of it; safe to call twice. It stays with who has mapped it.
 
     Raises:
-        ModelError: the system has none.
+        ModelError: the system has not as much left.
     """
 
     def __init__(self, num_bytes: int, tensors: Iterable[tuple[int, Tensor]]) -> None:
+        _check_left(num_bytes)
         try:
             descriptor = _created()
         except OSError as error:
@@ -165,8 +167,26 @@ def _write(descriptor: int, tensor: Tensor, *, begin: int) -> None:
         begin, left = begin + num_written, left[num_written:]
 
 
+def _check_left(num_bytes: int) -> None:
+    """Compare with what is left: who writes to more is ended by the system.
+
+    Raises:
+        ModelError: it is too little.
+    """
+    left = bytes_left()
+    if left is not None and left < num_bytes:
+        raise ModelError(
+            f"{_wanted(num_bytes)} cannot be had: this machine, or the container, has "
+            f"{left / 2**20:.0f} MiB left. Give it more, or fewer engines."
+        )
+
+
 def _lacking(num_bytes: int, error: OSError) -> ModelError:
     return ModelError(
-        f"{num_bytes / 2**20:.0f} MiB of memory to share weights in cannot be had: "
-        f"{error.strerror}. Set synchronizer.sync_method: gloo, which shares none."
+        f"{_wanted(num_bytes)} cannot be had: {error.strerror}. Set synchronizer.sync_method: "
+        f"gloo, which shares none."
     )
+
+
+def _wanted(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.0f} MiB of memory to share weights in"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.synchronizer.channel import BrokenOffError, device_id
-from trinity.synchronizer.gpu_memory import GpuMemory, GpuPlace, copied
+from trinity.synchronizer.gpu_memory import GpuMemory, GpuPlace, HandleError, copied
 from trinity.synchronizer.sealed import SealedMemory, SealedPlace, mapped
 from trinity.synchronizer.shipment import cut, shipment_of
 from trinity.synchronizer.weights import PackedWeights
@@ -36,6 +36,7 @@ class Shared:
     shipment: Shipment
     sealed: SealedPlace | None = None
     on_gpu: GpuPlace | None = None
+    refusal: str = ""  # why they are not on the GPU, though they were wanted there
 
 
 class SharedOutbox:
@@ -52,26 +53,31 @@ class SharedOutbox:
 
         Args:
             snapshot: of the trainer.
-            where: ``CPU``, ``GPU`` or both.
+            where: ``CPU``, ``GPU`` or both; where a GPU's memory cannot be shared, it is the CPU's.
 
         Raises:
             ModelError: there is no memory for them.
         """
         shipment = shipment_of(snapshot)
         parts = [(place.begin, snapshot.tensors[place.name]) for place in shipment.places]
-        sealed, on_gpu = None, None
+        sealed, on_gpu, refusal = None, None, ""
         with self._lock:
             self._shipment = None
             if self._sealed is not None:
                 self._sealed.close()
                 self._sealed = None
-            if CPU in where:
+            if GPU in where:
+                try:
+                    on_gpu = self._gpu.write(shipment.num_bytes, parts)
+                except HandleError as error:
+                    refusal = str(error)
+            else:
+                self._gpu.free()
+            if CPU in where or refusal:
                 self._sealed = SealedMemory(shipment.num_bytes, parts)
                 sealed = self._sealed.place
-            if GPU in where:
-                on_gpu = self._gpu.write(shipment.num_bytes, parts)
             self._shipment = shipment
-        return Shared(shipment=shipment, sealed=sealed, on_gpu=on_gpu)
+        return Shared(shipment=shipment, sealed=sealed, on_gpu=on_gpu, refusal=refusal)
 
     def kept(self) -> PackedWeights | None:
         """Return what was shared last, by name; None: nothing was."""

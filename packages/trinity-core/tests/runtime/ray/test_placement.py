@@ -94,6 +94,19 @@ def test_without_gpus_engines_and_ranks_are_spread_and_neighbours_stay_together(
     assert [trainer.places[f"trainer-{n}"] for n in range(5)] == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_without_gpus_rooms_that_share_memory_are_all_on_one_machine(ranks) -> None:
+    options = {"engine": 0.0, "num_engines": 2, "trainer": 0.0, "is_together": True}
+
+    (group,) = groups_for(idle(0, 0), num_ranks=ranks, **options)
+
+    trainer = ["trainer"] if ranks == 1 else ["trainer-0", "trainer-1"]
+    assert (group.strategy, len(group.bundles)) == ("STRICT_PACK", 1)
+    assert sorted(group.places) == ["engine-0", "engine-1", "runner-0", "runner-1", *trainer]
+    assert set(group.places.values()) == {0}
+    assert groups_for(idle(0), num_ranks=ranks, **options) == []  # there is no other one
+
+
 @pytest.mark.parametrize(("hosts", "engines", "ranks"), [(1, 3, 4), (3, 1, 1)])
 def test_where_nothing_can_be_spread_nothing_is_reserved(hosts, engines, ranks) -> None:
     assert (

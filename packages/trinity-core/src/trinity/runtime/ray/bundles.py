@@ -1,7 +1,8 @@
 """Which rooms stand together on one machine: arithmetic without a Ray.
 
 An engine has its GPUs on one machine, and its runner beside it. The trainer's ranks have the rest:
-on one machine if they fit there, else on whole machines. Without GPUs both are spread.
+on one machine if they fit there, else on whole machines. Without GPUs both are spread, or all are
+together where weights are shared on one machine.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def groups_for(
     num_engines: int,
     trainer: float,
     num_ranks: int,
+    is_together: bool = False,
 ) -> list[Group]:
     """Return what is reserved before the rooms start; empty: they may stand anywhere.
 
@@ -83,6 +85,7 @@ def groups_for(
         num_engines: how many of them this run has.
         trainer: GPUs of each rank.
         num_ranks: of the trainer; 0: there is none.
+        is_together: whether trainer and engines have to be on one machine; GPUs come first.
 
     Raises:
         ConfigError: the machines have as many GPUs, but not together.
@@ -93,6 +96,9 @@ def groups_for(
         bundles = [{"GPU": engine}] * num_engines + [{"GPU": size} for size in sizes]
         places = _engines(num_engines, num_engines) | _ranks(widths, first=num_engines)
         return [Group("rooms", "PACK", tuple(bundles), places)] if bundles else []
+    if is_together and num_engines and num_ranks and len(hosts) > 1:
+        places = _engines(num_engines, 1) | _ranks([num_ranks])
+        return [Group("rooms", "STRICT_PACK", (_ANY,), places)]
     groups = []
     num_bundles = min(num_engines, len(hosts))
     if num_bundles > 1:

@@ -72,9 +72,12 @@ class ReceivesWeights:
                 f"says that it has version {self._engine.version}: it answers nothing. Its "
                 f"load_weights has to set the version."
             )
+        version = snapshot.version
+        del snapshot
+        self._way_in.let_go()
         self._is_loaded, self._is_poisoned = True, False
         self.serve()
-        return snapshot.version
+        return version
 
     def _load(self, snapshot: WeightSnapshot) -> None:
         try:

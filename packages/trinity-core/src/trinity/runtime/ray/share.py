@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
+from trinity.runtime.assembly import needs_one_machine
 from trinity.runtime.ray.bundles import groups_for, ranks_left
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def gpu_shares(
         num_engines=own,
         trainer=shares.trainer,
         num_ranks=shares.num_ranks if config.has_trainer else 0,
+        is_together=config.has_trainer and needs_one_machine(config, manager),
     )
     return shares, groups
 

@@ -13,6 +13,7 @@ from trinity.errors import ModelError
 from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.room import WithPayload
 from trinity.synchronizer.channel import BrokenOffError, Channel, device_id
+from trinity.synchronizer.gpu_memory import empty_cache
 from trinity.synchronizer.shared import Shared, SharedOutbox, received
 from trinity.synchronizer.shipment import Outbox
 from trinity.trainer import meeting
@@ -144,6 +145,7 @@ class WayIn(_Way):
     def __init__(self) -> None:
         super().__init__()
         self._received: WeightSnapshot | None = None  # whole; None: nothing waits to be loaded
+        self._was_on_gpu = False
 
     def receive(self, told: Shipment | Shared) -> None:
         """Take the weights, whole or not at all, for :meth:`taken`.
@@ -155,17 +157,23 @@ class WayIn(_Way):
             BrokenOffError: they did not arrive whole.
             ModelError: this process cannot have them.
         """
-        self._received = None
+        self._received, self._was_on_gpu = None, False
         if not isinstance(told, Shared):
             self._received = self._joined().receive(told)
             return
         self._received = received(told)
-        on_gpu = any(tensor.is_cuda for tensor in self._received.tensors.values())
+        tensors = self._received.tensors.values()
+        self._was_on_gpu = any(tensor.is_cuda for tensor in tensors)
         logger.info(
             "%s the weights of v%d: %.0f MiB",
-            "copied on the GPU" if on_gpu else "mapped",
+            "copied on the GPU" if self._was_on_gpu else "mapped",
             told.shipment.version, told.shipment.num_bytes / 2**20,
         )  # fmt: skip
+
+    def let_go(self) -> None:
+        """Give a GPU back the room of what was taken, which is loaded."""
+        if self._was_on_gpu:
+            empty_cache()
 
     def taken(self) -> WeightSnapshot | None:
         """Return what was received, once; None: nothing was."""
