@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import sys
 import uuid
+from contextlib import closing
 from functools import partial
 from html import unescape
 
@@ -19,7 +21,7 @@ from trinity.cli.main import app
 from trinity.common.config.database_path import address_of
 from trinity.errors import DataError
 from trinity_studio.studio.server import served
-from trinity_studio.view.ledger import read_experiences
+from trinity_studio.view.ledger import read_experiences, read_ledger
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 from typer.testing import CliRunner
@@ -154,6 +156,87 @@ def test_a_ledger_alone_is_written_into_one_file(ledger_url, tmp_path) -> None:
     assert "hush" not in html
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE experience SET reward = 9e999 WHERE id = 1", "reward inf"),
+        ("UPDATE experience SET reward = 'lots' WHERE id = 1", "reward lots"),
+        ("UPDATE experience SET place = -1", "cannot be read"),
+        ("UPDATE experience SET place = 9", "cannot be read"),
+        ("UPDATE experience SET place = 'x'", "cannot be read"),
+        ("UPDATE experience SET num_tokens = x'00ff'", "tokens"),
+        ("UPDATE experience SET version = '<b>\u202e'", "version <b>\\u202e"),
+        ("UPDATE experience SET train_step = '<b>\u202e'", "trained in step <b>\\u202e"),
+        ("UPDATE packet SET body = 'text'", "cannot be read"),
+        ("UPDATE packet SET body = 10000000000", "cannot be read"),
+        ("UPDATE task SET batch = x'ff', place = x'00', outcome = 5 WHERE id = 1", "<s> say"),
+    ],
+    ids=range(11),
+)
+def test_a_ledger_that_no_run_wrote_is_shown_as_it_is(built, browse, tmp_path, statement, said):
+    path, ledger = with_ledger(built)
+    ledger.close()
+    change(path, statement)
+    page = browse(built.path, ledgers=[address_of(str(path))])
+
+    for address in ("ledger", "/ledger/0", "ledger/experiences", "/ledger/0/experiences"):
+        html = page.html(address)
+        assert "<b>\\" not in html
+        assert "\u202e" not in html
+    texts = [page.text(f"{one}/experiences") for one in ("ledger", "/ledger/0")]
+    assert all(said in re.sub(r"\s+(?=\\)", "", text) for text in texts)
+    exported = ["view", "--url", f"sqlite:///{path}", "--export", str(tmp_path / "r.html")]
+    (path.parent / "explorer_output.jsonl").unlink()
+    path.parent.rename(tmp_path / "alone")
+    exported[2] = f"sqlite:///{tmp_path}/alone/ledger.db"
+    assert CliRunner().invoke(app, exported).exit_code == 0
+
+
+def test_a_place_before_the_first_is_no_other_experience(tmp_path) -> None:
+    path = tmp_path / "runs.db"
+    filled(SqliteDatabase(path)).close()
+    change(path, "UPDATE experience SET place = -1 WHERE uid = '1/0/0/0'")
+
+    [shown] = [
+        one
+        for one in read_experiences(address_of(str(path)), step="", page=0, per_page=9).experiences
+        if one["uid"] == "1/0/0/0"
+    ]
+    assert shown["said"] is None
+
+
+def test_a_ledger_of_other_columns_is_a_problem_of_one_line(tmp_path) -> None:
+    path = tmp_path / "runs.db"
+    filled(SqliteDatabase(path)).close()
+    change(path, "ALTER TABLE packet RENAME COLUMN body TO told")
+
+    page = read_experiences(address_of(str(path)), step="", page=0, per_page=9)
+
+    assert page.problem == f"{path} cannot be read as a ledger: no such column: body"
+
+
+def test_a_view_that_never_ends_is_a_problem_of_one_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("trinity_studio.view.sqlite_file._READ_S", 0.1)
+    path = tmp_path / "runs.db"
+    filled(SqliteDatabase(path)).close()
+    change(path, "DROP TABLE task")
+    change(
+        path,
+        "CREATE VIEW task AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) "
+        "SELECT SUM(x) AS id, 1 AS batch, 1 AS place, 1 AS state, 1 AS outcome FROM n",
+    )
+
+    page = read_ledger(address_of(str(path)))
+
+    assert page.problem.endswith("a query took more than 0 s, and was ended")
+
+
+def change(path, statement):
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(statement)
+        file.commit()
+
+
 def test_a_ledger_that_cannot_be_read_is_no_report(tmp_path) -> None:
     (tmp_path / "other.db").write_text("no database")
     url = f"sqlite:///{tmp_path}/other.db"
@@ -276,9 +359,9 @@ def test_without_what_reads_it_the_page_says_what_to_install(built, browse, monk
 def test_a_step_that_no_database_counts_to_is_said(built) -> None:
     path, _ = with_ledger(built)
 
-    page = read_experiences(address_of(str(path)), step="9" * 20, page=0, per_page=9)
-
-    assert "cannot be read as a ledger" in page.problem
+    for count in (20, 5000):
+        page = read_experiences(address_of(str(path)), step="9" * count, page=0, per_page=9)
+        assert "cannot be read as a ledger" in page.problem
 
 
 def test_a_ledger_on_a_server_is_not_changed_by_who_looks(built, browse, ledger_url) -> None:

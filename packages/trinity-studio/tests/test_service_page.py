@@ -49,8 +49,9 @@ def test_runs_calls_and_rewards_of_a_service_are_shown_while_it_runs_and_after(
     assert names == {"serve.db", "serve.db.lock", "explorer_output.jsonl"}
 
 
-def test_a_run_that_is_not_there_and_a_damaged_call_are_said(built, served, browse) -> None:
-    served._db.execute("UPDATE exchanges SET experiences = x'00' WHERE request = 1")
+@pytest.mark.parametrize("body", ["x'00'", "'text'", "10000000000"])
+def test_a_run_that_is_not_there_and_a_damaged_call_are_said(built, served, browse, body) -> None:
+    served._db.execute(f"UPDATE exchanges SET experiences = {body} WHERE request = 1")
     page = browse(built.path)
 
     assert "serve.db has no run 9" in page.text("service/9")

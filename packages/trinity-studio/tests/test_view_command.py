@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import urllib.error
 import urllib.request
 
 import pytest
+import yaml
+from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config.database_path import address_of
 from trinity.extend import get_manager, set_manager
 from trinity_studio.view_command import _of_url
@@ -32,6 +35,63 @@ def test_a_report_is_one_file_with_curves_samples_failures_and_settings(built, t
     assert "hush" not in html
     assert "<script" not in html
     assert "<link" not in html
+
+
+def test_a_report_takes_the_place_of_an_older_one_and_leaves_no_file_beside_it(
+    built, tmp_path
+) -> None:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    report = folder / "report.html"
+    report.write_text("<!DOCTYPE html><p>older")
+    report.chmod(0o600)
+
+    assert call(built.path, "--export", report).exit_code == 0
+
+    assert report.read_bytes().startswith(b"<!doctype html>\n<html")
+    assert report.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in folder.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("p/rft/run.json", "lies in the run directory"),
+        ("p/rft/report.html", "lies in the run directory"),
+        ("link/run.json", "lies in the run directory"),
+        ("other.db", "is the ledger that is read"),
+        ("other.db-wal", "where SQLite keeps a part of it"),
+        ("named.db", "is the ledger that is read"),
+        ("notes.txt", "is no report: it does not begin as HTML"),
+        ("p", "is no file"),
+        ("pipe", "is no file"),
+        ("circle", "Symlink loop"),
+    ],
+)
+def test_a_report_takes_the_place_of_nothing_else(built, tmp_path, target, why) -> None:
+    (tmp_path / "link").symlink_to(built.path)
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "notes.txt").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("other.db", "named.db"):
+        database = SqliteDatabase(tmp_path / name)
+        database.read(lambda rows: rows.all("SELECT * FROM run"))
+        database.close()
+    buffer = {"experience_buffer": {"storage_type": "sql", "path": str(tmp_path / "named.db")}}
+    (built.path / "config.yaml").write_text(yaml.safe_dump({"buffer": {"trainer_input": buffer}}))
+    before = _files(tmp_path)
+
+    url = f"sqlite:///{tmp_path}/other.db"
+    ended = call(built.path, "--url", url, "--export", tmp_path / target)
+
+    assert ended.exit_code != 0
+    assert why in str(ended.exception)
+    assert "Name another file; nothing was written." in str(ended.exception)
+    assert _files(tmp_path) == before
+
+
+def _files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_published_address_of_a_database_in_a_run_opens_the_run(built, tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import yaml
@@ -129,3 +130,110 @@ def test_a_server_that_the_run_directory_names_is_asked_only_where_that_is_allow
     status(directory, databases=True)
     assert len(asked) == 1
     assert "note: the server is away" in capsys.readouterr().out
+
+
+def buffer_of(**values):
+    return yaml.safe_dump({"buffer": {"trainer_input": {"experience_buffer": values}}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (buffer_of(storage_type="sql", path=5), "experience_buffer.path is 5, no text"),
+        (b"buffer: {trainer_input: {experience_buffer: sql}}", "experience_buffer is 'sql', no"),
+        (b"buffer: {trainer_input: {experience_buffer: []}}", "experience_buffer is [], no"),
+        (b"[1]", "it is [1], no mapping"),
+        (b"name: \xff", "codec can't decode byte 0xff"),
+        (b"at: 2001-99-99", "month must be in 1..12"),
+        (b"[" * 5000, "maximum recursion depth"),
+        (buffer_of(storage_type="sql", path="x" * 300), "File name too long"),
+        (buffer_of(storage_type="sql", path="a\0b\ud800"), "a\\x00b\\ud800 is not there"),
+    ],
+    ids=range(9),
+)
+def test_a_config_that_no_run_wrote_is_a_note_and_the_rest_is_told(
+    run_dir, capsys, config, why
+) -> None:
+    directory = run_dir()
+    (directory / "config.yaml").write_bytes(config)
+
+    status(directory)
+
+    said = capsys.readouterr().out
+    assert "run: lost, explore step 3, train step 2" in said
+    [note] = [line for line in said.splitlines() if line.startswith("note: ")]
+    assert why in note
+    assert said.endswith("last checkpoint: none\n")
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE task SET began = 'x'", "task.began is 'x', no number"),
+        ("UPDATE run SET value = 'x' WHERE key = 'trainer'", "Expecting value"),
+        ("UPDATE run SET value = '{\"step\": 1}' WHERE key = 'trainer'", "missing 5 required"),
+        (
+            "UPDATE run SET value = replace(value, ': 8,', ': [],') WHERE key = 'trainer'",
+            "pid is []",
+        ),
+        ("UPDATE run SET value = replace(value, 'far', '\\ud800')", "surrogates not allowed"),
+        ("UPDATE explorer SET beat = 'x'", "beat is 'x', no number"),
+        ("UPDATE explorer SET name = x'00'", "name of a side is b'\\x00', no text"),
+        ("UPDATE experience SET version = 'x'", "experience.version is 'x', no whole number"),
+    ],
+    ids=range(8),
+)
+def test_a_ledger_that_no_run_wrote_is_a_note_and_the_rest_is_told(
+    run_dir, capsys, statement, why
+) -> None:
+    directory = run_dir(mode="train", storage="sql")
+    database = SqliteDatabase(directory / "buffer/ledger.db")
+    Ledger(database, name="").write([Experience(tokens=[1, 2], eid=EID("one:1", 0, 0))])
+    presence = Presence(database, is_gone=lambda side: False)
+    for name, pid in (("trainer", 8), ("one", 7)):
+        side = Side(name=name, token="a", host="far", pid=pid, since=1.0)
+        presence.enter(side, is_trainer=name == "trainer")
+    presence.issue(side, batch="one:4", num_tasks=1, capacity=9, gives=2)
+    database.write(lambda rows: rows.do(statement))
+    database.close()
+
+    status(directory)
+
+    said = capsys.readouterr().out
+    assert "trainer: lost, step 3" in said or "trainer: lost, train step 2" in said
+    [note] = [line for line in said.splitlines() if line.startswith("note: ")]
+    assert "ledger.db is left out, for it is not as a run writes one: " in note
+    assert why in note
+    assert json.loads(_json(directory, capsys))["ledger"] is None
+
+
+def test_a_ledger_that_is_a_pipe_or_a_folder_is_not_opened(run_dir, capsys) -> None:
+    directory = run_dir(storage="sql")
+    (directory / "buffer").mkdir(exist_ok=True)
+    path = directory / "buffer/ledger.db"
+    os.mkfifo(path)
+    status(directory)
+    path.unlink()
+    path.mkdir()
+    status(directory)
+
+    assert capsys.readouterr().out.count("ledger.db is no file") == 2
+
+
+def test_a_ledger_whose_views_never_end_is_a_note(run_dir, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("trinity.buffer.ledger.sqlite.READ_S", 0.1)
+    directory = run_dir(storage="sql")
+    database = SqliteDatabase(directory / "buffer/ledger.db")
+    endless = (
+        "CREATE VIEW ages AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) "
+        "SELECT 0 AS train_step, SUM(x) AS mean_age, 1 AS max_age FROM n"
+    )
+    for statement in ("DROP VIEW ages", endless):
+        database.write(lambda rows, statement=statement: rows.do(statement))
+    database.close()
+
+    status(directory)
+
+    said = capsys.readouterr().out
+    assert "run: lost, explore step 3" in said
+    assert "ledger.db was asked for more than 0 s and does not answer: " in said

@@ -75,6 +75,23 @@ def test_what_each_agent_said_is_of_the_same_try(run_of, place) -> None:
     assert (run.batch, run.task, run.run) == ("1", 0, 0)
 
 
+@pytest.mark.parametrize("place", ["1/0-typo/0", "1/0-typo", "1/0-/0"])
+def test_an_agent_that_the_try_does_not_have_is_refused_with_those_that_it_has(
+    run_of, place
+) -> None:
+    names = ("0-solver", "0-judge")
+    rows = [row(EID("1", name, 0), tokens=[5, 6, END], prompt_length=2) for name in names]
+    group = place.split("/")[1]
+    with pytest.raises(ConfigError, match=f"group {group}, and that try has 0-judge, 0-solver:"):
+        run_of(rows, place=place)
+
+
+def test_an_agent_that_only_a_later_try_has_is_replayed_from_there(run_of) -> None:
+    first = row(EID("1", "0-solver", 0), tokens=[5, 6, END], prompt_length=2)
+    later = row(EID("1", "0-judge", 1), tokens=[7, 8, END], prompt_length=1)
+    assert run_of([first, later], place="1/0-judge").run == 1
+
+
 def test_a_run_whose_replies_are_masked_is_refused(run_of) -> None:
     masked = row(EID("1", 0, 0), tokens=[5, 6, END], prompt_length=2, mask=[False])
     with pytest.raises(ConfigError, match="own tokens of 1/0/0 are masked"):

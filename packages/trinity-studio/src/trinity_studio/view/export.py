@@ -13,6 +13,7 @@ from trinity_studio.view.conversation import facts, shown_sample
 from trinity_studio.view.figures import compared
 from trinity_studio.view.ledger import read_experiences, read_ledger
 from trinity_studio.view.pages import environment
+from trinity_studio.view.report_file import refuse, replace
 from trinity_studio.view.server import STATIC
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ def write_report(runs: Sequence[Run], path: Path, *, ledgers: Sequence[Address] 
     """Write the report of these runs, and of ledgers that stand alone.
 
     Raises:
-        ConfigError: the file cannot be written, or a ledger cannot be read.
+        ConfigError: the file cannot be written or holds something else than a report, or a ledger
+            cannot be read.
     """
+    refuse(path, runs=runs, ledgers=ledgers)
     for run in runs:
         run.follow()
     html = (
@@ -50,7 +53,7 @@ def write_report(runs: Sequence[Run], path: Path, *, ledgers: Sequence[Address] 
         )
     )
     try:
-        path.write_bytes(html.encode("utf-8", "replace"))
+        replace(path, html.encode("utf-8", "replace"))
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror or error}. Name another file."

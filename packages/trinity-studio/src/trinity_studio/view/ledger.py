@@ -49,6 +49,7 @@ _WHERE = {  # by what is asked for
     "step": "WHERE train_step = ?",
 }
 _MOST = 60
+_ODD = (TypeError, ValueError, LookupError, OverflowError, RecursionError)  # of rows of others
 
 Rows = list[tuple[Any, ...]]  # Any: as the columns are
 
@@ -90,9 +91,9 @@ def ledger_of(directory: Path, settings: Mapping[str, Any]) -> Address | None:
         return None
     try:
         address = address_of(str(named))
-    except ConfigError:
+        return address if address.file is None or address.file.is_file() else None
+    except (ConfigError, OSError):  # a name that is too long
         return None
-    return address if address.file is None or address.file.is_file() else None
 
 
 def unasked(address: Address) -> LedgerPage:
@@ -126,8 +127,8 @@ def read_experiences(address: Address, *, step: str, page: int, per_page: int) -
     """
     shown = LedgerPage(name=address.name)
     what = "step" if step.isdecimal() else "waiting" if step == "waiting" else "all"
-    values = [int(step)] if what == "step" else []
     with _noting(address, shown), _asking(address) as ask:
+        values = [int(step)] if what == "step" else []
         rows = ask(_ROWS.format(where=_WHERE[what]), *values, per_page, page * per_page)
         bodies = {packet: _body(ask, packet) for packet in {row[0] for row in rows}}
         names = ("uid", "version", "reward", "num_tokens", "train_step", "dropped")
@@ -159,7 +160,7 @@ def _noting(address: Address, page: LedgerPage) -> Iterator[None]:
     """Make what goes wrong inside the page's problem."""
     try:
         yield
-    except (sqlite3.Error, ConfigError, DataError, ValueError, OverflowError) as error:
+    except (sqlite3.Error, ConfigError, DataError, *_ODD) as error:
         text = address.hidden(told(error))
         page.problem = f"{page.name} cannot be read as a ledger: {text}"
 
@@ -172,13 +173,15 @@ def _plain(rows: Rows) -> Rows:
 def _body(ask: Callable[..., Rows], packet: int) -> list[Experience]:
     """Return the experiences of a packet; none: its contents are gone, or damaged."""
     found = ask("SELECT body FROM packet WHERE id = ?", packet)
-    if not found or found[0][0] is None:
+    if not found or not isinstance(found[0][0], (bytes, memoryview)):
         return []
     try:
         return Experience.deserialize_many(bytes(found[0][0]))
-    except DataError:
+    except (DataError, *_ODD):
         return []
 
 
-def _at(experiences: list[Experience], place: int) -> Experience | None:
-    return experiences[place] if place < len(experiences) else None
+def _at(experiences: list[Experience], place: object) -> Experience | None:
+    if not isinstance(place, int) or not 0 <= place < len(experiences):
+        return None
+    return experiences[place]

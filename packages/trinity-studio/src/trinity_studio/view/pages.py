@@ -19,6 +19,7 @@ from trinity_studio.view.shown import number, shown
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from markupsafe import Markup
     from starlette.requests import Request
     from starlette.responses import Response
     from trinity.common.config.database_path import Address
@@ -39,8 +40,18 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    drawing.filters |= {"shown": shown, "number": number, "part": partial(quote, safe="")}
+    drawing.filters |= {"shown": shown, "number": _number, "part": _part}
     return drawing
+
+
+def _number(value: object, *, digits: int = 4) -> Markup:
+    """Return a number as HTML; what stands in its place in a file of others is a text."""
+    return shown(number(value, digits=digits), limit=300)
+
+
+def _part(value: object) -> str:
+    """Return what may stand between two slashes of an address."""
+    return quote(str(value).encode("utf-8", "replace"), safe="")
 
 
 class Pages:

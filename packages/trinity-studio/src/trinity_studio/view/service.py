@@ -111,8 +111,10 @@ def read_served(path: Path, run: int) -> ServicePage:
     num_damaged = 0
     for body in stored:
         try:
-            shown.rows += [one.to_dict() for one in Experience.deserialize_many(bytes(body))]
-        except DataError:
+            shown.rows += [
+                one.to_dict() for one in Experience.deserialize_many(bytes(memoryview(body)))
+            ]
+        except (DataError, TypeError, ValueError):  # text, where bytes belong
             num_damaged += 1
     if num_damaged:
         shown.problem = f"{num_damaged} of {len(stored)} exchanges are damaged."

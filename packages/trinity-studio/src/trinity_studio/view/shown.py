@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +51,11 @@ def number(value: object, *, digits: int = 4) -> str:
         return value or "\u2013"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "\u2013" if math.isnan(value) else str(value)
     if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
         return f"{int(value):,}"
-    return f"{value:.{digits}g}" if value == value else "\u2013"  # noqa: PLR0124 -- not a number
+    return f"{value:.{digits}g}"
 
 
 class Masker:

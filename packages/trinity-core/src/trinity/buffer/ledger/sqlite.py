@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.buffer.ledger.database import Database
@@ -20,6 +21,8 @@ __all__ = ["SqliteDatabase"]
 
 T = TypeVar("T")
 LOCKED_S = 60.0  # so long a transaction waits for another process's
+READ_S = 10.0  # a transaction of who only looks; then "interrupted" is raised
+_INSTRUCTIONS = 10_000  # of SQLite's machine, between two looks at the clock
 _TYPES = {"ID": "INTEGER PRIMARY KEY AUTOINCREMENT", "BYTES": "BLOB", "FLOAT": "REAL"}
 _WAITING = (
     "SELECT id, packet, place FROM experience WHERE train_step IS NULL ORDER BY packet, place "
@@ -89,6 +92,9 @@ class SqliteDatabase(Database):
         connection: sqlite3.Connection = self._connection
         if is_durable:
             connection.execute("PRAGMA synchronous = FULL")
+        if self._is_read_only:  # anybody can have made the file, and views that never end
+            limit = time.monotonic() + READ_S
+            connection.set_progress_handler(lambda: time.monotonic() > limit, _INSTRUCTIONS)
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
             result = work(_Rows(connection))
@@ -104,6 +110,11 @@ class SqliteDatabase(Database):
         return "locked" in str(error)
 
     def _failed(self, error: Exception) -> DataError:
+        if self._is_read_only and str(error) == "interrupted":
+            return DataError(
+                f"the ledger {self._path} was asked for more than {READ_S:.0f} s and does not "
+                f"answer: ask again when its machine has less to do, if it is a run's own."
+            )
         if "is not a database" in str(error) or "no such column" in str(error):
             remedy = "It is no ledger of this version: name a file that is not there yet."
         elif "full" in str(error) or "No space" in str(error):

@@ -19,7 +19,7 @@ from trinity.runtime.record.sample_files import places_of
 from trinity.runtime.record.sample_rows import samples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from trinity.runtime.record.sample_format import Sample
@@ -62,11 +62,12 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
     """Return a try of a task.
 
     Args:
-        place: ``RUN_DIR/batch/task/run``; without the run, the first one that was trained.
+        place: ``RUN_DIR/batch/task/run``; without the run, the first one that was trained. A task
+            may have an agent's name behind it, as ``3-judge``: all agents of the try are meant.
         end_tokens: of the model.
 
     Raises:
-        ConfigError: nothing of it was recorded, or not of which row it is.
+        ConfigError: nothing of it was recorded, no such agent, or not of which row it is.
         DataError: a file of samples is damaged, or what the environment answered.
     """
     directory, eid = _split(place)
@@ -84,7 +85,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
             f"{directory} has no sample of {eid}: only what was trained is kept. "
             f"trinity experiences {directory} lists what is there, as batch/task/run/step."
         )
-    run = min(int(one.run) for one in found)
+    run = min(int(one.run) for one in _of_group(task, found, place=place))
     mine = sorted((one for one in found if int(one.run) == run), key=_place)
     index: dict[str, Any] = next((s.info["task_index"] for s in mine if "task_index" in s.info), {})
     if "index" not in index:
@@ -120,6 +121,18 @@ def _split(place: Path) -> tuple[Path, str]:
 def _task_of(group: str) -> str:
     """Return the task of a group: a workflow may name one below it for each agent, as 3-judge."""
     return group.partition("-")[0]
+
+
+def _of_group(group: str, samples: Sequence[Sample], *, place: Path) -> Sequence[Sample]:
+    """Return the samples of an agent's group; of a task that names no agent, all."""
+    if group == _task_of(group):
+        return samples
+    own = {one.eid: one.eid.split("/")[1] for one in samples}
+    found = [one for one in samples if own[one.eid] == group]
+    if not found:
+        known = ", ".join(sorted(set(own.values())))
+        raise ConfigError(f"{place} names the group {group}, and that try has {known}: name one.")
+    return found
 
 
 def _place(sample: Sample) -> tuple[int, float, int]:

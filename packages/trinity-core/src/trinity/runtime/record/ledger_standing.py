@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.presence import Presence
+from trinity.errors import DataError
 
 if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Database, Rows
@@ -36,14 +38,21 @@ def read_ledger(database: Database, *, name: str) -> LedgerStanding:
     """Return what a ledger tells.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: it cannot be read, or holds what no run writes: anybody can have made it.
     """
     presence = Presence(database, is_gone=lambda side: False)
-    trainer = presence.trainer()
-    told = database.read(_told)
-    return LedgerStanding(
-        name=name, sides=[*([trainer] if trainer else []), *presence.explorers()], **told
-    )
+    try:
+        trainer = presence.trainer()
+        sides = [*([trainer] if trainer else []), *presence.explorers()]
+        told = database.read(_told)
+        for side in sides:
+            _check(side)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise DataError(
+            f"the ledger {name} is left out, for it is not as a run writes one: "
+            f"{str(error).rstrip('.')}."
+        ) from error
+    return LedgerStanding(name=name, sides=sides, **told)
 
 
 def _told(rows: Rows) -> dict[str, Any]:
@@ -59,13 +68,38 @@ def _told(rows: Rows) -> dict[str, Any]:
     ((broken,),) = rows.all("SELECT COUNT(*) FROM packet WHERE outcome = 'broken'")
     return {
         "num_waiting": num_waiting,
-        "oldest_waiting": oldest,
-        "trained": trained,
-        "ages": (float(mean), float(most)),
+        "oldest_waiting": None if oldest is None else _whole(oldest, of="experience.version"),
+        "trained": _whole(trained, of="experience.train_step"),
+        "ages": (_number(mean, of="ages.mean_age"), _number(most, of="ages.max_age")),
         "num_dropped": num_dropped,
         "broken": broken,
         "slowest": [
-            (f"{batch}/{place}", max(0.0, time.time() - began))
+            (f"{batch}/{place}", max(0.0, time.time() - _number(began, of="task.began")))
             for batch, place, began in rows.all(_SLOWEST)
         ],
     }
+
+
+def _check(side: Side) -> None:
+    """Hold that a side is made of what it is declared to be."""
+    for name, value in asdict(side).items():
+        if name in {"since", "beat"}:
+            _number(value, of=name)
+        elif name in {"pid", "version", "step"}:
+            _whole(value, of=name)
+        elif not isinstance(value, str):
+            raise TypeError(f"{name} of a side is {value!r:.80}, no text")
+        else:
+            value.encode()
+
+
+def _whole(value: object, *, of: str) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{of} is {value!r:.80}, no whole number")
+    return value
+
+
+def _number(value: object, *, of: str) -> float:
+    if not isinstance(value, (int, float, Decimal)):
+        raise TypeError(f"{of} is {value!r:.80}, no number")
+    return float(value)

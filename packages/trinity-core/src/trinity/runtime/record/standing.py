@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Part", "Standing", "read_standing"]
 
 
+_BUFFER = ("buffer", "trainer_input", "experience_buffer")
 _UNASKED = (
     "the ledger {name} is left out: only this run directory names its server, and a server is told "
     "who asks. If you know it: trinity status --databases {directory}"
@@ -146,13 +147,15 @@ def _ledger(
     directory: Path, folders: dict[str, Path], *, may_ask_servers: bool
 ) -> tuple[LedgerStanding | None, str]:
     """Return what the ledger tells, and why it tells nothing."""
-    path = _ledger_path(directory, folders)
-    if not path:
-        return None, ""
     try:
+        path = _ledger_path(directory, folders)
+        if not path:
+            return None, ""
         address = address_of(path)
-        if address.file is not None and not address.file.exists():
-            return None, f"the ledger {address.name} is not there (seen from this folder)"
+        if address.file is not None and not address.file.is_file():
+            is_other = address.file.exists()  # a folder, a pipe
+            said = "is no file" if is_other else "is not there (seen from this folder)"
+            return None, f"the ledger {address.name} {said}"
         if address.file is None and not may_ask_servers:
             return None, _UNASKED.format(name=address.name, directory=directory)
         database = open_database(path, max_retries=0, is_read_only=True)
@@ -162,17 +165,53 @@ def _ledger(
             database.close()
     except (DataError, ConfigError) as error:
         return None, str(error)
+    except OSError as error:  # of the path, as a name that is too long
+        return None, f"the ledger cannot be looked for: {error}"
 
 
 def _ledger_path(directory: Path, folders: dict[str, Path]) -> str:
-    import yaml
+    """Return the path of the ledger; empty: there is none.
 
+    Raises:
+        ConfigError: no configuration names one, and one of them is not as a run writes it.
+    """
+    problem: ConfigError | None = None
     for folder in folders.values():
         try:
-            values = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-            buffer = values["buffer"]["trainer_input"]["experience_buffer"]
-        except (OSError, yaml.YAMLError, KeyError, TypeError):
-            continue
-        if buffer.get("storage_type") == "sql":
-            return buffer.get("path") or str(directory / "buffer/ledger.db")
+            buffer = _buffer_of(folder / "config.yaml")
+            if buffer.get("storage_type") == "sql":
+                return _text(buffer.get("path")) or str(directory / "buffer/ledger.db")
+        except ConfigError as error:
+            problem = ConfigError(
+                f"{folder / 'config.yaml'} does not say where the ledger is: {error}. A run writes "
+                f"that file anew when it is started."
+            )
+    if problem is not None:
+        raise problem
     return ""
+
+
+def _buffer_of(file: Path) -> dict[str, Any]:  # Any: yaml
+    """Return the section of the experience buffer; empty: there is none."""
+    import yaml
+
+    if not file.is_file():
+        return {}
+    try:
+        section: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(" ".join(str(error).split()).rstrip(".")) from error
+    for key in ("", *_BUFFER):
+        if key:
+            section = section.get(key)
+        if section is None:
+            return {}
+        if not isinstance(section, dict):
+            raise ConfigError(f"{key or 'it'} is {section!r:.80}, no mapping")
+    return dict(section)
+
+
+def _text(path: object) -> str:
+    if path is not None and not isinstance(path, str):
+        raise ConfigError(f"experience_buffer.path is {path!r:.80}, no text")
+    return path or ""
