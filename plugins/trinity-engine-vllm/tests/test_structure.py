@@ -103,6 +103,24 @@ def test_a_reply_that_leads_nowhere_is_an_error(hold) -> None:
         held.told(0, [1, 3], [-1.0, -1.0])
 
 
+def test_what_fails_in_a_row_is_told_with_its_answer_and_the_row_goes_on_free(
+    hold, monkeypatch
+) -> None:
+    held, extra = hold()
+    row, logits = row_for(extra), torch.zeros(4)
+
+    def fail(matchers):
+        raise OverflowError("out of range")
+
+    monkeypatch.setattr(held.structures, "allowed", fail)
+    assert row([], logits) is logits
+
+    monkeypatch.undo()
+    assert row([1], logits) is logits  # its answer is an error by now
+    with pytest.raises(ModelError, match="hold the reply to its structure: OverflowError: out of"):
+        held.told(0, [1, 2], [-1.0, -1.0])
+
+
 def test_a_row_that_is_computed_anew_reads_its_reply_again(hold) -> None:
     _, extra = hold()
     row = row_for(extra)

@@ -1,11 +1,13 @@
 """Weights on their way to worker processes, without vLLM."""
 
+import mmap
 import os
+import uuid
 from pathlib import Path
 
 import pytest
 import torch
-from trinity_engine_vllm.tensor_parallel import WorkerSide, _as_file, spreads
+from trinity_engine_vllm.tensor_parallel import WorkerSide, _as_file, segments, spreads
 
 
 class Worker(WorkerSide):
@@ -56,3 +58,34 @@ def test_one_worker_is_this_process() -> None:
     assert not spreads({})
     assert not spreads({"tensor_parallel_size": 1})
     assert spreads({"tensor_parallel_size": 2})
+
+
+MAPS = """\
+55d0c8a00000-55d0c8a01000 r--p 00000000 08:01 1311 /usr/bin/python3.11
+7f10a0000000-7f10a0400000 rw-s 00000000 00:19 17 /dev/shm/vllm_dist_0a1b-tp:0-[0-1]-cpushm_0
+7f10a0400000-7f10a0800000 rw-s 00000000 00:19 18 /dev/shm/vllm_dist_0a1b-tp:0-[0-1]-cpushm_1
+7f10a0800000-7f10a0c00000 rw-s 00000000 00:19 19 /dev/shm/vllm_dist_9-tp:0-[0-1]-cpushm_0 (deleted)
+7f10a0c00000-7f10a0d00000 rw-s 00000000 00:19 20 /dev/shm/psm_77fa21
+7f10a0d00000-7f10a0e00000 rw-s 00000000 00:19 21 /dev/shm/sem.mp-9pgq
+"""
+
+
+def test_the_segments_of_vllm_are_told_from_other_memory() -> None:
+    names = {"vllm_dist_0a1b-tp:0-[0-1]-cpushm_0", "vllm_dist_0a1b-tp:0-[0-1]-cpushm_1"}
+    assert {path.name for path in segments(MAPS)} == names
+
+
+def test_a_worker_takes_the_names_of_its_own_segments_away_and_still_has_the_memory() -> None:
+    own, other = (Path(f"/dev/shm/vllm_dist_{uuid.uuid4().hex}-cpushm_0") for _ in range(2))
+    for path in (own, other):
+        path.write_bytes(bytes(mmap.PAGESIZE))
+    try:
+        with own.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            Worker().trinity_unname_segments()
+            assert (own.exists(), other.exists()) == (False, True)  # nothing maps the other one
+            memory[:2] = b"ab"
+            assert memory[:2] == b"ab"
+            Worker().trinity_unname_segments()  # the other worker did so a moment ago
+    finally:
+        for path in (own, other):
+            path.unlink(missing_ok=True)

@@ -58,6 +58,19 @@ def test_the_end_comes_where_the_structure_ends(
 
 
 @needs_llguidance
+@pytest.mark.parametrize("by", ["stop", "stop_token_ids"])
+def test_a_stop_within_a_structure_ends_the_reply_before_the_least_length(
+    by, tiny, start, ask, answers, tokenizer
+) -> None:
+    structure = Structure(kind="regex", text="[ab]{3}![ab]{3}")
+    stop = ("!",) if by == "stop" else (tokenizer.convert_tokens_to_ids("!"),)
+    [replies] = answers(start(tiny), ask(n=8, structure=structure, min_new_tokens=20, **{by: stop}))
+    texts = [tokenizer.decode(reply.token_ids, skip_special_tokens=True) for reply in replies]
+    assert all(re.fullmatch("[ab]{3}!", text) for text in texts)
+    assert {reply.finish_reason for reply in replies} == {"stop"}
+
+
+@needs_llguidance
 def test_logprobs_are_of_the_full_softmax_beside_rows_that_are_free(
     tiny, start, ask, answers, teacher_forced
 ) -> None:

@@ -92,6 +92,8 @@ class Stepping:
         self.version = WeightVersion(0)  # of the weights
         if is_cpu:
             self._set_threads(num_threads)
+        if is_cpu and self._spreads:
+            self._engine.collective_rpc("trinity_unname_segments")
 
     @cached_property
     def structures(self) -> Structures:
@@ -116,28 +118,20 @@ class Stepping:
     def give(self, waiting: Asked) -> None:
         """Give vLLM a request, or tell who waits why it does not take it."""
         if not self._loader.is_whole:
-            waiting.future.set_exception(half_loaded())
+            _tell(waiting, half_loaded())
             return
         self._num_given += 1
         name = str(self._num_given)
-        params: dict[str, Any]
-        if waiting.request is None:
-            params = {"max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}
-        else:
-            params = parameters(
-                waiting.request,
-                seed=self._seed,
-                version=self.version,
-                max_model_len=self._max_model_len,
-            )
-        held = self._held(waiting.request, params)
+        held: Held | None = None
         try:
+            params = self._parameters(waiting.request)
+            held = self._held(waiting.request, params)
             made = self._make_parameters(**params, output_kind=self._final_only)
             self._engine.add_request(name, {"prompt_token_ids": list(waiting.prompt)}, made)
         except Exception as error:  # noqa: BLE001 -- of this request; the engine lives on
             if held is not None:
                 held.end()
-            waiting.future.set_exception(failure(error, "take the request"))
+            _tell(waiting, failure(error, "take the request"))
             return
         self._open[name] = _Given(asked=waiting, version=self.version, held=held)
 
@@ -190,8 +184,7 @@ class Stepping:
         with suppress(Exception):  # it failed a moment ago
             self._engine.abort_request(failed)
         for name in failed:
-            with suppress(InvalidStateError):
-                self._taken(name).asked.future.set_exception(error)
+            _tell(self._taken(name).asked, error)
 
     def end(self) -> Any:  # Any: vLLM's
         """Fail what is open, end worker processes, and return vLLM's engine to be shut down."""
@@ -199,6 +192,13 @@ class Stepping:
         if self._spreads:
             self._engine.engine_core.shutdown()
         return self._engine
+
+    def _parameters(self, request: GenerationRequest | None) -> dict[str, Any]:
+        if request is None:
+            return {"max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}
+        return parameters(
+            request, seed=self._seed, version=self.version, max_model_len=self._max_model_len
+        )
 
     def _held(self, request: GenerationRequest | None, params: dict[str, Any]) -> Held | None:
         """Return what holds a request to its structure, and let vLLM be told of it."""
@@ -237,13 +237,9 @@ class Stepping:
                 answer = completions(
                     output, n=waiting.request.n, spans=given.spans, held=given.held
                 )
-        except ModelError as error:
-            answer = error
-        with suppress(InvalidStateError):  # it was given up a moment ago
-            if isinstance(answer, ModelError):
-                waiting.future.set_exception(answer)
-            else:
-                waiting.future.set_result(answer)
+        except Exception as error:  # noqa: BLE001 -- of this request; the others live on
+            answer = failure(error, "generate")
+        _tell(waiting, answer)
 
     def _set_threads(self, num_threads: int | None) -> None:
         if self._spreads:
@@ -257,3 +253,11 @@ class Stepping:
         num = num_threads or (1 if num_weights < _SMALL_MODEL else None)
         if num is not None:
             torch.set_num_threads(num)
+
+
+def _tell(waiting: Asked, answer: Any) -> None:  # Any: completions, scores or an error
+    with suppress(InvalidStateError):  # it was given up a moment ago
+        if isinstance(answer, ModelError):
+            waiting.future.set_exception(answer)
+        else:
+            waiting.future.set_result(answer)

@@ -20,6 +20,8 @@ from trinity.common.generation.own_tokenizer import OwnTokenizer
 from trinity.common.generation.structure import Structures
 from trinity.errors import ModelError
 
+from trinity_engine_vllm.asked import failure
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -53,6 +55,7 @@ class Held:
     seed: int
     number: int = field(default_factory=_numbers.__next__)
     shares: dict[int, dict[int, Tensor]] = field(default_factory=dict)  # by seed and place
+    fault: Exception | None = None  # why a row could not be held; the other requests go on
 
     def begin(self) -> dict[str, int]:
         """Let the processor find it; return what vLLM is to tell the processor."""
@@ -74,8 +77,10 @@ class Held:
             logprobs: as vLLM says.
 
         Raises:
-            ModelError: the reply cannot match its structure.
+            ModelError: the reply cannot match its structure, or was not held to it.
         """
+        if self.fault is not None:
+            raise failure(self.fault, "hold the reply to its structure")
         num, is_ended = self._num_until_the_end(token_ids)
         if self.mode == "processed_logprobs":
             shares = self.shares[self.seed + sample]
@@ -120,6 +125,14 @@ class Row:
             output_ids: said so far.
             logits_V: before the temperature.
         """
+        if self._held.fault is None:
+            try:
+                return self._barred(output_ids, logits_V)
+            except Exception as error:  # noqa: BLE001 -- of this request; told with its answer
+                self._held.fault = error
+        return logits_V
+
+    def _barred(self, output_ids: Sequence[int], logits_V: Tensor) -> Tensor:
         self._read(output_ids)
         (allowed_V,) = self._held.structures.allowed([self._matcher])
         held_V = logits_V.masked_fill(~allowed_V.to(logits_V.device), float("-inf"))

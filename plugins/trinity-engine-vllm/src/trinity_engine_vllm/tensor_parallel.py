@@ -7,7 +7,9 @@ has no name in any folder: it is gone with the process that made it, however tha
 from __future__ import annotations
 
 import os
+import re
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["EXTENSION", "ParallelLoader", "WorkerSide", "has_lost_a_worker", "spreads"]
+__all__ = ["EXTENSION", "ParallelLoader", "WorkerSide", "has_lost_a_worker", "segments", "spreads"]
 
 EXTENSION = "trinity_engine_vllm.tensor_parallel.WorkerSide"
+_SEGMENT = re.compile(r"/dev/shm/vllm_dist_\S+-cpushm_\d+$", re.MULTILINE)  # one with a name
 
 
 def spreads(arguments: Mapping[str, Any]) -> bool:
@@ -80,6 +83,24 @@ class WorkerSide:
     def trinity_set_threads(self, num: int) -> None:
         """Compute with so many threads."""
         torch.set_num_threads(num)
+
+    def trinity_unname_segments(self) -> None:
+        """Take away the names of the memory that this worker shares with the others, on a CPU.
+
+        All have opened it by now, and vLLM does not look for the names again. The memory is gone
+        with the last worker, however that ends; with a name it would outlive those that are killed.
+        """
+        for path in segments(Path("/proc/self/maps").read_text(encoding="utf-8")):
+            path.unlink(missing_ok=True)
+
+
+def segments(maps: str) -> set[Path]:
+    """Return the files in memory through which vLLM's workers on a CPU speak to each other.
+
+    Args:
+        maps: what a process has mapped, as ``/proc/PID/maps`` tells.
+    """
+    return {Path(found) for found in _SEGMENT.findall(maps)}
 
 
 @contextmanager

@@ -26,6 +26,17 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture(autouse=True)
+def no_memory_is_left_behind():
+    before = segments()
+    yield
+    assert segments() <= before
+
+
+def segments():
+    return {path.name for path in Path("/dev/shm").glob("vllm_dist_*")}
+
+
 def started_by(pid):
     """Return the processes that a process started, and those that they did, with their names."""
     listed = subprocess.run(

@@ -59,7 +59,7 @@ class Endings:
 
     def _is_stopped(self, row: Row, token: int) -> bool:
         request = row.request
-        if len(row.tokens) < request.min_new_tokens:
+        if len(row.tokens) < row.least:
             return False
         if token in request.stop_token_ids:
             return True

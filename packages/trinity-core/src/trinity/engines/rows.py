@@ -12,9 +12,14 @@ from trinity.errors import ModelError
 if TYPE_CHECKING:
     from trinity.engines.gate import Waiting
 
-__all__ = ["Ask", "Row", "Settings"]
+__all__ = ["Ask", "Row", "Settings", "least_tokens"]
 
 Settings = tuple[float, ...]
+
+
+def least_tokens(request: GenerationRequest) -> int:
+    """Return before how many tokens nothing but the limit ends a reply; 0 within a structure."""
+    return 0 if request.structure else request.min_new_tokens
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -28,7 +33,7 @@ class Ask:
     def __post_init__(self) -> None:
         """Note what the sampler goes by."""
         r = self.waiting.request
-        least = 0 if r.structure else r.min_new_tokens
+        least = least_tokens(r)
         self.settings = (r.temperature, r.top_p, r.top_k, r.min_p, least, r.repetition_penalty)
 
     @property
@@ -57,12 +62,14 @@ class Row:
     spans: list[tuple[int, int]] = field(default_factory=list)  # (first token, version)
     request: GenerationRequest = field(init=False)
     prompt: tuple[int, ...] = field(init=False)
+    least: int = field(init=False)  # tokens, before which neither end tokens nor stops end it
     longest: int = field(init=False)  # how many tokens it can have at its end, with the prompt's
 
     def __post_init__(self) -> None:
         """Note what is asked for in every step."""
         self.request = self.ask.waiting.request
         self.prompt = self.request.prompt_token_ids
+        self.least = least_tokens(self.request)
         self.longest = len(self.prompt) + self.limit
 
     @property

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trinity.engines.rows import least_tokens
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -51,7 +53,7 @@ class Sampler:
         self._min_p_B = _column([float(r.min_p) for r in requests], device)
         is_cut = [_is_cut(r, len(eos_V)) for r in requests]
         self._cut_B = _column(is_cut, device) if any(is_cut) else None
-        least = [0 if r.structure else r.min_new_tokens for r in requests]
+        least = [least_tokens(r) for r in requests]
         self._min_new_B = _column(least, device)
         self._shortest = max(least, default=0)
         self._penalty_B = _column([float(r.repetition_penalty) for r in requests], device)

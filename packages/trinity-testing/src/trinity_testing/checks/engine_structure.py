@@ -41,7 +41,9 @@ def holds_to_the_structure(component: Component, context: CheckContext) -> Findi
                 finding = _odd(reply, temperature=temperature or 1.0)
                 if finding:
                     return Finding(f"at temperature {temperature}, {finding}")
-        return _takes_a_bad_one(engine)
+        takes_stops = "stop_strings" in component.spec.provides
+        finding = _goes_on_behind_a_stop(engine) if takes_stops else None
+        return finding or _takes_a_bad_one(engine)
 
 
 def _odd(reply: Completion, *, temperature: float) -> str:
@@ -53,6 +55,18 @@ def _odd(reply: Completion, *, temperature: float) -> str:
     if not difference <= TOLERANCE:
         return f"the log-probabilities of {said!r} differ by {difference:.2g} from the model's"
     return ""
+
+
+def _goes_on_behind_a_stop(engine: Any) -> Finding | None:  # Any: an engine
+    structure = Structure(kind="regex", text=_PATTERN + "[ab]{4}")
+    for reply in answer(engine, n=3, min_new_tokens=12, stop=("c",), structure=structure):
+        if reply.stop_reason != "c":
+            said = reference.tokenizer().decode(reply.token_ids, skip_special_tokens=True)
+            return Finding(
+                f"with min_new_tokens, which does not hold within a structure, and the stop string "
+                f"'c' it said {said!r}, ended by {reply.stop_reason!r}"
+            )
+    return None
 
 
 def _takes_a_bad_one(engine: Any) -> Finding | None:  # Any: an engine
@@ -69,8 +83,9 @@ checks = (
     Check(
         id="rollout_engine.structure",
         function=holds_to_the_structure,
-        remedy="Bar the tokens that lead out of the structure, take log_softmax before that, and "
-        "refuse a bad one by a ModelError that begins with 'structure'; or do not provide it.",
+        remedy="Bar the tokens that lead out of the structure, take log_softmax before that, take "
+        "min_new_tokens for 0 beside it, and refuse a bad one by a ModelError that begins with "
+        "'structure'; or do not provide it.",
         kinds=frozenset({"rollout_engine"}),
     ),
 )

@@ -30,8 +30,8 @@ class RunKey:
 class Structure:
     """What a reply must match: a JSON schema, a regular expression, or a grammar in Lark's form.
 
-    It decides where the reply may end: ``min_new_tokens`` does not hold beside it. An engine
-    refuses a bad one with a ``ModelError`` when the request is made.
+    It decides where the reply may end: ``min_new_tokens`` does not hold beside it, not for
+    ``stop`` either. An engine refuses a bad one with a ``ModelError`` when the request is made.
     """
 
     kind: Literal["json_schema", "regex", "lark"]
