@@ -82,6 +82,23 @@ class Playing(Workflow):
         return [experience]
 
 
+@WORKFLOWS.register_module("two_agents")
+class TwoAgents(Workflow):
+    """Asks the same of two agents."""
+
+    def run(self):
+        arguments = {"agents": ["solver", "judge"], "judged": 3, **self.task.workflow_args}
+        messages = [{"role": "user", "content": self.task.raw_task["question"]}]
+        said = []
+        for agent in arguments["agents"]:
+            length = arguments["judged"] if agent == "judge" else 6
+            [reply] = self.model.chat(messages, max_tokens=length, min_tokens=length)
+            reply.eid.task = f"{self.task.task_id}-{agent}"
+            reply.reward = float(len(said))
+            said.append(reply)
+        return said
+
+
 @WORKFLOWS.register_module("raising")
 class Raising(Workflow):
     def run(self):
@@ -227,6 +244,28 @@ def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place, replay) 
     assert "again" in shorter.output.split("From there it was recorded as")[1]
     masked = replay(place / "run.yaml", run / "1/1/1", f"{args}.mask=1")
     assert "tokens of the experience 1/1/1/0 were the model's own, and " in str(masked.difference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agents", [["solver", "judge"], ["judge", "solver"]])
+@pytest.mark.parametrize("judged", [3, 6])
+def test_two_agents_that_ask_the_same_are_told_what_each_was_told(place, agents, judged) -> None:
+    set_manager(get_manager().narrowed(plugin_dirs=[place / "plugins"]))
+    taskset = "buffer.explorer_input.taskset"
+    settings = [
+        f"{taskset}.default_workflow_type=two_agents",
+        f"{taskset}.workflow_args.agents={json.dumps(agents)}",
+        f"{taskset}.workflow_args.judged={judged}",
+    ]
+    result = trinity.run(load_config(place / "run.yaml", overrides=settings), local=True)
+    assert result.status is RunStatus.FINISHED
+    given = [part for one in settings for part in ("--set", one)]
+
+    for run in ("1/0/0", "1/1/1"):
+        same = debug(place, "--replay", Path(result.directory) / run, *given)
+        assert same.exit_code == 0, same.output
+        assert "the replay is equal: 2 calls, reward " in same.output
+        assert "the run did not record their order" not in same.output
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ def test_a_reply_is_an_experience_with_the_engines_ids(scripted, letters, chat_f
     assert experience.logprobs[:2].tolist() == pytest.approx([-0.1, -0.2])
     assert experience.response_text == "the answer"
     assert experience.prompt_text.endswith("assistant\n")
-    assert experience.info == {"model_version": 4}
+    assert experience.info == {"model_version": 4, "reply_names": [[0, "0-0"]]}
     assert experience.truncate_status is None
     assert experience.action_mask.tolist() == [True] * len(reply)
 

@@ -17,7 +17,8 @@ from trinity_testing.tiny import make_tiny_tokenizer
 END = 2
 
 
-def row(eid, *, tokens, prompt_length, mask=None, reward=1.0, **options):
+def row(eid, *, tokens, prompt_length, mask=None, reward=1.0, info=None, **options):
+    index = {"taskset_id": 0, "index": 5}
     return Experience(
         tokens=tokens,
         prompt_length=prompt_length,
@@ -25,7 +26,7 @@ def row(eid, *, tokens, prompt_length, mask=None, reward=1.0, **options):
         action_mask=mask,
         logprobs=[-0.5] * (len(tokens) - prompt_length),
         reward=reward,
-        info={"model_version": 0, "task_index": {"taskset_id": 0, "index": 5}},
+        info={"model_version": 0, "task_index": index, **(info or {})},
         **options,
     )
 
@@ -90,6 +91,60 @@ def test_an_agent_that_only_a_later_try_has_is_replayed_from_there(run_of) -> No
     first = row(EID("1", "0-solver", 0), tokens=[5, 6, END], prompt_length=2)
     later = row(EID("1", "0-judge", 1), tokens=[7, 8, END], prompt_length=1)
     assert run_of([first, later], place="1/0-judge").run == 1
+
+
+SOLVED, JUDGED, JUDGED_LONGER = (5, 6, 7, END), (5, 6, 8, END), (5, 6, 8, 8, END)
+
+
+@pytest.mark.parametrize("judged", [JUDGED, JUDGED_LONGER])
+@pytest.mark.parametrize("names", [("0-0", "1-0"), ("10-0", "9-0"), ("4-1", "4-0")])
+@pytest.mark.parametrize("is_written_so", [True, False])
+def test_calls_with_one_prompt_come_in_their_order_whichever_was_written_first(
+    run_of, judged, names, is_written_so
+) -> None:
+    agents = [("0-solver", SOLVED, names[0]), ("0-judge", judged, names[1])]
+    rows = [
+        row(EID("1", g, 0), tokens=t, prompt_length=2, info={"reply_names": [[0, name]]})
+        for g, t, name in agents
+    ]
+    run = run_of(rows if is_written_so else rows[::-1])
+    solved_first = names == ("0-0", "1-0")
+    said = [SOLVED[2:], judged[2:]] if solved_first else [judged[2:], SOLVED[2:]]
+    assert [exchange.reply for exchange in run.exchanges] == said
+    assert run.num_ambiguous == 0
+
+
+@pytest.mark.parametrize("judged", [JUDGED, JUDGED_LONGER])
+@pytest.mark.parametrize("is_solved_first", [True, False])
+def test_of_an_old_run_they_come_as_they_were_written_and_are_ambiguous(
+    run_of, judged, is_solved_first
+) -> None:
+    agents = [("0-solver", SOLVED), ("0-judge", judged)]
+    rows = [row(EID("1", g, 0), tokens=tokens, prompt_length=2) for g, tokens in agents]
+    run = run_of(rows if is_solved_first else rows[::-1])
+    said = [SOLVED[2:], judged[2:]]
+    assert [one.reply for one in run.exchanges] == (said if is_solved_first else said[::-1])
+    assert run.num_ambiguous == 2
+
+
+def test_the_calls_of_two_chats_come_in_turn(run_of) -> None:
+    mask = [True, False, True]
+    names = [[[0, "0-0"], [2, "2-0"]], [[0, "1-0"], [2, "3-0"]]]
+    rows = [
+        row(EID("1", 0, 0, n), tokens=[5, 6 + n, 9, END], prompt_length=1, mask=mask, info=info)
+        for n, info in enumerate({"reply_names": of} for of in names)
+    ]
+    run = run_of(rows)
+    assert [exchange.prompt for exchange in run.exchanges] == [(5,), (5,), (5, 6, 9), (5, 7, 9)]
+    assert [exchange.reply for exchange in run.exchanges] == [(6,), (7,), (END,), (END,)]
+
+
+def test_the_names_of_a_long_chat_are_kept_whole(run_of) -> None:
+    names = [[place, f"{place}-0"] for place in range(0, 200, 2)]
+    tokens, mask = [5, *[6] * 199], [True, False] * 99 + [True]
+    info = {"reply_names": names}
+    run = run_of([row(EID("1", 0, 0), tokens=tokens, prompt_length=1, mask=mask, info=info)])
+    assert [one.order for one in run.exchanges] == [(place, 0) for place in range(0, 200, 2)]
 
 
 def test_a_run_whose_replies_are_masked_is_refused(run_of) -> None:

@@ -156,6 +156,8 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     if ended.recorded is None:
         return isinstance(outcome, list)
     typer.echo(plain(_about_the_environment(ended.recorded)))
+    if ended.recorded.num_ambiguous:
+        typer.echo(_about_the_order(ended.recorded.num_ambiguous))
     if ended.missing:
         typer.echo("an environment could not be built here, and this replay needs none:")
         typer.echo(indented(plain(ended.missing)))
@@ -179,6 +181,13 @@ def _about_the_environment(recorded: Recorded) -> str:
         "trained"
     )
     return f"no answer of an environment was recorded: {why}. One that there is was asked anew"
+
+
+def _about_the_order(num_calls: int) -> str:
+    return (
+        f"{num_calls} calls asked what another one asked, and the run did not record their order: "
+        f"the reply of one may be given to the other"
+    )
 
 
 def _say_the_difference(difference: Difference) -> None:

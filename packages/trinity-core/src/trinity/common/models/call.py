@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
 from trinity.common.models.history import Conversation, Prompt, Turn, recorded
+from trinity.common.models.reply_names import reply_info
 from trinity.common.models.versions import spans_of, version_info
 
 if TYPE_CHECKING:
@@ -64,21 +65,27 @@ class Call:
     request: GenerationRequest
     future: Future[list[Completion]]
 
-    def experience(self, completion: Completion, *, text: str) -> Experience:
-        """Return the prompt and one reply as an experience."""
+    def experience(self, completion: Completion, *, text: str, name: str) -> Experience:
+        """Return the prompt and one reply as an experience.
+
+        Args:
+            completion: the reply.
+            text: of it.
+            name: of the exchange.
+        """
         return Experience(
             tokens=[*self.prompt.token_ids, *completion.token_ids],  # type: ignore[arg-type]  # becomes a tensor
             prompt_length=len(self.prompt.token_ids),
             logprobs=list(completion.logprobs),  # type: ignore[arg-type]
             temperature=self.request.temperature,
             truncate_status=self._truncate_status(completion),
-            info=version_info(spans_of(completion)),
+            info=version_info(spans_of(completion)) | reply_info([(0, name)]),
             prompt_text=self.prompt.text,
             response_text=text,
         )
 
     def conversation(
-        self, completion: Completion, *, message: Message, chat_format: ChatFormat, name: str = ""
+        self, completion: Completion, *, message: Message, chat_format: ChatFormat, name: str
     ) -> Conversation | None:
         """Return the conversation that can go on after this reply; None: there is none.
 

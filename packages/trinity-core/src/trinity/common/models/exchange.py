@@ -17,6 +17,7 @@ from trinity.common.models.call import Call, end_ids
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
 from trinity.common.models.messages import canonical_messages
 from trinity.common.models.recorder import Recorded
+from trinity.common.models.reply_names import name_of, reply_info
 from trinity.common.models.said import Reply
 from trinity.common.models.settings import Sampling
 from trinity.common.models.versions import spans_of, version_info
@@ -200,7 +201,7 @@ class Exchanges:
     def _reply(
         self, call: Call, completion: Completion, parsed: ParsedReply, *, index: int
     ) -> Reply:
-        name = f"{call.request.key.request}-{index}"
+        name = name_of(call.request.key.request, index)
         text = self._chat_format.decode(completion.token_ids)
         conversation = call.conversation(
             completion, message=parsed.message(), chat_format=self._chat_format, name=name
@@ -217,9 +218,12 @@ class Exchanges:
             text=text,
             info=version_info(spans_of(completion))
             | _notes(call, completion, parsed)
-            | {"request": name},
+            | {"request": name}
+            | reply_info([(0, name)]),
             metrics=_measured(call.prompt),
-            made=call.experience(completion, text=text) if conversation is None else None,
+            made=call.experience(completion, text=text, name=name)
+            if conversation is None
+            else None,
         )
 
     def _parsed(self, call: Call, completion: Completion, *, calls: Calls) -> ParsedReply:

@@ -100,6 +100,15 @@ class Conversation:
         return tuple(mask)
 
     @property
+    def replies(self) -> tuple[tuple[int, str], ...]:
+        """Return the first token of each reply behind the first prompt, and its name."""
+        found, length = [], -self.prompt_length
+        for one in self._chain():
+            length += len(one.added)
+            found.append((length - len(one.sampled), one.name))
+        return tuple(found)
+
+    @property
     def _num_between(self) -> int:
         return len(self.added) - len(self.sampled)
 

@@ -17,6 +17,7 @@ from trinity.common.models.exchange import Exchanges
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
 from trinity.common.models.recorder import Made, Recorded, Recorder
 from trinity.common.models.reply_choice import reply_parser
+from trinity.common.models.reply_names import name_of
 from trinity.common.models.scored import Scored
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.models.transcript import transcript
@@ -356,19 +357,24 @@ class ModelWrapper(ClientsOfRun, Scored):
         self, calls: Sequence[Call], answers: Sequence[Sequence[Completion]]
     ) -> list[Experience]:
         pairs = zip(calls, answers, strict=True)
-        replies = [(call, completion) for call, answer in pairs for completion in answer]
-        recorded = [self._recorded(call, completion) for call, completion in replies]
+        recorded = [
+            self._recorded(call, completion, name=name_of(call.request.key.request, index))
+            for call, answer in pairs
+            for index, completion in enumerate(answer)
+        ]
         if self.enable_history:
             self._recorder.add(recorded)
         return [reply.experience for reply in recorded]
 
-    def _recorded(self, call: Call, completion: Completion) -> Recorded:
+    def _recorded(self, call: Call, completion: Completion, *, name: str) -> Recorded:
         text = self._chat_format.decode(completion.token_ids)
         message = {"role": "assistant", "content": text}
-        conversation = call.conversation(completion, message=message, chat_format=self._chat_format)
+        conversation = call.conversation(
+            completion, message=message, chat_format=self._chat_format, name=name
+        )
         if conversation is not None:
             self._history.add(conversation)
-        experience = call.experience(completion, text=text)
+        experience = call.experience(completion, text=text, name=name)
         said = Made(experience=experience)
         return Recorded(key=call.request.key, said=said, conversation=conversation)
 

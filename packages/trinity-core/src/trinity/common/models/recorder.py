@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from trinity.common.models.reply_names import reply_info
 from trinity.common.models.versions import version_info
 
 if TYPE_CHECKING:
@@ -123,5 +124,5 @@ def _chain(reply: Recorded, taken: set[int]) -> Experience:
         logprobs=[*last.logprobs],  # type: ignore[arg-type]
         action_mask=mask,  # type: ignore[arg-type]
         prompt_text=earlier[-1].prompt_text,
-        info=reply.experience.info | version_info(last.spans),
+        info=reply.experience.info | version_info(last.spans) | reply_info(last.replies),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
+from trinity.common.models.reply_names import reply_info
 from trinity.common.models.rest import rest_after
 from trinity.common.models.versions import version_info
 
@@ -55,7 +56,7 @@ def _experience(
         logprobs=[*conversation.logprobs, *[0.0] * len(rest)],  # type: ignore[arg-type]
         action_mask=[*conversation.action_mask, *[False] * len(rest)],  # type: ignore[arg-type]
         temperature=conversation.temperature,
-        info=version_info(conversation.spans),
+        info=version_info(conversation.spans) | reply_info(conversation.replies),
         messages=[dict(message) for message in turn.messages],
         tools=[dict(tool) for tool in turn.tools] or None,
         prompt_text=chat_format.decode(

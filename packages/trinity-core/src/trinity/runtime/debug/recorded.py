@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.models.reply_names import order_of
 from trinity.errors import ConfigError
 from trinity.runtime.debug.difference import reward_of
 from trinity.runtime.debug.environments import Answers, answers_of
@@ -19,7 +20,7 @@ from trinity.runtime.record.sample_files import places_of
 from trinity.runtime.record.sample_rows import samples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from trinity.runtime.record.sample_format import Sample
@@ -37,6 +38,7 @@ class Exchange:
     reply: tuple[int, ...]
     logprobs: tuple[float, ...]  # (): not known
     is_cut: bool  # the reply does not end with an end token
+    order: tuple[int, int] | None = None  # request and reply of the run; None: nobody noted it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,16 +48,26 @@ class Recorded:
     batch: str
     task: int
     run: int
-    samples: tuple[Sample, ...]  # by step, then by chain
+    samples: tuple[Sample, ...]  # by step, then by chain, then as they were written
     taskset: str  # as info["task_index"] says
     row: int
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[Exchange, ...]  # in the order of the calls
     answers: Answers  # of its environments
 
     @property
     def rewards(self) -> dict[str, float | None]:
         """Return the reward of each experience, by its id."""
         return {one.eid: reward_of(one) for one in self.samples}
+
+    @property
+    def num_ambiguous(self) -> int:
+        """Return how many calls had a prompt of another one, if nobody noted which came first."""
+        if all(one.order is not None for one in self.exchanges):
+            return 0
+        replies: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        for one in self.exchanges:
+            replies.setdefault(one.prompt, []).append(one.reply)
+        return sum(len(said) for said in replies.values() if len(set(said)) > 1)
 
 
 def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
@@ -90,7 +102,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
     index: dict[str, Any] = next((s.info["task_index"] for s in mine if "task_index" in s.info), {})
     if "index" not in index:
         raise ConfigError(f"{directory} does not say of which row the task {eid} is.")
-    exchanges = [one for sample in mine for one in _exchanges(sample, frozenset(end_tokens))]
+    exchanges = _in_order(one for s in mine for one in _exchanges(s, frozenset(end_tokens)))
     if not exchanges:
         raise ConfigError(f"the model's own tokens of {eid} are masked: nothing can be replayed.")
     kept = next((one.environment for one in mine if one.environment is not None), None)
@@ -135,16 +147,25 @@ def _of_group(group: str, samples: Sequence[Sample], *, place: Path) -> Sequence
     return found
 
 
-def _place(sample: Sample) -> tuple[int, float, int]:
+def _in_order(exchanges: Iterable[Exchange]) -> list[Exchange]:
+    """Return the exchanges in the order of their calls, or as given where not all say it."""
+    found = list(exchanges)
+    ordered = [(one.order, one) for one in found if one.order is not None]
+    if len(ordered) < len(found):
+        return found
+    return [one for _, one in sorted(ordered, key=lambda pair: pair[0])]
+
+
+def _place(sample: Sample) -> tuple[int, float]:
     """Return where a sample stands in its run: by step, then by chain, the last one last."""
     _, _, _, step, *suffix = [*sample.eid.split("/"), "0"]
     chain = _CHAIN.fullmatch(suffix[0]) if suffix else None
     number = int(step) if step.isdigit() else 0
-    return number, int(chain[1]) if chain else math.inf, len(sample.tokens)
+    return number, int(chain[1]) if chain else math.inf
 
 
 def _exchanges(sample: Sample, end_tokens: frozenset[int]) -> Iterator[Exchange]:
-    start, tokens = sample.prompt_length, sample.tokens.tolist()
+    start, tokens, names = sample.prompt_length, sample.tokens.tolist(), order_of(sample.info)
     for first, last in _replies(sample.own_mask.tolist()):
         logprobs = () if sample.logprobs is None else sample.logprobs[first:last].tolist()
         reply = tuple(tokens[start + first : start + last])
@@ -153,6 +174,7 @@ def _exchanges(sample: Sample, end_tokens: frozenset[int]) -> Iterator[Exchange]
             reply=reply,
             logprobs=tuple(logprobs),
             is_cut=reply[-1] not in end_tokens,
+            order=next((order for begins, order in reversed(names) if begins <= first), None),
         )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trinity.common.models.reply_names import REPLY_NAMES
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.extend import KINDS
 from trinity.runtime.record.sample_files import FOLDER, part_files
@@ -48,6 +49,7 @@ _FIELDS = {
 }
 _OF_BATCH = {"mask": "action_mask", "advantages": "advantages"}
 _KNOWN = {"plugins", ENVIRONMENT}  # entries of info that are kept elsewhere
+_WHOLE = {REPLY_NAMES}  # those that are kept however long they are
 
 
 class SampleLog:
@@ -209,7 +211,7 @@ def _small(info: dict[str, Any]) -> dict[str, Any]:  # Any: the workflow's own d
     for name, value in info.items():
         if name in _KNOWN:
             continue
-        if isinstance(value, (bool, int, float)) or value is None:
+        if isinstance(value, (bool, int, float)) or value is None or name in _WHOLE:
             kept[name] = value
             continue
         try:
