@@ -40,6 +40,24 @@ def test_the_first_signal_ends_what_loads_and_only_that() -> None:
     ]
 
 
+def test_a_second_signal_while_it_loads_says_the_same_as_the_first() -> None:
+    said = []
+
+    def load() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with Interrupt(said.append) as stop:
+        with pytest.raises(KeyboardInterrupt):
+            stop.at_once(load)()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert said == ["stopped at once, while the run was loading: the same command goes on"] * 3
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_anything_was_loaded_ends_it_and_a_line_says_so(number) -> None:
     said = []

@@ -8,8 +8,6 @@ import sys
 import threading
 from contextlib import suppress
 
-from trinity.extend.ownership import overwritten
-
 __all__ = ["program"]
 
 # How the explorer names threads of runs whose time was up, those that close what they hold, loops
@@ -26,10 +24,12 @@ def program() -> None:
     A thread that is inside a library as the interpreter is taken apart would abort the process, and
     its exit code with it; one of an executor would be waited for.
     """
-    problem = overwritten()
-    if problem:  # main would end in an error about something else
-        sys.exit(f"Error: {problem}")
     try:
+        from trinity.extend.ownership import overwritten
+
+        problem = overwritten()
+        if problem:  # main would end in an error about something else
+            sys.exit(f"Error: {problem}")
         from trinity.cli.main import main
 
         main()

@@ -55,9 +55,12 @@ class Interrupt:
                 if self._is_requested:  # a moment ago, with nothing to save yet
                     self._try_to_say(STOPPED)
                     raise KeyboardInterrupt
-                return load()
-            finally:
+                result = load()
+            except Exception:
                 self._is_loading = False
+                raise
+            self._is_loading = False  # one that was stopped has loaded nothing
+            return result
 
         return loaded
 
@@ -77,12 +80,13 @@ class Interrupt:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._is_requested:
-            self._try_to_say("stopped at once: the same command goes on from the last checkpoint")
-            raise KeyboardInterrupt
+        is_second = self._is_requested
         self.request()
         if self._is_loading:
             self._try_to_say(STOPPED)
+            raise KeyboardInterrupt
+        if is_second:
+            self._try_to_say("stopped at once: the same command goes on from the last checkpoint")
             raise KeyboardInterrupt
         self._try_to_say(
             "stopping: the step is finished and saved first; Ctrl-C again stops at once"
