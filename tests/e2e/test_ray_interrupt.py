@@ -31,6 +31,22 @@ def processes_of(mark):
     return found
 
 
+def agents_of_nobody():
+    """Return the agents of Ray whose raylet is gone; they have no mark once they have a title."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (directory / "cmdline").read_bytes().decode().strip("\0 ")
+            parent = (directory / "stat").read_text().rpartition(")")[2].split()[1]
+            above = Path("/proc", parent, "cmdline").read_bytes()
+        except OSError:
+            continue
+        is_agent = title.startswith("ray::") and title.endswith("Agent")
+        if is_agent and b"raylet" not in above:
+            found.append(f"{directory.name} {title}")
+    return found
+
+
 def memory_of_nobody(before):
     """Return the new files of shared memory that no living process has mapped."""
     mapped = ""
@@ -137,8 +153,35 @@ def test_a_run_that_is_stopped_while_ray_starts_says_so_and_leaves_nothing(
     os.kill(process.pid, number)  # to it alone, as the studio and a system's manager do
     said, _ = process.communicate(timeout=120)
 
+    assert_it_was_stopped_while_it_loaded(process, said, run_dir)
+    assert_nothing_is_left(mark, memory)
+
+
+@pytest.mark.parametrize(
+    "moment", ["gcs/gcs_server", "raylet/raylet", "dashboard/agent.py", "runtime_env/agent/main.py"]
+)
+def test_ctrl_c_twice_while_ray_starts_leaves_no_agent(start, run_dir, moment) -> None:
+    begin, mark = start
+    memory, others = set(SHARED_MEMORY.iterdir()), agents_of_nobody()
+
+    process = begin(until="run tiny ")
+    while not any(moment in one for one in processes_of(mark)):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGINT)
+    time.sleep(0.05)  # the system merges signals that come at once
+    os.kill(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    agents = agents_of_nobody()
+
+    assert set(agents) <= set(others)  # at once: by themselves they end up to 90 s later
+    assert "from the last checkpoint" not in said
+    assert_it_was_stopped_while_it_loaded(process, said, run_dir)
+    assert_nothing_is_left(mark, memory)
+
+
+def assert_it_was_stopped_while_it_loaded(process, said, run_dir) -> None:
     assert process.returncode == 130, said
     last = said.splitlines()[-1]
     assert last == "stopped at once, while the run was loading: the same command goes on"
     assert not (run_dir / "run.json").exists()
-    assert_nothing_is_left(mark, memory)

@@ -26,6 +26,7 @@ from trinity.errors import TrinityError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import cluster_address, ray_settings
 from trinity.runtime.ray.head import explained, head_at, native_lines, read_settings_again
+from trinity.runtime.ray.unfinished import end_unfinished, started_nodes
 from trinity.runtime.ray.watch import is_ray_lost, watched_ray
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _init(address: str, config: Config) -> None:
 
     auto_init_hook.enable_auto_connect = False
     read_settings_again()
-    with _own_signal_handlers(), native_lines() as native:
+    with _own_signal_handlers(), native_lines() as native, started_nodes() as nodes:
         try:
             if address:
                 ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
@@ -183,7 +184,7 @@ def _init(address: str, config: Config) -> None:
                     logging_level=logging.ERROR,
                 )
         except BaseException as error:
-            ray.shutdown()  # after a Ctrl-C too: a notebook may start another
+            end_unfinished(nodes)  # after a Ctrl-C too: a notebook may start another
             if not isinstance(error, Exception):
                 raise
             raise TrinityError(explained(error, address, native=native())) from error
