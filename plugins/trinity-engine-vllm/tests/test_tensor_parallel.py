@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from trinity_engine_vllm.starting import llm_arguments
 from trinity_engine_vllm.tensor_parallel import WorkerSide, _as_file, segments, spreads
 
 
@@ -89,3 +90,15 @@ def test_a_worker_takes_the_names_of_its_own_segments_away_and_still_has_the_mem
     finally:
         for path in (own, other):
             path.unlink(missing_ok=True)
+
+
+def test_workers_are_vllms_own_processes_in_a_placement_group_too() -> None:
+    given = {"model": "m", "max_model_len": 64, "tensor_parallel_size": 2}
+    options = {"is_cpu": False, "num_contexts": 1, "gpu_memory_utilization": 0.5}
+
+    assert llm_arguments(**options, **given)["distributed_executor_backend"] == "mp"
+    assert "distributed_executor_backend" not in llm_arguments(
+        **options, **given | {"tensor_parallel_size": 1}
+    )
+    chosen = llm_arguments(**options, **given, distributed_executor_backend="ray")
+    assert chosen["distributed_executor_backend"] == "ray"

@@ -59,6 +59,9 @@ def llm_arguments(
     given["disable_log_stats"] = True
     if spreads(given):
         given["worker_extension_cls"] = EXTENSION
+        # In an actor of a placement group vLLM would take Ray, which wants a GPU a bundle; ours has
+        # all of an engine's.
+        given.setdefault("distributed_executor_backend", "mp")
     if not is_cpu:
         return given | {"gpu_memory_utilization": gpu_memory_utilization}
     wanted = num_contexts * given["max_model_len"] * _bytes_of_a_token(given["model"])

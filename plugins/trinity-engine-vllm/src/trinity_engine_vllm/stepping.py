@@ -15,7 +15,12 @@ from trinity_engine_vllm.asked import closed, failure, half_loaded
 from trinity_engine_vllm.requests import completions, parameters
 from trinity_engine_vllm.starting import imported_vllm
 from trinity_engine_vllm.structure import Held, structures_of
-from trinity_engine_vllm.tensor_parallel import ParallelLoader, has_lost_a_worker, spreads
+from trinity_engine_vllm.tensor_parallel import (
+    ParallelLoader,
+    executor_of,
+    has_lost_a_worker,
+    spreads,
+)
 from trinity_engine_vllm.weights import Loader
 
 if TYPE_CHECKING:
@@ -189,8 +194,8 @@ class Stepping:
     def end(self) -> Any:  # Any: vLLM's
         """Fail what is open, end worker processes, and return vLLM's engine to be shut down."""
         self.fail_open(closed())
-        if self._spreads:
-            self._engine.engine_core.shutdown()
+        if self._spreads:  # alone: with all of it, other engines of this process lose their groups
+            executor_of(self._engine).shutdown()
         return self._engine
 
     def _parameters(self, request: GenerationRequest | None) -> dict[str, Any]:

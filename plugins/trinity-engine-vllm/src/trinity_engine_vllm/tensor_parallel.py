@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["EXTENSION", "ParallelLoader", "WorkerSide", "has_lost_a_worker", "segments", "spreads"]
+__all__ = [
+    "EXTENSION",
+    "ParallelLoader",
+    "WorkerSide",
+    "executor_of",
+    "has_lost_a_worker",
+    "segments",
+    "spreads",
+]
 
 EXTENSION = "trinity_engine_vllm.tensor_parallel.WorkerSide"
 _SEGMENT = re.compile(r"/dev/shm/vllm_dist_\S+-cpushm_\d+$", re.MULTILINE)  # one with a name
@@ -34,8 +42,14 @@ def spreads(arguments: Mapping[str, Any]) -> bool:
 
 def has_lost_a_worker(engine: Any) -> bool:  # Any: vLLM's
     """Return whether a worker process has ended that nobody ended."""
-    executor = engine.engine_core.engine_core.model_executor
-    return executor.is_failed or not all(one.proc.is_alive() for one in executor.workers)
+    executor = executor_of(engine)
+    workers = getattr(executor, "workers", None) or ()  # others than vLLM's "mp" name none
+    return getattr(executor, "is_failed", False) or not all(one.proc.is_alive() for one in workers)
+
+
+def executor_of(engine: Any) -> Any:  # Any: vLLM's
+    """Return what has the worker processes."""
+    return engine.engine_core.engine_core.model_executor
 
 
 class ParallelLoader(Loader):

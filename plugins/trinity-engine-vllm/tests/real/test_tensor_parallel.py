@@ -79,8 +79,9 @@ def changed(path, *, factor):
 
 
 def test_two_workers_answer_as_one_take_new_weights_and_are_gone_when_it_is_closed(
-    tied, ask, teacher_forced
+    engine, tied, ask, teacher_forced
 ) -> None:
+    beside = engine  # of one process: this one's
     engine = VLLMEngine(model_path=str(tied), max_model_len=128, tensor_parallel_size=2)
     try:
         workers = [pid for pid, name in started_by(os.getpid()).items() if "Worker_TP" in name]
@@ -111,6 +112,7 @@ def test_two_workers_answer_as_one_take_new_weights_and_are_gone_when_it_is_clos
     finally:
         engine.close()
     assert are_gone(workers)
+    assert len(beside.submit(ask()).result(60)) == 1
 
 
 def test_workers_of_a_process_that_is_killed_are_gone(tied, tmp_path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import ModelError, RoomLostError
 from trinity.extend import get_manager
+from trinity.runtime.ray.handle import NoAnswerError
 from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.remote_sender import RemoteSender
 from trinity.runtime.ray.remote_sync import RemoteSync
@@ -61,7 +62,7 @@ class Answer:
         room = self.room
         room.log.append((room.name, f"waited for {self.method}"))
         if self.method == room.hangs_in and timeout_s is not None and not self.died.is_set():
-            raise TimeoutError
+            raise NoAnswerError
         if self.method == "stay" and not self.died.wait(min(timeout_s, 0.05)):
             raise TimeoutError
         if room.dies_of_weights:
@@ -270,6 +271,14 @@ def test_an_engine_that_does_not_come_back_from_loading_is_ended_and_the_next_on
 
     assert [room.weights[-1] for room in rooms] == ["v4", "v4"]
     assert "engine-1 has not loaded its weights in 0 s (synchronizer.sync_timeout" in caplog.text
+
+
+def test_a_timeout_of_the_engines_own_is_an_answer(start, rooms) -> None:
+    sync = start(flying())
+    rooms[1].fault = TimeoutError("the cache was not written in 5 s")
+
+    with pytest.raises(TimeoutError, match="the cache was not written in 5 s"):
+        sync.sync(of("v4"))
 
 
 def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:

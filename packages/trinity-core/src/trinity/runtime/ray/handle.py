@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 
     from trinity.runtime.ray.passport import Passport
 
-__all__ = ["FIRST_PATIENCE_S", "Pending", "RoomHandle", "find_room", "start_room"]
+__all__ = ["FIRST_PATIENCE_S", "NoAnswerError", "Pending", "RoomHandle", "find_room", "start_room"]
 
 logger = logging.getLogger(__name__)
 
 # Groups of one thread each that answer while the others work: whether it is there; what takes long.
 _BEATS, _ASIDE = "beats", "aside"
 FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none; later less often
+
+
+class NoAnswerError(TimeoutError):
+    """There is no answer yet; a ``TimeoutError`` that the method raised is an answer."""
 
 
 class Pending:
@@ -61,14 +65,14 @@ class Pending:
         Raises:
             RoomLostError: the process ended.
             RayLostError: a process of Ray itself did.
-            TimeoutError: there is no answer yet.
+            NoAnswerError: there is none yet.
             Exception: what the method raised.
         """
         try:
             reply = self._awaited(timeout_s)
         except GetTimeoutError as error:
             check_ray()
-            raise TimeoutError(f"{self._room} did not answer in {timeout_s} s") from error
+            raise NoAnswerError(f"{self._room} did not answer in {timeout_s} s") from error
         except RayTaskError as error:  # before the room was asked: an argument cannot be read there
             raise TrinityError(
                 f"a call of {self._room} did not reach it: {str(error).splitlines()[-1]}"

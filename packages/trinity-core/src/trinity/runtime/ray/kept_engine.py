@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.errors import RayLostError, RoomLostError
+from trinity.runtime.ray.handle import NoAnswerError
 from trinity.runtime.ray.remote_weights import RemoteTensors
 from trinity.runtime.ray.returning import Patience, Returning
 from trinity.runtime.ray.watch import LOOK_S
@@ -33,6 +34,7 @@ __all__ = ["KeptEngine"]
 
 logger = logging.getLogger(__name__)
 
+WARN_S = 300.0  # of loading, until it is said
 LEAST_LOAD_S = 600.0  # however short sync_timeout is: a load waits for replies under way
 AGAIN_S = 5.0  # after a failure, until weights are brought again
 
@@ -63,6 +65,7 @@ class KeptEngine:
         self._told = ""  # the failure that was told last
         self._failure: Exception | None = None  # why it does not come back
         self._loading: tuple[Pending | None, int] | None = None  # and num_brought before it
+        self._load_began = 0.0
 
     @property
     def name(self) -> str:
@@ -79,6 +82,7 @@ class KeptEngine:
         ref = _reference_to(snapshot)
         with self._changed:
             self._wanted, self._failure = lambda: ref, None
+            self._load_began = time.monotonic()
             pending = self._room.start("load_weights", ref) if self._is_there else None
             self._loading = pending, self._num_brought
             self._changed.notify_all()
@@ -105,6 +109,7 @@ class KeptEngine:
     def load(self) -> None:
         """Begin to load what the process received; :meth:`finish` tells how it ended."""
         assert self._loading is not None
+        self._load_began = time.monotonic()
         self._loading = self._room.start("load_received"), self._loading[1]
 
     def miss(self, *, ends: bool) -> None:
@@ -128,7 +133,7 @@ class KeptEngine:
             return self._loading is None
         try:
             self._await(pending)
-        except TimeoutError:
+        except NoAnswerError:
             logger.warning(
                 "%s has not loaded its weights in %.0f s (synchronizer.sync_timeout, 600 at "
                 "least): it is ended and started again", self.name, self._load_s,
@@ -147,13 +152,22 @@ class KeptEngine:
         return True
 
     def _await(self, pending: Pending) -> None:
-        deadline = time.monotonic() + self._load_s
+        warn_s = WARN_S
         while True:
             try:
                 pending.result(timeout_s=LOOK_S)
-            except TimeoutError:
-                if time.monotonic() > deadline:
+            except NoAnswerError:
+                waited_s = time.monotonic() - self._load_began
+                if waited_s > self._load_s:
                     raise
+                if waited_s > warn_s:
+                    warn_s *= 2
+                    logger.warning(
+                        "%s has been loading weights for %.0f s; it is ended after %.0f s. Its log "
+                        "says what it does: replies under way end first, unless "
+                        "synchronizer.in_flight is abort or keep.",
+                        self.name, waited_s, self._load_s,
+                    )  # fmt: skip
             else:
                 return
 

@@ -63,16 +63,18 @@ def end_unfinished(nodes: Sequence[Node]) -> None:
 
 
 def _processes_of(sessions: Sequence[bytes]) -> dict[int, int]:
-    """Return the processes with a session's name in their arguments, and all below them.
+    """Return the processes with a session's name in their arguments or files, and all below them.
 
-    An agent has other arguments once it has given itself a title. Each has the time when it began,
-    in ticks: its number may be another one's later.
+    An agent has other arguments once it has given itself a title, and nobody above it once the
+    raylet is gone, but a log of the session open. Each has the time when it began, in ticks: its
+    number may be another one's later.
     """
     found: dict[int, int] = {}
     if not sessions:
         return found
     there, parents = _processes(), _parents()
     own = {pid for pid in there if any(name in _arguments(pid) for name in sessions)}
+    own |= {pid for pid in there if any(name in _files(pid) for name in sessions)} - {os.getpid()}
     for pid, began in there.items():
         above: int | None = pid
         while above is not None and above not in own:
@@ -104,6 +106,16 @@ def _arguments(pid: int) -> bytes:
     with suppress(OSError):  # it has ended
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
+
+
+def _files(pid: int) -> bytes:
+    """Return the paths of the files that a process has open."""
+    found = []
+    with suppress(OSError):  # it has ended
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed
+                found.append(os.readlink(os.fsencode(link)))
+    return b"\n".join(found)
 
 
 @contextmanager
