@@ -6,6 +6,7 @@ import pytest
 from trinity.common.config import Config
 from trinity.errors import TrinityError
 from trinity.runtime.ages import Ages
+from trinity.runtime.lead import LeadOfExplorer, LeadOfTrainer
 
 
 @pytest.fixture
@@ -48,6 +49,30 @@ def test_groups_of_an_earlier_start_may_be_as_old_as_they_could_be_then(config) 
     ages.of_step(7, of_versions(2, 2), train_s=0.1)
     with pytest.raises(TrinityError, match="none can be more than 3 old"):
         ages.of_step(8, of_versions(3, 3), train_s=0.1)
+
+
+def test_of_explore_steps_ahead_nothing_is_older_than_the_lead_lets_it_be(config) -> None:
+    config.synchronizer.sync_style = "trainer_driven"
+    ages = Ages(config, batch_size=4, lead=LeadOfTrainer(interval=1, most_open=1))
+    ages.explored(8)  # two batches a step: at most 3 of the 4 in two steps lie before the last
+    assert ages.of_step(4, of_versions(0, 0), train_s=0.1, num_rows=4)["age/max"] == 3.0
+
+    with pytest.raises(TrinityError, match=r"none can be more than 3 old .*sync_interval"):
+        ages.of_step(5, of_versions(0, 0), train_s=0.1, num_rows=4)
+
+
+def test_explore_steps_of_an_earlier_start_may_have_had_another_lead(config) -> None:
+    config.synchronizer.sync_style = "explorer_driven"
+    ages = Ages(config, batch_size=4, lead=LeadOfExplorer(interval=1, most_open=0))
+    ages.begin_with([4, 4])
+    ages.explored(4)  # before the first sync
+    ages.synced()
+    ages.explored(4)
+    for step in (5, 6, 7):
+        ages.of_step(step, of_versions(0, 0), train_s=0.1, num_rows=4)
+
+    with pytest.raises(TrinityError, match="none can be more than 0 old"):
+        ages.of_step(8, of_versions(0, 0), train_s=0.1, num_rows=4)
 
 
 def test_other_styles_have_no_ages_and_no_bound() -> None:

@@ -109,3 +109,38 @@ def test_it_says_that_the_trainer_waits_for_an_evaluation(syncing, monkeypatch) 
     parts.evaluate = lambda step: evaluation(step) if step == 1 else evaluate(step)
 
     pipeline_of(parts).run()
+
+
+@pytest.mark.parametrize("interval", [1, 2])
+def test_after_an_evaluation_the_explorer_asks_for_what_was_trained_meanwhile(
+    interval, syncing
+) -> None:
+    """Else the weights of the evaluation would stay for a step, or an interval, too many."""
+    parts = syncing(steps=4, style="explorer_driven", interval=interval, eval_interval=2)
+    parts.has_evaluation, pipeline = True, pipeline_of(parts)
+    evaluates, seen = threading.Event(), []
+    is_trained = {1: threading.Event(), 2: threading.Event()}
+    explore_step, train_step, evaluate = parts.explore_step, parts.train_step, parts.evaluate
+
+    def explore(step):
+        seen.append(pipeline.progress.pulled)
+        assert step == 1 or is_trained[1].wait(SOON_S)
+        return explore_step(step)
+
+    def train(experiences, *, step):
+        assert step == 1 or evaluates.wait(SOON_S)
+        metrics = train_step(experiences, step=step)
+        if step in is_trained:
+            is_trained[step].set()
+        return metrics
+
+    def evaluation(step):
+        evaluates.set()
+        assert is_trained[2].wait(SOON_S)
+        return evaluate(step)
+
+    parts.explore_step, parts.train_step, parts.evaluate = explore, train, evaluation
+
+    pipeline.run()
+
+    assert seen[2] == 2

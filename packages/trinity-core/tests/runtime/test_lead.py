@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -81,53 +80,3 @@ def test_only_the_two_styles_in_which_one_side_decides_have_a_lead() -> None:
     assert lead("fixed") is lead("fully_async") is None
     assert lead("explorer_driven") == LeadOfExplorer(2, most_open=3)
     assert lead("trainer_driven") == LeadOfTrainer(3, most_open=3)
-
-
-@pytest.mark.parametrize("kind", [LeadOfExplorer, LeadOfTrainer])
-@pytest.mark.parametrize(("interval", "most_open"), [(1, 0), (1, 1), (1, 3), (2, 1), (3, 2)])
-@pytest.mark.parametrize("train_s", [0.1, 1.0, 3.0])
-def test_no_weights_lag_more_than_the_lead_and_the_interval_allow(
-    kind, interval, most_open, train_s
-) -> None:
-    ages = simulated(kind(interval, most_open), train_s=train_s, seed=0)
-
-    assert len(ages) == 60
-    assert max(ages) <= most_open + interval - 1
-
-
-def test_the_lead_is_used_where_the_trainer_is_slow() -> None:
-    assert max(simulated(LeadOfTrainer(1, most_open=3), train_s=3.0, seed=0)) == 3
-
-
-def simulated(lead, *, train_s: float, seed: int) -> list[int]:
-    """Return the age of each of 60 batches, one a step, of a run with a clock of its own."""
-    dice = random.Random(seed)
-    now = explore_until = train_until = 0.0
-    begun = explored = trained = pulled = synced = 0
-    is_training = False
-    versions, ages = {}, []
-    last = 0
-    while len(ages) < 60:
-        if begun > explored and now >= explore_until:
-            explored += 1
-        if is_training and now >= train_until:
-            is_training, trained = False, trained + 1
-        if not is_training:  # the driver looks only then
-            first_open = min(trained, explored) + 1
-            at = standing(
-                begun=begun, explored=explored, first_open=first_open, trained=trained,
-                pulled=pulled, synced=synced, can_train=explored > trained,
-            )  # fmt: skip
-            if lead.syncs_now(at):
-                pulled, synced = trained, explored
-                at = standing(**{**vars(at), "pulled": pulled, "synced": synced})
-            last = lead.last_step(at)
-        if begun == explored and begun < last:
-            begun, explore_until = begun + 1, now + dice.expovariate(1.0)
-            versions[begun] = pulled
-        if not is_training and explored > trained:
-            ages.append(trained - versions[trained + 1])
-            is_training, train_until = True, now + train_s
-        ends = [explore_until] * (begun > explored) + [train_until] * is_training
-        now = min((end for end in ends if end > now), default=now)
-    return ages

@@ -5,13 +5,15 @@ explore 1 | explore 2 | explore 3 | explore 4 | ...     begins while at most L s
                     weights       weights               between two steps, or during one
 
 A step is *open* from its beginning until all that it left was trained. Step s begins when at most
-L older ones are open, so its weights lag the batch before its own by at most L steps, and by what
-the sync interval i adds: with one batch a step, ``L + i - 1`` optimizer steps.
+L older ones are open, so that at most what L steps left is trained between its weights and itself,
+and what the sync interval i adds: with one batch a step, ``L + i - 1`` optimizer steps. Where steps
+leave more or less than a batch, :meth:`Lead.most_age` counts in experiences.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from trinity.runtime.pace import sync_interval_of
@@ -20,7 +22,36 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.runtime.record.progress import Progress
 
-__all__ = ["Lead", "LeadOfExplorer", "LeadOfTrainer", "Standing", "lead_of"]
+__all__ = ["Lead", "LeadOfExplorer", "LeadOfTrainer", "Left", "Standing", "lead_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What explore steps have left so far, in experiences.
+
+    >>> left = Left(batch=4).after(8)
+    >>> left.most_over, left.after(6).most_over
+    (0, 2)
+
+    Attributes:
+        batch: that an optimizer step reads.
+        most: of one explore step.
+        unit: the greatest number that divides a batch and what each step left; 0: none has.
+    """
+
+    batch: int
+    most: int = 0
+    unit: int = 0
+
+    def after(self, count: int) -> Left:
+        """Return the same after a step that left so many."""
+        unit = math.gcd(self.unit or self.batch, count)
+        return replace(self, most=max(self.most, count), unit=unit)
+
+    @property
+    def most_over(self) -> int:
+        """Return how many can wait that are no whole batch."""
+        return self.batch - (self.unit or self.batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +108,9 @@ class Lead(Protocol):
     def syncs_now(self, standing: Standing) -> bool:
         """Return whether the engines get the trainer's weights now."""
 
+    def most_age(self, left: Left) -> int:
+        """Return by how many optimizer steps weights can lag when what they made is trained."""
+
 
 @dataclass(frozen=True)
 class LeadOfExplorer:
@@ -114,6 +148,16 @@ class LeadOfExplorer:
             and _room(standing, most_open=self.most_open) > standing.explored
         )
 
+    def most_age(self, left: Left) -> int:
+        """Return it: what was open at the question, and the steps up to the next one.
+
+        >>> lead, one = LeadOfExplorer(interval=2, most_open=1), Left(batch=8)
+        >>> [lead.most_age(one.after(count)) for count in (8, 16, 4)]
+        [2, 5, 1]
+        """
+        before = max(self.most_open * left.most, left.most_over)
+        return max(0, before + self.interval * left.most - 1) // left.batch
+
 
 @dataclass(frozen=True)
 class LeadOfTrainer:
@@ -138,6 +182,16 @@ class LeadOfTrainer:
     def syncs_now(self, standing: Standing) -> bool:
         """Return whether an interval is full that the engines have not."""
         return standing.trained // self.interval > standing.pulled // self.interval
+
+    def most_age(self, left: Left) -> int:
+        """Return it: what was open when a step began, the step, and what engines had not got.
+
+        >>> lead, one = LeadOfTrainer(interval=2, most_open=1), Left(batch=8)
+        >>> [lead.most_age(one.after(count)) for count in (8, 16, 4)]
+        [2, 4, 1]
+        """
+        before = max(self.most_open * left.most, left.most_over)
+        return max(0, before + left.most - 1) // left.batch + self.interval - 1
 
 
 def _room(standing: Standing, *, most_open: int) -> int:

@@ -102,7 +102,9 @@ class Phases:
         metrics |= sampled | with_prefix("buffer", parts.buffer_counts())
         train_s = time.perf_counter() - began
         metrics |= {"time/sample_s": waited, "time/train_s": train_s}
-        metrics |= self._ages.of_step(progress.trained, sampled, train_s=train_s)
+        metrics |= self._ages.of_step(
+            progress.trained, sampled, train_s=train_s, num_rows=len(experiences)
+        )
         parts.record("trainer", metrics, step=progress.trained)
         parts.display.trained(progress.trained, metrics)
         self._save_if_due()

@@ -15,7 +15,7 @@ import math
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.ages import Ages
 from trinity.runtime.explorer_side import ExplorerSide
@@ -24,11 +24,14 @@ from trinity.runtime.pipeline import Pipeline
 from trinity.runtime.steps import evaluated, explored
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.metrics import Metrics
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.explorer_side import Ended
     from trinity.runtime.lead import Lead
     from trinity.runtime.parts import Parts
+    from trinity.runtime.record.progress import Progress
 
 __all__ = ["PipelineAhead", "pipeline_of"]
 
@@ -44,10 +47,16 @@ class PipelineAhead(Pipeline):
     def __init__(self, parts: Parts, lead: Lead) -> None:
         super().__init__(parts)
         self._lead = lead
-        self._ages = Ages(parts.config, has_lead=True)
+        self._ages = Ages(parts.config, batch_size=parts.batch_size, lead=lead)
         self._patience_s = PATIENCE_S
         self._has_nothing = False  # the strategy said so of what is there
         self._trained_at: deque[tuple[float, float]] = deque()  # beside a step that has not ended
+
+    def resume(self, progress: Progress, *, flight: Mapping[str, Any] | None = None) -> None:
+        """Stand where a checkpoint stands that was loaded."""
+        super().resume(progress, flight=flight)
+        if progress.explored:
+            self._ages.begin_with([progress.num_due, *progress.written])
 
     def _work(self) -> None:
         self.progress.make_undue()
@@ -176,6 +185,7 @@ class PipelineAhead(Pipeline):
             return
         progress.explored += 1
         progress.written.append(end.result.num_experiences)
+        self._ages.explored(end.result.num_experiences)
         self._patience_s, self._has_nothing = PATIENCE_S, False
         beside_s = self._trained_beside(end.began, end.began + end.seconds)
         times = {"time/rollout_s": end.seconds, "time/trained_beside_s": beside_s}
@@ -191,6 +201,7 @@ class PipelineAhead(Pipeline):
 
     def _sync(self) -> None:
         super()._sync()
+        self._ages.synced()
         self._step_began = time.perf_counter()  # the explorer is at its next step, or begins it
 
     def _ask_for_evaluation(self, side: ExplorerSide) -> None:
@@ -205,7 +216,9 @@ class PipelineAhead(Pipeline):
         if progress.evaluated == progress.explored:
             return  # before this start: engines get newer weights with it, which is no new step
         if progress.trained > progress.pulled:
+            asked = progress.synced
             self._sync()
+            progress.synced = asked  # an explorer that decides has not asked before its next step
         side.evaluate()
 
 
