@@ -70,7 +70,6 @@ FSDP2 = "trainer.trainer_strategy=fsdp2"
         (1, [FSDP2], {"offload_policy"}),
         (4, [], {"offload_policy"}),
         (4, ["trainer.num_ranks=1", FSDP2], {"offload_policy"}),
-        (4, [FSDP2], BOTH),
         (4, [*TWO_SHARE], BOTH),
     ],
 )
@@ -89,6 +88,23 @@ def test_offloading_that_nothing_in_the_run_reads_is_noted(
         *unread,
         "grad_offload",
     }
+
+
+def test_where_a_run_over_ray_has_a_rank_on_each_gpu_it_is_said_which_run_reads_what(
+    a_run, builtin_only
+) -> None:
+    names = [*sorted(BOTH), "offload_policy"]
+    loaded = load_config(a_run(), overrides=[*(f"trainer.{name}=true" for name in names), FSDP2])
+
+    config = resolve(loaded, Machine(num_gpus=4))
+
+    assert [note for note in config.notes if note.startswith("read only")] == [
+        "read only with --local, where the trainer is one rank: trainer.param_offload, "
+        "trainer.optimizer_offload",
+        "read only over Ray, where ranks on several GPUs share the weights (fsdp2): "
+        "trainer.offload_policy",
+    ]
+    assert not any("_offload" in note for note in config.notes if note.startswith("not used"))
 
 
 def test_what_is_not_spread_is_refused_with_fsdp2_and_taken_with_ddp(said, gpus) -> None:

@@ -13,8 +13,10 @@ import torch
 from trinity.common.config.trainer import TrainerConfig
 from trinity.errors import TrinityError
 from trinity.trainer.offload import Offload
+from trinity_testing.tiny import make_tiny_model
 
 STEPS = (1, 2, 3)
+VOCAB = 384  # of the rows
 KL = {"kl_loss_fn": "k2", "kl_loss_fn_args": {"kl_coef": 0.3}}  # asks the reference
 PPO = {"algorithm_type": "ppo", "advantage_fn": "ppo"}  # has a critic
 
@@ -33,7 +35,7 @@ def taken_away(trainer, *, weights=True, states=True):
     )
     if trainer._critic is not None:
         trainer._critic._offload = trainer._offload
-    trainer._offload.put_away(trainer._modules())
+    trainer._put_all_away()
     return trainer
 
 
@@ -81,6 +83,21 @@ def test_steps_have_the_bits_of_those_with_everything_in_place(
     assert_equal(moved, plain)
     away, here = {torch.float64}, {torch.float32}
     assert dtypes_of(moved) == (away if weights else here, away if states else here)
+
+
+def test_the_output_layer_of_a_critics_body_is_taken_away_for_good(
+    a_trainer, ragged, tmp_path
+) -> None:
+    model = make_tiny_model(tmp_path / "untied", vocab=VOCAB, tie_embeddings=False)
+    plain, moved = (a_trainer(**PPO, model_path=model) for _ in range(2))
+    taken_away(moved)
+    body, seen = moved._critic._body.module, []
+    layer = body.get_output_embeddings()
+    body.base_model.register_forward_hook(lambda *_: seen.append(layer.weight.dtype))
+
+    assert steps_of(moved, ragged) == steps_of(plain, ragged)
+
+    assert set(seen) == {layer.weight.dtype} == {torch.float64}
 
 
 def test_states_are_away_while_the_model_computes(a_trainer, ragged) -> None:

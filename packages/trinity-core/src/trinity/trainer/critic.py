@@ -81,6 +81,12 @@ class Critic:
         self._lr = make_lr_schedule(config.optimizer, total_steps=total_steps)
         self._num_steps = 0
 
+    @property
+    def unused(self) -> list[nn.Module]:
+        """Return the body's own output layer, which nothing is computed with, if it has one."""
+        layer = self._body.module.get_output_embeddings()
+        return [] if layer is None else [layer]
+
     @torch.no_grad()
     def values(self, batch: ExperienceBatch) -> Tensor:
         """Return the value ``[B, R]`` of each token, 0 where masked, on the CPU."""

@@ -121,7 +121,7 @@ class TorchTrainer:
         )
         self._version = 0
         self._trained: ExperienceBatch | None = None  # of the last step, until somebody asks
-        self._offload.put_away(self._modules())
+        self._put_all_away()
 
     @property
     def model(self) -> PreTrainedModel:
@@ -283,6 +283,11 @@ class TorchTrainer:
         self._optimizer.zero_grad(set_to_none=True)
         self._version += 1
         return {"grad_norm": norm, "lr": lr}
+
+    def _put_all_away(self) -> None:
+        """Take away what is computed with, and for good what nothing is computed with."""
+        unused = [] if self._critic is None else self._critic.unused
+        self._offload.put_away([*self._modules(), *unused])
 
     def _modules(self) -> list[nn.Module]:
         """Return all that is computed with, of what is there by now."""

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["note_unused"]
 
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
+_SHARING = {"fsdp", "fsdp2"}
+# Several GPUs and no number of ranks: only who starts the run knows whether it is over Ray.
+_ALONE = "with --local, where the trainer is one rank"
+_TOGETHER = "over Ray, where ranks on several GPUs share the weights (fsdp2)"
 _OF_SIDES = {"synchronizer.sync_timeout", "explorer.max_inflight_batches"}
 _SUPERVISED = {
     "prompt_type",
@@ -46,7 +50,8 @@ def note_unused(work: Resolution) -> None:
         if reader:
             unused.setdefault(reader, []).append(work.config.source.written(path))
     for reader, paths in unused.items():
-        work.note(f"not used in this run, read only by {reader}: {', '.join(paths)}")
+        by = "read only" if reader in {_ALONE, _TOGETHER} else "not used in this run, read only by"
+        work.note(f"{by} {reader}: {', '.join(paths)}")
 
 
 def _missing_reader(
@@ -74,6 +79,8 @@ def _other_reader(work: Resolution, path: str, section: object, *, used_by: str)
         return None  # a run over Ray reads it: nobody knows here whether this is one
     if isinstance(section, InferenceModelConfig) and used_by == ENGINES:
         return _missing_engine(work, path, section)
+    if used_by in {WHOLE, SHARDED} and _may_share_weights(work):
+        return _ALONE if used_by == WHOLE else _TOGETHER
     return None if _is_read(work, used_by) else used_by
 
 
@@ -122,5 +129,12 @@ def _is_read_by_ranks(work: Resolution, used_by: str) -> bool:
     are_several = trainer.num_ranks > 1 or (trainer.num_ranks == 0 and num_gpus > 1)
     if used_by == RANKS:
         return are_several
-    shares_weights = are_several and trainer.trainer_strategy in {"fsdp", "fsdp2"}
+    shares_weights = are_several and trainer.trainer_strategy in _SHARING
     return num_gpus > 0 and shares_weights == (used_by == SHARDED)
+
+
+def _may_share_weights(work: Resolution) -> bool:
+    """Return whether ranks share the weights over Ray, and there is one rank in one process."""
+    trainer = work.config.trainer
+    is_open = trainer.num_ranks == 0 and work.machine.num_gpus > 1
+    return is_open and trainer.trainer_strategy in _SHARING and work.config.mode != "serve"
