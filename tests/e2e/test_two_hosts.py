@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 NUM_STEPS = 40
 NOTICED_S = 90.0
 RUN_S = 420.0
+OUT_S = 20.0  # that the cable is
 SEEN = re.compile(r"lost|taken over|going on after|Error")
 CLOCKED = re.compile(r"(^|/)(time|perf|idle)/")
 STARTED = re.compile(r"(\S+) started: node \S+ process (\d+)")
@@ -161,21 +162,22 @@ def begin(machines, cluster, config, tmp_path) -> Iterator[Callable[..., Run]]:
 
 
 def begun_on_both(
-    begin: Callable[..., Run], *, num_ranks: int, **sections: Any
+    begin: Callable[..., Run], *, num_ranks: int, wanted: str = "", **sections: Any
 ) -> tuple[Run, set[str]]:
     """Return a run that has made a step, and which of its rooms Ray has put on the other machine.
 
-    Ray deals rooms without GPUs at random; where all are on the head, the run is begun again.
+    Ray deals rooms without GPUs at random; where all are on the head, or none whose name begins as
+    ``wanted`` does is on the other, the run is begun again.
     """
-    for number in range(5):
+    for number in range(8):
         trainer = {"save_interval": 4, "max_checkpoints_to_keep": 2, "num_ranks": num_ranks}
         run = begin(f"both-{number}", trainer=trainer, **sections)
         run.wait_for_steps(1)
         rooms = run.rooms_of_other()
-        if rooms:
+        if any(room.startswith(wanted) for room in rooms):
             return run, rooms
         run.stop()
-    raise AssertionError("Ray started five runs on the head alone")
+    raise AssertionError(f"Ray started eight runs with no {wanted or 'room'} on the other host")
 
 
 def history(directory: Path) -> list[tuple[int, list[str]]]:
@@ -309,3 +311,66 @@ def test_nothing_is_lost_or_trained_twice_when_the_host_of_an_engine_leaves_gloo
 
 def log_of(run: Run, room: str) -> str:
     return (run.directory / "logs" / f"{room}.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.acceptance
+@pytest.mark.parametrize("what", ["loses its power", "is cut off"])
+def test_a_run_of_two_ranks_goes_back_to_its_checkpoint_when_the_host_of_one(
+    begin, machines, unbroken, what
+) -> None:
+    run, rooms = begun_on_both(begin, num_ranks=2, wanted="trainer-")
+    run.wait_for_steps(6)
+    if what == "loses its power":
+        assert machines.power_off()
+    else:
+        machines.cut()
+    began = time.monotonic()
+    noticed_s = run.seconds_until_noticed()
+    run.end()
+
+    assert history(run.directory) == history(unbroken)
+    assert noticed_s <= NOTICED_S, run.said
+    ended_s = time.monotonic() - began
+    tell(what, rooms_there=sorted(rooms), noticed_s=f"{noticed_s:.0f}", ended_s=f"{ended_s:.0f}")
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.acceptance
+@pytest.mark.parametrize(("num_ranks", "wanted"), [(1, ""), (2, "trainer-")])
+def test_nothing_is_lost_or_trained_twice_when_the_cable_is_out_for_a_while(
+    begin, machines, unbroken, num_ranks, wanted
+) -> None:
+    run, rooms = begun_on_both(begin, num_ranks=num_ranks, wanted=wanted)
+    run.wait_for_steps(6)
+    began = time.monotonic()
+    machines.cut()
+    time.sleep(OUT_S)
+    machines.mend()
+    run.end()
+
+    assert history(run.directory) == history(unbroken)
+    ended_s, seen = time.monotonic() - began, SEEN.search(run.said)
+    tell(
+        f"out for {OUT_S:.0f} s, {num_ranks} ranks",
+        rooms_there=sorted(rooms),
+        saw=seen.group() if seen else "nothing",
+        ended_s=f"{ended_s:.0f}",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.acceptance
+def test_who_maps_the_trainers_memory_stands_on_the_trainers_machine(begin, unbroken) -> None:
+    explorer = {"rollout_model": {"engine_num": 2}}
+    run = begin("mapped", synchronizer={"sync_method": "ipc"}, explorer=explorer)
+    run.wait_for_steps(1)
+    there = run.rooms_of_other() & {"trainer", "engine-0", "engine-1"}
+    run.end()
+
+    assert there in (set(), {"trainer", "engine-0", "engine-1"})
+    assert history(run.directory) == history(unbroken)
+    assert "mapped the weights of v" in log_of(run, "engine-1")
