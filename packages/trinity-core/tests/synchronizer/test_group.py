@@ -3,79 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, RayLostError, RoomLostError
 from trinity.synchronizer import group, members
 from trinity.synchronizer.channel import BrokenOffError
 from trinity.synchronizer.group import GlooSync, NcclSync
-from trinity.synchronizer.shipment import Outbox
 
 SILENT = TimeoutError()  # there is no answer, however long one waits
 BROKEN = BrokenOffError("the broadcast broke off")
-
-
-class Answer:
-    def __init__(self, outcome):
-        self.outcome = outcome
-
-    def result(self, *, timeout_s):
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return self.outcome
-
-
-class Process:
-    """Takes each step as it was told to; what was not told goes well."""
-
-    def __init__(self, name, **outcomes):
-        self.name = name
-        self.outcomes = {step: list(told) for step, told in outcomes.items()}
-        self.log = []  # steps, and what they were told
-
-    def start(self, step, *told):
-        self.log.append((step, *told))
-        return Answer((self.outcomes.get(step) or [None]).pop(0))
-
-    def leave(self, group):
-        self.log.append(("leave", group))
-
-    def steps(self):
-        return [entry[0] for entry in self.log]
-
-    def invitations(self):
-        return [entry[1] for entry in self.log if entry[0] == "join"]
-
-
-class TrainerProcess(Process):
-    is_ended = False
-    version = 6
-
-    def pack(self):
-        self.version += 1
-        tensors = {"w": torch.ones(5)}
-        return Outbox().pack(WeightSnapshot(version=self.version, tensors=tensors))
-
-    def place(self):
-        return "10.0.0.1:77/secret"
-
-    def end(self):
-        self.is_ended = True
-
-
-class EngineProcess(Process):
-    process = 1  # None: none is there
-
-    def expect(self, sender):
-        return self.process
-
-    def load(self):
-        self.log.append(("load",))
-
-    def miss(self, *, ends):
-        self.log.append(("end" if ends else "lost",))
-        self.process = None
 
 
 @pytest.fixture(autouse=True)
@@ -95,12 +31,8 @@ def synced(sync):
     return sync.sync(lambda: pytest.fail("weights go through no store"))
 
 
-def two_engines(**outcomes_of_the_second):
-    return [EngineProcess("engine-0"), EngineProcess("engine-1", **outcomes_of_the_second)]
-
-
-def test_all_join_one_group_and_load_what_they_received() -> None:
-    trainer, engines = TrainerProcess("trainer"), two_engines()
+def test_all_join_one_group_and_load_what_they_received(a_trainer, two_engines) -> None:
+    trainer, engines = a_trainer(), two_engines()
 
     assert synced(a_sync(trainer, engines)) == 7
 
@@ -117,8 +49,8 @@ def test_all_join_one_group_and_load_what_they_received() -> None:
     assert [entry[1].version for entry in engines[0].log if entry[0] == "receive"] == [7]
 
 
-def test_the_group_stays_as_long_as_its_members_do() -> None:
-    trainer, engines = TrainerProcess("trainer"), two_engines()
+def test_the_group_stays_as_long_as_its_members_do(a_trainer, two_engines) -> None:
+    trainer, engines = a_trainer(), two_engines()
     sync = a_sync(trainer, engines)
 
     synced(sync)
@@ -127,8 +59,10 @@ def test_the_group_stays_as_long_as_its_members_do() -> None:
     assert trainer.steps() == ["join", "send", "send"]
 
 
-def test_another_process_of_an_engine_makes_another_group_under_a_name_that_none_had() -> None:
-    trainer, engines = TrainerProcess("trainer"), two_engines()
+def test_another_process_of_an_engine_makes_another_group_under_a_name_that_none_had(
+    a_trainer, two_engines
+) -> None:
+    trainer, engines = a_trainer(), two_engines()
     sync = a_sync(trainer, engines)
     synced(sync)
     engines[1].process = 2
@@ -140,8 +74,8 @@ def test_another_process_of_an_engine_makes_another_group_under_a_name_that_none
     ]  # fmt: skip
 
 
-def test_an_engine_that_is_away_is_not_waited_for() -> None:
-    trainer, engines = TrainerProcess("trainer"), two_engines()
+def test_an_engine_that_is_away_is_not_waited_for(a_trainer, two_engines) -> None:
+    trainer, engines = a_trainer(), two_engines()
     engines[0].process = None
 
     synced(a_sync(trainer, engines))
@@ -150,8 +84,10 @@ def test_an_engine_that_is_away_is_not_waited_for() -> None:
     assert (engines[1].invitations()[0].rank, engines[1].invitations()[0].size) == (1, 2)
 
 
-def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without_it(caplog) -> None:
-    trainer = TrainerProcess("trainer", join=[BROKEN])
+def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without_it(
+    caplog, a_trainer, two_engines
+) -> None:
+    trainer = a_trainer(join=[BROKEN])
     engines = two_engines(join=[SILENT])
     engines[0].outcomes["join"] = [BROKEN]  # it waited for the other, as the trainer did
 
@@ -166,9 +102,11 @@ def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without
     assert engines[0].invitations()[-1].size == 2
 
 
-def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_all_again() -> None:
+def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_all_again(
+    a_trainer, two_engines
+) -> None:
     lost = RoomLostError("engine-1", cause="it ended or was killed")
-    trainer, engines = TrainerProcess("trainer", send=[BROKEN]), two_engines(receive=[lost])
+    trainer, engines = a_trainer(send=[BROKEN]), two_engines(receive=[lost])
     engines[0].outcomes["receive"] = [BROKEN]
 
     synced(a_sync(trainer, engines))
@@ -180,8 +118,10 @@ def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_a
     assert engines[0].invitations()[-1].group == "rollout_weight_sync/2"
 
 
-def test_one_that_has_them_whole_loads_them_whatever_became_of_the_others() -> None:
-    trainer, engines = TrainerProcess("trainer", send=[BROKEN]), two_engines(receive=[SILENT])
+def test_one_that_has_them_whole_loads_them_whatever_became_of_the_others(
+    a_trainer, two_engines
+) -> None:
+    trainer, engines = a_trainer(send=[BROKEN]), two_engines(receive=[SILENT])
 
     synced(a_sync(trainer, engines))
 
@@ -189,10 +129,10 @@ def test_one_that_has_them_whole_loads_them_whatever_became_of_the_others() -> N
     assert engines[1].steps()[-1] == "end"
 
 
-def test_one_that_never_takes_them_whole_is_ended(caplog) -> None:
+def test_one_that_never_takes_them_whole_is_ended(caplog, a_trainer, two_engines) -> None:
     engines = two_engines(receive=[BROKEN, BROKEN])
 
-    synced(a_sync(TrainerProcess("trainer"), engines))
+    synced(a_sync(a_trainer(), engines))
 
     assert engines[0].steps().count("load") == 1
     assert engines[1].steps()[-1] == "end"
@@ -202,8 +142,8 @@ def test_one_that_never_takes_them_whole_is_ended(caplog) -> None:
     ) in caplog.text
 
 
-def test_where_ray_is_lost_nobody_is_ended_for_it() -> None:
-    trainer = TrainerProcess("trainer", send=[SILENT])
+def test_where_ray_is_lost_nobody_is_ended_for_it(a_trainer, two_engines) -> None:
+    trainer = a_trainer(send=[SILENT])
     engines = two_engines(receive=[RayLostError("Ray is gone")])
 
     with pytest.raises(RayLostError, match="Ray is gone"):
@@ -213,7 +153,7 @@ def test_where_ray_is_lost_nobody_is_ended_for_it() -> None:
 
 
 def test_a_meeting_that_one_is_lost_to_has_its_time_before_the_trainer_is_given_up(
-    monkeypatch,
+    monkeypatch, a_trainer, two_engines
 ) -> None:
     graces = []
 
@@ -225,15 +165,15 @@ def test_a_meeting_that_one_is_lost_to_has_its_time_before_the_trainer_is_given_
     monkeypatch.setattr(group, "MEET_S", 60.0)
     monkeypatch.setattr(group, "GRACE_S", 10.0)
 
-    synced(a_sync(TrainerProcess("trainer"), two_engines()))
+    synced(a_sync(a_trainer(), two_engines()))
 
     assert graces[0] == (70.0, 70.0)  # to join
     assert graces[1][1] == 10.0  # to send
 
 
-def test_who_waits_for_the_first_that_failed_is_told_to_leave() -> None:
-    trainer, slow = Process("trainer", send=[SILENT]), Process("engine-0")
-    broken = {Process("engine-1"): Answer(BROKEN), trainer: Answer(SILENT), slow: Answer(None)}
+def test_who_waits_for_the_first_that_failed_is_told_to_leave(a_trainer, an_engine, answer) -> None:
+    trainer, slow = a_trainer(send=[SILENT]), an_engine("engine-0")
+    broken = {an_engine("engine-1"): answer(BROKEN), trainer: answer(SILENT), slow: answer(None)}
 
     outcomes = members.outcomes_of(broken, limit_s=60, grace_s=0, group="weights/3")
 
@@ -243,9 +183,9 @@ def test_who_waits_for_the_first_that_failed_is_told_to_leave() -> None:
     assert trainer.log == [("leave", "weights/3")]  # and no later one
 
 
-def test_a_trainer_that_is_lost_is_the_runs_loss() -> None:
+def test_a_trainer_that_is_lost_is_the_runs_loss(a_trainer, two_engines) -> None:
     lost = RoomLostError("trainer", cause="it ended or was killed", is_final=True)
-    trainer, engines = TrainerProcess("trainer", send=[lost]), two_engines()
+    trainer, engines = a_trainer(send=[lost]), two_engines()
 
     with pytest.raises(RoomLostError, match="trainer was lost"):
         synced(a_sync(trainer, engines))
@@ -253,8 +193,10 @@ def test_a_trainer_that_is_lost_is_the_runs_loss() -> None:
     assert not trainer.is_ended
 
 
-def test_a_trainer_that_does_not_come_back_is_ended_and_the_run_goes_back() -> None:
-    trainer, engines = TrainerProcess("trainer", send=[SILENT]), two_engines(receive=[BROKEN])
+def test_a_trainer_that_does_not_come_back_is_ended_and_the_run_goes_back(
+    a_trainer, two_engines
+) -> None:
+    trainer, engines = a_trainer(send=[SILENT]), two_engines(receive=[BROKEN])
 
     with pytest.raises(RoomLostError, match="it does not come back from sending weights"):
         synced(a_sync(trainer, engines))
@@ -262,10 +204,12 @@ def test_a_trainer_that_does_not_come_back_is_ended_and_the_run_goes_back() -> N
     assert trainer.is_ended
 
 
-def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one_sentence() -> None:
+def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one_sentence(
+    a_trainer, an_engine
+) -> None:
     never = [BrokenOffError("the 3 processes did not meet.")] * 9
-    trainer = TrainerProcess("trainer", join=never)
-    engines = [EngineProcess(f"engine-{n}", join=never) for n in range(2)]
+    trainer = a_trainer(join=never)
+    engines = [an_engine(f"engine-{n}", join=never) for n in range(2)]
 
     with pytest.raises(ModelError) as refused:
         synced(a_sync(trainer, engines))
@@ -277,20 +221,22 @@ def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one
     )
 
 
-def test_an_error_of_an_engine_itself_is_the_runs() -> None:
+def test_an_error_of_an_engine_itself_is_the_runs(a_trainer, two_engines) -> None:
     engines = two_engines(receive=[MemoryError("no room")])
 
     with pytest.raises(MemoryError, match="no room"):
-        synced(a_sync(TrainerProcess("trainer"), engines))
+        synced(a_sync(a_trainer(), engines))
 
 
 @pytest.mark.parametrize(
     ("devices", "backend"),
     [(["a", "b", "c"], "nccl"), (["a", "b", "b"], "gloo"), (["a", "b", ""], "gloo")],
 )
-def test_nccl_carries_them_only_where_each_process_has_a_gpu_of_its_own(devices, backend) -> None:
-    trainer = TrainerProcess("trainer", device=devices[:1])
-    engines = [EngineProcess(f"engine-{n}", device=devices[n + 1 : n + 2]) for n in range(2)]
+def test_nccl_carries_them_only_where_each_process_has_a_gpu_of_its_own(
+    devices, backend, a_trainer, an_engine
+) -> None:
+    trainer = a_trainer(device=devices[:1])
+    engines = [an_engine(f"engine-{n}", device=devices[n + 1 : n + 2]) for n in range(2)]
 
     synced(a_sync(trainer, engines, method=NcclSync))
 

@@ -10,6 +10,7 @@ import typer
 from trinity.extend.component import imported_target, look_in_working_directory
 
 from trinity_studio.listening import HOST, listening_at
+from trinity_studio.options import Databases  # noqa: TC001 -- typer reads it
 
 if TYPE_CHECKING:
     import socket
@@ -32,13 +33,7 @@ def studio(
     manager: Annotated[
         str, typer.Option(metavar="MODULE:CLASS", help="A ConfigManager of yours.")
     ] = "",
-    databases: Annotated[  # noqa: FBT002 -- typer's
-        bool,
-        typer.Option(
-            "--databases",
-            help="Let the viewer ask servers that run directories name, as you.",
-        ),
-    ] = False,
+    databases: Databases = False,  # noqa: FBT002 -- typer's
 ) -> None:
     """Make a configuration by clicking; start, watch and stop its run.
 

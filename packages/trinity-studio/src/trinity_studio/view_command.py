@@ -11,6 +11,7 @@ import typer
 from trinity.errors import ConfigError
 
 from trinity_studio.listening import HOST, listening_at
+from trinity_studio.options import Databases  # noqa: TC001 -- typer reads it
 
 if TYPE_CHECKING:
     import socket
@@ -39,13 +40,7 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
     table: Annotated[
         str, typer.Option(help="As published; a run directory needs no name of a table.")
     ] = "",
-    databases: Annotated[  # noqa: FBT002 -- typer's
-        bool,
-        typer.Option(
-            "--databases",
-            help="Ask servers that run directories name, as you (PGPASSWORD, ~/.pgpass).",
-        ),
-    ] = False,
+    databases: Databases = False,  # noqa: FBT002 -- typer's
     port: Annotated[int, typer.Option("--port", "-p", help="Of 127.0.0.1; 0: any.")] = PORT,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML file and leave.")
