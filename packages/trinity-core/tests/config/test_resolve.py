@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from trinity.common.config import Config, Machine, load_config, resolve, resolve_stages
-from trinity.extend import ComponentSpec
+from trinity.extend import ComponentSpec, get_manager
 
 
 def resolved(path, machine, *overrides: str):
@@ -203,6 +203,45 @@ def test_a_laptop_gets_one_embedded_engine_and_says_so(a_run, cpu) -> None:
         "asked explorer.rollout_model.dtype bfloat16, this machine computes it slowly or not at "
         "all: float32",
         "asked synchronizer.sync_method nccl, there is no GPU: memory",
+    ]
+
+
+class WithAWideEngine:
+    """All plugins, and an engine "wide" that shares its tensors among processes."""
+
+    def __init__(self, inner) -> None:
+        self._inner = inner
+
+    def find(self, kind, name):
+        if name != "wide":
+            return self._inner.find(kind, name)
+        found = self._inner.find(kind, "transformers")
+        spec = ComponentSpec("somewhere:Engine", provides=frozenset({"tensor_parallel"}))
+        return replace(found, name="wide", spec=spec)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def test_an_engine_that_shares_its_tensors_among_processes_does_so_without_gpus(a_run, cpu) -> None:
+    asked = "explorer: {rollout_model: {engine_type: wide, engine_num: 2, tensor_parallel_size: 2}}"
+    manager = WithAWideEngine(get_manager())
+
+    config = resolve(load_config(a_run(asked)), cpu, manager=manager)
+
+    rollout = config.explorer.rollout_model
+    assert (rollout.engine_type, rollout.engine_num, rollout.tensor_parallel_size) == ("wide", 2, 2)
+    assert config.notes == []
+
+    for_gpus = load_config(a_run(f"cluster: {{gpu_per_node: 8}}\n{asked}"))
+    config = resolve(for_gpus, cpu, manager=manager)
+
+    rollout = config.explorer.rollout_model
+    assert (rollout.engine_type, rollout.engine_num, rollout.tensor_parallel_size) == ("wide", 1, 1)
+    assert config.notes == [
+        "asked for GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num, "
+        "explorer.rollout_model.tensor_parallel_size), have none: one engine and one trainer run "
+        "on the CPU"
     ]
 
 

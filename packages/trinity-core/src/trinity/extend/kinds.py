@@ -149,8 +149,8 @@ _ALL_KINDS = (
             ),
             Ability(
                 word="tensor_parallel",
-                meaning="spreads over `tensor_parallel_size` GPUs. Without it, more than one is "
-                "refused.",
+                meaning="spreads over `tensor_parallel_size` GPUs, or over so many processes where "
+                "there is no GPU. Without it, more than one is refused.",
             ),
             Ability(
                 word="weights:memory",

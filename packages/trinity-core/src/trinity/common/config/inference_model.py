@@ -48,7 +48,9 @@ class InferenceModelConfig(StrictModel):
     cpu_kernels: bool = core(
         True, "compute in faster ways on a CPU; false: as transformers does, for debugging"
     )
-    tensor_parallel_size: int = machine(1, "GPUs that share one engine's tensors", ge=1)
+    tensor_parallel_size: int = machine(
+        1, "GPUs that share one engine's tensors; without GPUs, processes that do", ge=1
+    )
     data_parallel_size: int = other(1, "replicas within one engine", used_by=ENGINES, ge=1)
     pipeline_parallel_size: int = other(1, "GPUs that share the layers", used_by=ENGINES, ge=1)
     nnodes: int = other(1, "machines that share one engine", used_by=ENGINES, ge=1)

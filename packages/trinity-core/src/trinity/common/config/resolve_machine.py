@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["resolve_machine"]
 
 _ENGINE = "explorer.rollout_model"
+_WIDTH = f"{_ENGINE}.tensor_parallel_size"
 _ULYSSES = "trainer.ulysses_sequence_parallel_size"
 _HALF_PRECISION = {"bfloat16", "float16"}
 
@@ -45,15 +46,16 @@ def _resolve_engine(work: Resolution) -> None:
 
 
 def _run_without_gpus(work: Resolution) -> None:
-    of_gpus = {"cluster.gpu_per_node": 0, f"{_ENGINE}.tensor_parallel_size": 1}
-    is_for_gpus = any(work.value(path) > have for path, have in of_gpus.items())
+    spreads = _spreads_over_processes(work)
+    asks_for_gpus = work.value("cluster.gpu_per_node") > 0
+    is_for_gpus = asks_for_gpus or (work.value(_WIDTH) > 1 and not spreads)
     # Who asks for engines alone gets them: each has a process of its own over Ray.
     num_engines = 1 if is_for_gpus else work.value(f"{_ENGINE}.engine_num")
     wanted = {
         "cluster.node_num": 1,
         "cluster.gpu_per_node": 0,
         f"{_ENGINE}.engine_num": num_engines,
-        f"{_ENGINE}.tensor_parallel_size": 1,
+        _WIDTH: 1 if is_for_gpus else work.value(_WIDTH),
     }
     beyond = [
         path
@@ -68,14 +70,21 @@ def _run_without_gpus(work: Resolution) -> None:
             if asked and path == "cluster.node_num" and many_machines and not beyond:
                 beyond.append(path)
     if beyond:
+        engine = "engine" if spreads else "embedded engine"
         work.note(
             f"asked for GPUs ({', '.join(beyond)}), have none: "
-            "one embedded engine and one trainer run on the CPU"
+            f"one {engine} and one trainer run on the CPU"
         )
     if work.value(_ULYSSES) > 1 and work.value("trainer.num_ranks") < 2:
         asked_for = work.value(_ULYSSES)
         work.note(f"asked {_ULYSSES} {asked_for}, it follows the machine, which has no GPU: 1")
         work.fill(_ULYSSES, 1, origin="machine")
+
+
+def _spreads_over_processes(work: Resolution) -> bool:
+    """Return whether the engine that was asked for shares its tensors among processes of a CPU."""
+    engine = work.parts.find("rollout_engine", work.value(f"{_ENGINE}.engine_type"))
+    return engine is not None and "tensor_parallel" in engine.spec.provides
 
 
 def _resolve_precision(work: Resolution) -> None:
