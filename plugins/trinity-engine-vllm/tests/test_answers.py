@@ -1,7 +1,6 @@
 """An error that is one request's reaches that request alone; a fake stands for vLLM."""
 
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from trinity.common.generation import PendingReply
@@ -12,55 +11,28 @@ from trinity_engine_vllm.asked import Asked
 from trinity_engine_vllm.stepping import Stepping
 
 
-class FakeLLM:
-    """Answers each request with one token, and no logits ever reach what holds structures."""
+class Compiled:
+    """The structure "any", which allows all tokens; one that is "large" cannot be followed."""
 
-    def __init__(self):
-        self.llm_engine = self
-        self.open = []
-        text = SimpleNamespace(tie_word_embeddings=False)
-        model = SimpleNamespace(hf_text_config=text, model="nowhere", get_vocab_size=lambda: 99)
-        self.vllm_config = SimpleNamespace(model_config=model)
+    def __init__(self, text):
+        self.text = text
 
-    def add_request(self, name, prompt, params):
-        self.open.append(name)
-
-    def step(self):
-        outputs = [output(name) for name in self.open]
-        self.open = []
-        return outputs
-
-
-class AnyText:
-    """Compiles the structure "any", which allows all tokens; no other one."""
-
-    def matcher(self, structure):
-        if structure.text != "any":
+    def matcher(self):
+        if self.text != "any":
             raise OverflowError("too large")
         return SimpleNamespace(consume_token=lambda token: True, is_error=lambda: False)
 
 
-def output(name):
-    sample = SimpleNamespace(
-        index=0, token_ids=[8], logprobs=SimpleNamespace(logprobs=[-0.5]),
-        finish_reason="length", stop_reason=None,
-    )  # fmt: skip
-    return SimpleNamespace(request_id=name, finished=True, outputs=[sample])
-
-
 @pytest.fixture
-def stepping(monkeypatch):
-    """Return vLLM as one thread steps it, that tells processed log-probabilities."""
-    vllm, sampling = ModuleType("vllm"), ModuleType("vllm.sampling_params")
-    vllm.SamplingParams = lambda **params: params
-    vllm.LLM = FakeLLM
-    sampling.RequestOutputKind = SimpleNamespace(FINAL_ONLY="final")
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
-    monkeypatch.setitem(sys.modules, "vllm.sampling_params", sampling)
+def stepping(fake_vllm):
+    """Return vLLM as one thread steps it, that tells processed log-probabilities.
+
+    No logits ever reach what holds structures.
+    """
     made = Stepping(
         {}, is_cpu=False, num_threads=None, seed=0, max_model_len=32, mode="processed_logprobs"
     )
-    made.structures = AnyText()
+    made.structures = None  # nothing is barred
     return made
 
 
@@ -73,7 +45,8 @@ def give(stepping):
         request = GenerationRequest(prompt_token_ids=(5, 6), structure=structure)
         future = PendingReply(on_cancel=lambda: None)
         future.set_running_or_notify_cancel()
-        stepping.give(Asked(prompt=(5, 6), future=future, request=request))
+        compiled = None if text is None else Compiled(text)
+        stepping.give(Asked(prompt=(5, 6), future=future, request=request, compiled=compiled))
         return future
 
     return start

@@ -1,8 +1,6 @@
 """In which order new weights reach vLLM, and what it answers meanwhile; a fake stands for vLLM."""
 
-import sys
 import threading
-from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -12,71 +10,13 @@ from trinity_engine_vllm import engine as engine_module
 from trinity_engine_vllm.engine import VLLMEngine
 
 
-class FakeLLM:
-    """Answers each request with one token at its first step; notes what it is told, in order."""
-
-    def __init__(self, log, **arguments):
-        self.llm_engine = self
-        self.log = log
-        self.open = []
-        self.may_load = threading.Event()
-        self.may_load.set()
-        self.fault = None  # in the midst of new weights
-        self.engine_core = SimpleNamespace(shutdown=lambda: None)
-        text = SimpleNamespace(tie_word_embeddings=False)
-        model = SimpleNamespace(hf_text_config=text, model="nowhere", get_vocab_size=lambda: 99)
-        self.vllm_config = SimpleNamespace(model_config=model)
-
-    def add_request(self, name, prompt, params):
-        self.log.append(f"asked {name}")
-        self.open.append(name)
-
-    def step(self):
-        outputs = [self._output(name) for name in self.open]
-        self.open = []
-        self.log += [f"answered {output.request_id}" for output in outputs]
-        return outputs
-
-    def abort_request(self, names):
-        self.open = [name for name in self.open if name not in names]
-
-    def collective_rpc(self, method, kwargs):
-        self.log.append(f"{method} began")
-        for name, _ in kwargs["weights_iterator"]:
-            assert self.may_load.wait(10)
-            if self.fault is not None:
-                raise self.fault
-            self.log.append(f"took {name}")
-
-    def reset_prefix_cache(self):
-        self.log.append("dropped the prefix cache")
-
-    def _output(self, name):
-        sample = SimpleNamespace(
-            index=0, token_ids=[8], logprobs=SimpleNamespace(logprobs=[-0.5]),
-            finish_reason="length", stop_reason=None,
-        )  # fmt: skip
-        return SimpleNamespace(request_id=name, finished=True, outputs=[sample])
-
-
 @pytest.fixture
-def made(monkeypatch):
+def made(fake_vllm, monkeypatch):
     """Return an engine, the vLLM behind it, and what that was told."""
-    log, vllm, sampling = [], ModuleType("vllm"), ModuleType("vllm.sampling_params")
-    vllm.SamplingParams = lambda **params: params
-    llms = []
-
-    def start(**arguments):
-        llms.append(FakeLLM(log, **arguments))
-        return llms[-1]
-
-    vllm.LLM = start
-    sampling.RequestOutputKind = SimpleNamespace(FINAL_ONLY="final")
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
-    monkeypatch.setitem(sys.modules, "vllm.sampling_params", sampling)
     monkeypatch.setattr(engine_module, "installed", lambda: "vllm")
     engine = VLLMEngine(model_path="nowhere", max_model_len=32)
-    yield engine, llms[0], log
+    (llm,) = fake_vllm
+    yield engine, llm, llm.log
     engine.close()
 
 

@@ -33,7 +33,9 @@ class Pair:
 
 
 class Pairs:
-    def matcher(self, structure):
+    """A compiled structure, and what says what may follow."""
+
+    def matcher(self):
         return Pair()
 
     def allowed(self, matchers):
@@ -47,7 +49,7 @@ def hold():
 
     def start(mode="processed_logprobs", **options):
         request = GenerationRequest(prompt_token_ids=(5,), structure=PAIR, **options)
-        held = Held(request=request, structures=Pairs(), mode=mode, seed=40)
+        held = Held(request=request, compiled=Pairs(), structures=Pairs(), mode=mode, seed=40)
         made.append(held)
         return held, held.begin()
 

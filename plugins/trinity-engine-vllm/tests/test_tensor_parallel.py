@@ -2,13 +2,22 @@
 
 import mmap
 import os
+import signal
 import uuid
+from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from trinity.common.generation import PendingReply
+from trinity.common.ports import GenerationRequest
+from trinity.errors import EngineBrokenError, ModelError
+from trinity_engine_vllm.asked import Asked
 from trinity_engine_vllm.starting import llm_arguments
+from trinity_engine_vllm.stepping import Stepping
 from trinity_engine_vllm.tensor_parallel import WorkerSide, _as_file, segments, spreads
+from trinity_engine_vllm.worker import Worker as Stepper
 
 
 class Worker(WorkerSide):
@@ -102,3 +111,52 @@ def test_workers_are_vllms_own_processes_in_a_placement_group_too() -> None:
     )
     chosen = llm_arguments(**options, **given, distributed_executor_backend="ray")
     assert chosen["distributed_executor_backend"] == "ray"
+
+
+@pytest.fixture
+def stopped():
+    """Return a process that is there and does nothing."""
+    process = get_context("forkserver").Process(target=signal.pause)
+    process.start()
+    os.kill(process.pid, signal.SIGSTOP)
+    yield process
+    process.kill()
+    process.join(10)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "is_ended"),
+    [
+        (TimeoutError("RPC call to sample_tokens timed out."), EngineBrokenError, True),
+        (RuntimeError("Worker failed with error 'out of memory'"), ModelError, False),
+    ],
+)
+def test_a_worker_that_is_silent_is_ended_and_the_engine_with_it(
+    fault, error, is_ended, fake_vllm, stopped
+) -> None:
+    options = {"seed": 0, "max_model_len": 32, "mode": "processed_logprobs"}
+    worker = Stepper(
+        lambda: Stepping({"tensor_parallel_size": 2}, is_cpu=False, num_threads=None, **options)
+    )
+    (llm,) = fake_vllm
+    executor = SimpleNamespace(
+        workers=[SimpleNamespace(proc=stopped)], is_failed=False, shutdown=lambda: None
+    )
+    llm.engine_core = SimpleNamespace(
+        engine_core=SimpleNamespace(model_executor=executor), shutdown=lambda: None
+    )
+
+    def step():
+        raise fault
+
+    llm.step = step
+    future = PendingReply(on_cancel=lambda: None)
+    request = GenerationRequest(prompt_token_ids=(5,))
+    worker.ask(Asked(prompt=(5,), future=future, request=request))
+
+    with pytest.raises(error, match="vLLM could not generate: ") as told:
+        future.result(30)
+
+    assert type(told.value) is error
+    assert stopped.is_alive() != is_ended
+    worker.close()

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import sys
+import threading
 
 import pytest
 from transformers import AutoTokenizer
@@ -23,6 +24,30 @@ SCHEMA = {
 @pytest.fixture(scope="module")
 def tokenizer(tiny):
     return AutoTokenizer.from_pretrained(tiny)
+
+
+LONG = Structure(kind="regex", text="|".join(f"word{number}" for number in range(900)))
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Let a long structure take until the event is set; what is said of it stays."""
+    import llguidance
+
+    may_end, own = threading.Event(), llguidance.LLMatcher
+
+    class Slow:
+        grammar_from_regex = own.grammar_from_regex
+        grammar_from_json_schema = own.grammar_from_json_schema
+        grammar_from_lark = own.grammar_from_lark
+
+        def __new__(cls, vocabulary, grammar, **options):
+            if len(grammar) > len(LONG.text):
+                assert may_end.wait(10), "nobody goes on while this is compiled"
+            return own(vocabulary, grammar, **options)
+
+    monkeypatch.setattr(llguidance, "LLMatcher", Slow)
+    return may_end
 
 
 @needs_llguidance
@@ -115,3 +140,63 @@ def test_without_the_package_the_install_line_is_named(tiny, start, ask, monkeyp
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(ModelError, match=re.escape("pip install 'trinity-core[structured]'")):
         start(tiny).submit(ask(structure=Structure(kind="regex", text="a")))
+
+
+@needs_llguidance
+def test_a_long_structure_that_is_compiled_keeps_nobody_waiting(
+    tiny, start, ask, slow, tokenizer
+) -> None:
+    engine = start(tiny)
+    held = engine.submit(ask(structure=LONG))
+    again = engine.submit(ask(task=1, structure=LONG))
+
+    other = Structure(kind="regex", text="[ab]{3}c")
+    (reply,) = engine.submit(ask(task=2, structure=other)).result(60)
+    (free,) = engine.submit(ask(task=3)).result(60)
+
+    assert re.fullmatch("[ab]{3}c", tokenizer.decode(reply.token_ids, skip_special_tokens=True))
+    assert len(free.token_ids) > 0
+    assert not held.done()
+    assert engine.num_open == 2
+    slow.set()
+    for future in (held, again):
+        (reply,) = future.result(60)
+        said = tokenizer.decode(reply.token_ids, skip_special_tokens=True)
+        assert re.match("word[0-9]{1,3}$", said)
+    assert engine.num_open == 0
+
+
+@needs_llguidance
+def test_a_long_structure_that_is_bad_is_refused_by_the_answer(tiny, start, ask) -> None:
+    bad = Structure(kind="regex", text=LONG.text + "(")
+    engine = start(tiny)
+    for task in range(2):  # the second is compiled anew: what failed is not kept
+        with pytest.raises(ModelError, match=r"is no regex that can be followed: .*unclosed"):
+            engine.submit(ask(task=task, structure=bad)).result(60)
+    assert engine.num_open == 0
+
+
+@needs_llguidance
+def test_who_gives_up_while_a_structure_is_compiled_is_asked_for_nothing(
+    tiny, start, ask, slow
+) -> None:
+    engine = start(tiny)
+    given_up = engine.submit(ask(structure=LONG))
+    assert given_up.cancel()
+    assert engine.num_open == 0
+    slow.set()
+    assert len(engine.submit(ask(task=1, structure=LONG)).result(60)) == 1
+
+
+@needs_llguidance
+def test_an_engine_that_is_closed_while_a_structure_is_compiled_says_so(
+    tiny, start, ask, slow
+) -> None:
+    engine = start(tiny)
+    waiting = engine.submit(ask(structure=LONG))
+    engine.close()
+    with pytest.raises(ModelError, match="was closed before it answered"):
+        waiting.result(10)
+    slow.set()
+    with pytest.raises(ModelError, match="the rollout engine is closed"):
+        engine.submit(ask(structure=LONG)).result(10)

@@ -9,6 +9,7 @@ from trinity.errors import EngineBrokenError, ModelError
 
 if TYPE_CHECKING:
     from trinity.common.generation import PendingReply
+    from trinity.common.generation.structure import Compiled
     from trinity.common.ports import GenerationRequest
 
 __all__ = ["Asked", "closed", "failure", "half_loaded"]
@@ -21,6 +22,7 @@ class Asked:
     prompt: tuple[int, ...]
     future: PendingReply[Any]  # Any: completions, or scores
     request: GenerationRequest | None  # None: a text to score
+    compiled: Compiled | None = None  # the request's structure; None: any text
 
 
 def failure(error: Exception, what: str, *, is_broken: bool = False) -> ModelError:

@@ -1,30 +1,26 @@
-"""vLLM in this process, one thread that steps it.
-
-submit() ---------+--> waiting --> the thread: add, step, answer --> the requests' futures
-load_weights() ---+--> jobs: once nothing is being answered, or before the next step
-"""
+"""vLLM in this process as a rollout engine: what is asked of it, and what is refused."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.generation import PendingReply, check_prompt, check_request
+from trinity.common.generation.compiling import Compiling
 from trinity.errors import ModelError
 
-from trinity_engine_vllm.asked import Asked, closed, failure, half_loaded
+from trinity_engine_vllm.asked import Asked, closed
 from trinity_engine_vllm.logprobs_mode import Sampling, check_mode, logprobs_mode
 from trinity_engine_vllm.preflight import installed, problems
 from trinity_engine_vllm.starting import llm_arguments
 from trinity_engine_vllm.stepping import Stepping
 from trinity_engine_vllm.structure import why_none, with_processor
+from trinity_engine_vllm.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from trinity.common.ports import (
         Completion,
@@ -36,12 +32,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["VLLMEngine"]
-
-_CLOSE_TIMEOUT_S = 30.0
-_of_process = threading.RLock()  # vLLM keeps state of the process: its engines compute in turns
-_in_process: set[VLLMEngine] = set()  # that were started and not closed
-# vLLM's own engines of closed ones: with the first that goes, all lose what they share.
-_retired: list[Any] = []
 
 
 class VLLMEngine:
@@ -125,27 +115,14 @@ class VLLMEngine:
             enable_chunked_prefill=enable_chunked_prefill,
             logprobs_mode=self._mode,
         ) | dict(extra_engine_args or {})
-        self._num_threads = num_threads
         self._max_model_len = max_model_len
-        self._seed = seed
-        self._begin()
-
-    def _begin(self) -> None:
         self._no_structure = why_none(self._arguments, is_cpu=self._is_cpu)
         if not self._no_structure:
             self._arguments = with_processor(self._arguments)
-        self._busy_s = 0.0
-        self._changed = threading.Condition()
-        self._waiting: deque[Asked] = deque()
-        self._jobs: deque[Callable[[], None]] = deque()  # once nothing is being answered
-        self._urgent: deque[Callable[[], None]] = deque()  # before the next step
-        self._has_cancelled = self._is_closed = False
-        started: Future[None] = Future()
-        self._worker = threading.Thread(
-            target=self._work, args=(started,), name="rollout-engine", daemon=True
-        )
-        self._worker.start()
-        started.result()
+        self._compiling = Compiling()
+        options = {"is_cpu": self._is_cpu, "num_threads": num_threads, "mode": self._mode}
+        make = partial(Stepping, seed=seed, max_model_len=max_model_len, **options)
+        self._worker = Worker(partial(make, self._arguments))
 
     @staticmethod
     def preflight(*, model_path: str, tensor_parallel_size: int = 1, **settings: Any) -> list[str]:
@@ -161,13 +138,12 @@ class VLLMEngine:
     @property
     def busy_s(self) -> float:
         """Return how many seconds the engine has spent on generating."""
-        return self._busy_s
+        return self._worker.busy_s
 
     @property
     def num_open(self) -> int:
         """Return how many requests have no answer and were not given up."""
-        with self._changed:
-            return len(self._waiting) + self._stepping.num_open
+        return self._compiling.num_open + self._worker.num_open
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Queue a request; the future gives ``n`` completions or a ``ModelError``.
@@ -177,11 +153,12 @@ class VLLMEngine:
         """
         check_request(request, max_model_len=self._max_model_len, vocab=self._stepping.vocab)
         check_mode(Sampling.of(request), self._mode)
-        if request.structure is not None:
-            if self._no_structure:
-                raise ModelError(f"structure cannot be followed here: {self._no_structure}.")
-            self._stepping.structures.check(request.structure)
-        return self._queued(request.prompt_token_ids, request=request)
+        future = PendingReply[Any](on_cancel=self._worker.forget_cancelled)
+        if request.structure is None:
+            self._worker.ask(Asked(prompt=request.prompt_token_ids, future=future, request=request))
+        else:
+            self._queue_held(request, future)
+        return future
 
     def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
         """Queue a text; the future gives a log-probability for each token but the first.
@@ -199,7 +176,9 @@ class VLLMEngine:
                 f"temperature is {temperature}: vLLM tells the log-probabilities of a given text "
                 f"at temperature 1 only."
             )
-        return self._queued(tuple(token_ids), request=None)
+        future = PendingReply[Any](on_cancel=self._worker.forget_cancelled)
+        self._worker.ask(Asked(prompt=tuple(token_ids), future=future, request=None))
+        return future
 
     def run_began(self, key: RunKey) -> None:
         """Note nothing: requests join as they come."""
@@ -227,136 +206,33 @@ class VLLMEngine:
         Raises:
             ModelError: they are of another model, or the engine is closed.
         """
-        done: Future[None] = Future()
-
-        def load() -> None:
-            try:
-                self._check_open()
-                again = self._stepping.swap(snapshot, in_flight=in_flight)
-                for waiting in again:
-                    self._stepping.give(waiting)
-            except Exception as error:  # noqa: BLE001 -- the caller's
-                done.set_exception(self._failure(error, "take new weights"))
-            else:
-                done.set_result(None)
-
-        with self._changed:
-            self._check_open()
-            (self._jobs if in_flight == "finish" else self._urgent).append(load)
-            self._changed.notify_all()
-        done.result()
+        self._worker.do(
+            partial(self._stepping.swap, snapshot, in_flight=in_flight),
+            what="take new weights",
+            is_urgent=in_flight != "finish",
+        )
 
     def close(self) -> None:
         """End the worker; requests without an answer fail."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-        self._worker.join(_CLOSE_TIMEOUT_S)
+        self._compiling.close(closed())
+        self._worker.close()
 
-    def _queued(
-        self, prompt: tuple[int, ...], *, request: GenerationRequest | None
-    ) -> PendingReply[Any]:
-        future = PendingReply[Any](on_cancel=self._wake)
-        with self._changed:
-            self._check_open()
-            if not self._stepping.is_whole:
-                raise half_loaded()
-            self._waiting.append(Asked(prompt=prompt, future=future, request=request))
-            self._changed.notify_all()
-        return future
+    @property
+    def _stepping(self) -> Stepping:
+        return self._worker.stepping
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise closed()
+    def _queue_held(self, request: GenerationRequest, future: PendingReply[Any]) -> None:
+        """Queue a request once its structure is compiled, which is not done by who steps."""
+        if self._no_structure:
+            raise ModelError(f"structure cannot be followed here: {self._no_structure}.")
+        assert request.structure is not None, "who has none is not held"
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._has_cancelled = True
-            kept = [one for one in self._waiting if not one.future.done()]
-            self._waiting = deque(kept)
-            self._changed.notify_all()
-
-    def _work(self, started: Future[None]) -> None:
-        try:
-            with _of_process:
-                self._stepping = Stepping(
-                    self._arguments,
-                    is_cpu=self._is_cpu,
-                    num_threads=self._num_threads,
-                    seed=self._seed,
-                    max_model_len=self._max_model_len,
-                    mode=self._mode,
-                )
-                _in_process.add(self)
-        except Exception as error:  # noqa: BLE001 -- the constructor's
-            started.set_exception(failure(error, "start"))
-            return
-        started.set_result(None)
-        try:
-            while self._turn():
-                pass
-        finally:
-            self._end()
-
-    def _turn(self) -> bool:
-        """Do what is next, waiting until there is something; return whether to go on."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_closed or self._waiting or self._jobs or self._has_work()
-            )
-            if self._is_closed:
-                return False
-            job = self._urgent.popleft() if self._urgent else None
-            if job is None and self._jobs and not self._stepping.num_open:
-                job = self._jobs.popleft()
-            joining = [] if job or self._jobs else [*self._waiting]
-            if joining:
-                self._waiting.clear()
-            has_cancelled, self._has_cancelled = self._has_cancelled, False
-        if job is not None:
-            with _of_process:
-                job()
-            return True
-        began = time.perf_counter()
-        try:
-            with _of_process:
-                self._step(joining, has_cancelled=has_cancelled)
-        except Exception as error:  # noqa: BLE001 -- the requests' failure; the engine lives on
-            self._stepping.fail_open(self._failure(error, "generate"))
-        self._busy_s += time.perf_counter() - began
-        return True
-
-    def _failure(self, error: Exception, what: str) -> ModelError:
-        return failure(error, what, is_broken=self._stepping.is_broken)
-
-    def _has_work(self) -> bool:
-        return bool(self._urgent or self._stepping.num_open)
-
-    def _step(self, joining: Sequence[Asked], *, has_cancelled: bool) -> None:
-        for waiting in joining:
-            if waiting.future.set_running_or_notify_cancel():
-                self._stepping.give(waiting)
-        if has_cancelled:
-            self._stepping.drop_cancelled()
-        self._stepping.step()
-
-    def _end(self) -> None:
-        with self._changed:
-            self._is_closed = True
-            left, jobs = [*self._waiting], [*self._urgent, *self._jobs]
-            for queue in (self._waiting, self._urgent, self._jobs):
-                queue.clear()
-        for job in jobs:
-            job()
-        ended = self._stepping.end()
-        for waiting in left:
-            with suppress(InvalidStateError):
-                waiting.future.set_exception(closed())
-        with _of_process:
-            _in_process.discard(self)
-            _retired.append(ended)
-            while _retired and not _in_process:
-                _retired.pop().engine_core.shutdown()
+        asked = Asked(prompt=request.prompt_token_ids, future=future, request=request)
+        self._compiling.add(
+            self._stepping.structures.compiled(request.structure),
+            future=future,
+            join=lambda compiled: self._worker.ask(replace(asked, compiled=compiled)),
+        )
 
 
 def _problems(model_path: str, sampling: Sampling, *, num_workers: int) -> Iterator[str]:

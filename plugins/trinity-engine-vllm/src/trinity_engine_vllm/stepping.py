@@ -17,6 +17,7 @@ from trinity_engine_vllm.starting import imported_vllm
 from trinity_engine_vllm.structure import Held, structures_of
 from trinity_engine_vllm.tensor_parallel import (
     ParallelLoader,
+    end_workers,
     executor_of,
     has_lost_a_worker,
     spreads,
@@ -111,11 +112,6 @@ class Stepping:
         return self._loader.is_whole
 
     @property
-    def is_broken(self) -> bool:
-        """Return whether a worker process is gone, so that vLLM computes nothing any more."""
-        return self._spreads and has_lost_a_worker(self._engine)
-
-    @property
     def num_open(self) -> int:
         """Return how many requests vLLM was given and did not answer."""
         return len(self._open)
@@ -130,7 +126,7 @@ class Stepping:
         held: Held | None = None
         try:
             params = self._parameters(waiting.request)
-            held = self._held(waiting.request, params)
+            held = self._held(waiting, params)
             made = self._make_parameters(**params, output_kind=self._final_only)
             self._engine.add_request(name, {"prompt_token_ids": list(waiting.prompt)}, made)
         except Exception as error:  # noqa: BLE001 -- of this request; the engine lives on
@@ -183,6 +179,19 @@ class Stepping:
             self._engine.reset_prefix_cache(reset_running_requests=True)
         return again
 
+    def is_broken_by(self, error: Exception) -> bool:
+        """Return whether vLLM computes nothing any more: a worker process is gone.
+
+        One that is there and did not answer in vLLM's time is ended, with all others: whatever it
+        would do when it goes on fits nothing that they do then.
+        """
+        if not self._spreads:
+            return False
+        is_silent = isinstance(error, TimeoutError)
+        if is_silent:
+            end_workers(self._engine)
+        return is_silent or has_lost_a_worker(self._engine)
+
     def fail_open(self, error: ModelError) -> None:
         """Answer all that is open with the error."""
         failed = list(self._open)
@@ -205,12 +214,16 @@ class Stepping:
             request, seed=self._seed, version=self.version, max_model_len=self._max_model_len
         )
 
-    def _held(self, request: GenerationRequest | None, params: dict[str, Any]) -> Held | None:
+    def _held(self, asked: Asked, params: dict[str, Any]) -> Held | None:
         """Return what holds a request to its structure, and let vLLM be told of it."""
-        if request is None or request.structure is None:
+        if asked.request is None or asked.compiled is None:
             return None
         held = Held(
-            request=request, structures=self.structures, mode=self._mode, seed=params["seed"]
+            request=asked.request,
+            compiled=asked.compiled,
+            structures=self.structures,
+            mode=self._mode,
+            seed=params["seed"],
         )
         params["extra_args"] = held.begin()
         return held

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
+    from trinity.common.generation.structure import Compiled
     from trinity.common.ports import GenerationRequest
 
     from trinity_engine_vllm.logprobs_mode import Mode
@@ -44,12 +45,14 @@ class Held:
 
     Attributes:
         request: it.
-        structures: compiles its structure.
+        compiled: its structure.
+        structures: say what may follow.
         mode: which log-probabilities vLLM tells.
         seed: of the first sample; the next ones count on.
     """
 
     request: GenerationRequest
+    compiled: Compiled
     structures: Structures
     mode: Mode
     seed: int
@@ -89,8 +92,7 @@ class Held:
         return tuple(token_ids[:num]), tuple(logprobs[:num]), is_ended
 
     def _num_until_the_end(self, token_ids: Sequence[int]) -> tuple[int, bool]:
-        assert self.request.structure is not None, "who has none is not held"
-        matcher = self.structures.matcher(self.request.structure)
+        matcher = self.compiled.matcher()
         for num, token in enumerate(token_ids, start=1):
             matcher.consume_token(token)
             if matcher.is_error():
@@ -111,8 +113,7 @@ class Row:
     """
 
     def __init__(self, held: Held, *, seed: int) -> None:
-        assert held.request.structure is not None, "who has none is not held"
-        self._held, self._structure = held, held.request.structure
+        self._held = held
         self._shares = held.shares.setdefault(seed, {})
         self._heat = held.request.temperature or 1.0
         self._matcher: Any = None  # Any: of llguidance
@@ -143,7 +144,7 @@ class Row:
 
     def _read(self, output_ids: Sequence[int]) -> None:
         if self._matcher is None or self._num_read > len(output_ids):
-            self._matcher, self._num_read = self._held.structures.matcher(self._structure), 0
+            self._matcher, self._num_read = self._held.compiled.matcher(), 0
         for token in output_ids[self._num_read :]:
             self._matcher.consume_token(token)
         self._num_read = len(output_ids)

@@ -25,6 +25,7 @@ __all__ = [
     "EXTENSION",
     "ParallelLoader",
     "WorkerSide",
+    "end_workers",
     "executor_of",
     "has_lost_a_worker",
     "segments",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 EXTENSION = "trinity_engine_vllm.tensor_parallel.WorkerSide"
+_GONE_S = 10.0  # so long the system may take to end a process
 _SEGMENT = re.compile(r"/dev/shm/vllm_dist_\S+-cpushm_\d+$", re.MULTILINE)  # one with a name
 
 
@@ -45,6 +47,13 @@ def has_lost_a_worker(engine: Any) -> bool:  # Any: vLLM's
     executor = executor_of(engine)
     workers = getattr(executor, "workers", None) or ()  # others than vLLM's "mp" name none
     return getattr(executor, "is_failed", False) or not all(one.proc.is_alive() for one in workers)
+
+
+def end_workers(engine: Any) -> None:  # Any: vLLM's
+    """End the worker processes at once, also those that are stopped and hear of nothing."""
+    for one in getattr(executor_of(engine), "workers", None) or ():
+        one.proc.kill()
+        one.proc.join(_GONE_S)
 
 
 def executor_of(engine: Any) -> Any:  # Any: vLLM's

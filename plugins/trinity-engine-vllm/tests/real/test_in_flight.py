@@ -42,7 +42,7 @@ def swapped(tied, folder, ask, monkeypatch):
             target=made.swap_weights, args=(snapshot,), kwargs={"in_flight": in_flight}
         )
         swap.start()
-        while not (made._urgent or made._jobs):
+        while not (made._worker._urgent or made._worker._jobs):
             pass
         go_on.set()
         replies = [future.result(60) for future in futures]

@@ -25,6 +25,28 @@ if __name__ == "__main__":
     threading.Event().wait()
 """
 
+STOPPED = """
+import os, signal, sys
+from trinity.common.ports import GenerationRequest
+from trinity.errors import EngineBrokenError
+from trinity_engine_vllm.engine import VLLMEngine
+from trinity_engine_vllm.tensor_parallel import executor_of
+
+if __name__ == "__main__":
+    engine = VLLMEngine(model_path=sys.argv[1], max_model_len=128, tensor_parallel_size=2)
+    engine.submit(GenerationRequest(prompt_token_ids=(5, 6, 7))).result(60)
+    workers = [one.proc for one in executor_of(engine._stepping._engine).workers]
+    os.kill(workers[1].pid, signal.SIGSTOP)
+    for _ in range(2):
+        try:
+            engine.submit(GenerationRequest(prompt_token_ids=(5, 6, 7))).result(60)
+        except EngineBrokenError as error:
+            print("told:", error)
+    print("told: there are", [one.pid for one in workers if one.is_alive()])
+    engine.close()
+    print("told: closed")
+"""
+
 
 @pytest.fixture(autouse=True)
 def no_memory_is_left_behind():
@@ -126,3 +148,25 @@ def test_workers_of_a_process_that_is_killed_are_gone(tied, tmp_path) -> None:
         assert len(started) >= 2
         os.kill(process.pid, signal.SIGKILL)
     assert are_gone(started)
+
+
+def test_a_worker_that_is_stopped_is_told_in_vllms_time_and_ended(tied, tmp_path) -> None:
+    script = tmp_path / "stopped.py"
+    script.write_text(STOPPED)
+    env = {**os.environ, "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "5"}
+
+    said = subprocess.run(
+        [sys.executable, script, tied],
+        env=env,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=240,
+    )
+
+    silent, broken, there, closed = [
+        line for line in said.stdout.splitlines() if line.startswith("told: ")
+    ]  # vLLM's log is between
+    assert silent.startswith("told: vLLM could not generate: TimeoutError: RPC call to ")
+    assert broken.startswith("told: vLLM could not generate: ")
+    assert (there, closed) == ("told: there are []", "told: closed")

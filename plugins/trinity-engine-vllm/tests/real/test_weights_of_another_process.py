@@ -1,4 +1,6 @@
-"""vLLM takes weights that another process broadcasts over gloo; run by ``nox -s vllm``."""
+"""vLLM takes weights that another process broadcasts over gloo (``sync_method: gloo``), or shares
+(``ipc``); run by ``nox -s vllm``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,8 @@ from transformers import AutoModelForCausalLM
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.runtime.ray.receiving import ReceivesWeights
 from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
+from trinity.synchronizer.machine import machine_id
+from trinity.synchronizer.shared import SharedOutbox
 from trinity.synchronizer.shipment import Outbox
 from trinity.trainer import meeting
 from trinity_engine_vllm.engine import VLLMEngine
@@ -21,8 +25,11 @@ ANSWER_S = 60.0
 # What of vLLM's layers is neither fused nor packed on a CPU, and so is there as it was sent.
 AS_SENT = ("embed_tokens.weight", "layernorm.weight", "model.norm.weight")
 
-pytestmark = pytest.mark.skipif(
+needs_gloo = pytest.mark.skipif(
     not distributed.is_gloo_available(), reason="this build of torch has no gloo"
+)
+needs_sealed_memory = pytest.mark.skipif(
+    not machine_id(), reason="this system shares no sealed memory"
 )
 
 
@@ -53,16 +60,20 @@ def invited(place, *, number, rank):
     )  # fmt: skip
 
 
+def snapshot(folders, version):
+    module = AutoModelForCausalLM.from_pretrained(folders[version])
+    tensors = {name: weight.detach() for name, weight in module.named_parameters()}
+    return WeightSnapshot(version=WeightVersion(version), tensors=tensors)
+
+
 def send(folders, told):
     """Be the trainer's process: (what comes to pass, version) -> a shipment, and its bytes."""
     place = meeting.Meeting("127.0.0.1", timeout_s=20.0)
     told.send(place.place)
     while (order := told.recv()) is not None:
         what, version = order
-        module = AutoModelForCausalLM.from_pretrained(folders[version])
-        tensors = {name: weight.detach() for name, weight in module.named_parameters()}
         outbox = Outbox()
-        told.send(outbox.pack(WeightSnapshot(version=WeightVersion(version), tensors=tensors)))
+        told.send(outbox.pack(snapshot(folders, version)))
         store = meeting.store_at(place.place, timeout_s=20.0)
         channel = Channel(invited(place.place, number=told.recv(), rank=0))
         channel.meet(store)
@@ -78,20 +89,27 @@ def send(folders, told):
         told.send("sent")
 
 
+def share(folders, told):
+    """Be the trainer's process: version -> where its weights are."""
+    outbox = SharedOutbox()
+    while True:
+        told.send(outbox.share(snapshot(folders, told.recv())))
+
+
 @pytest.fixture
 def trainer(monkeypatch):
     """Return a function that starts the other process; folders: models by version."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     started = []
 
-    def start(folders):
+    def start(what, folders):
         context = get_context("spawn")  # vLLM's threads live here
         here, there = context.Pipe()
-        process = context.Process(target=send, args=(folders, there), daemon=True)
+        process = context.Process(target=what, args=(folders, there), daemon=True)
         process.start()
         there.close()
         started.append(process)
-        return here
+        return here, process
 
     yield start
     for process in started:
@@ -99,25 +117,26 @@ def trainer(monkeypatch):
         process.join(10)
 
 
+def heard(trainer):
+    assert trainer.poll(ANSWER_S)
+    return trainer.recv()
+
+
 class Sync:
     """The driver's part: each sync in a group of its own."""
 
     def __init__(self, room, trainer) -> None:
         self.room, self.trainer = room, trainer
-        self.place, self.number = self.heard(), 0
-
-    def heard(self):
-        assert self.trainer.poll(ANSWER_S)
-        return self.trainer.recv()
+        self.place, self.number = heard(trainer), 0
 
     def receive(self, what, version):
         self.number += 1
         self.trainer.send((what, version))
-        shipment = self.heard()
+        shipment = heard(self.trainer)
         self.trainer.send(self.number)
         self.room.weights("join", invited(self.place, number=self.number, rank=1))
         self.room.weights("receive", shipment)
-        assert self.heard() == "sent"
+        assert heard(self.trainer) == "sent"
 
 
 def held(engine):
@@ -146,6 +165,7 @@ def assert_is_of(engine, path, version, ask, teacher_forced):
         assert reply.weight_version == engine.version == version
 
 
+@needs_gloo
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
     folder, trainer, ask, teacher_forced, is_tied
@@ -154,7 +174,7 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
     engine = VLLMEngine(model_path=str(folders[0]), max_model_len=128)
     try:
         room = Room(engine)
-        sync = Sync(room, trainer(folders))
+        sync = Sync(room, trainer(send, folders)[0])
         room.serve()
         assert_is_of(engine, folders[0], 0, ask, teacher_forced)
 
@@ -165,7 +185,7 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
 
         with pytest.raises(BrokenOffError, match="their checksum is another"):
             sync.receive("other bytes", 2)
-        assert sync.heard() == "sent"
+        assert heard(sync.trainer) == "sent"
         assert not room.serves
         assert_is_of(engine, folders[1], 1, ask, teacher_forced)
 
@@ -178,5 +198,31 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
             sync.receive("a part", 2)  # and the trainer's process is gone
         assert not room.serves
         assert_is_of(engine, folders[3], 3, ask, teacher_forced)
+    finally:
+        engine.close()
+
+
+@needs_sealed_memory
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_shared_weights_are_loaded_in_place_and_stay_when_their_owner_is_killed(
+    folder, trainer, ask, teacher_forced, is_tied
+) -> None:
+    folders = [folder(is_tied=is_tied, seed=seed) for seed in range(3)]
+    told, process = trainer(share, folders)
+    engine = VLLMEngine(model_path=str(folders[0]), max_model_len=128)
+    try:
+        room = Room(engine)
+        for version in (1, 2):
+            told.send(version)
+            shared = heard(told)
+            room.weights("receive", shared)
+            if version == 2:
+                process.kill()
+                process.join(10)
+            assert room.load_received() == version
+            assert_is_of(engine, folders[version], version, ask, teacher_forced)
+        with pytest.raises(BrokenOffError, match="are gone"):
+            room.weights("receive", shared)
+        assert_is_of(engine, folders[2], 2, ask, teacher_forced)
     finally:
         engine.close()

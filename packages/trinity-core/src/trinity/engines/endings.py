@@ -29,7 +29,7 @@ class Endings:
     Args:
         eos_V: which tokens end a reply.
         tokenizer: reads the replies that have stop strings.
-        structures: what the replies with a structure are held to.
+        structures: say what may follow in the replies with a structure.
     """
 
     def __init__(self, eos_V: Tensor, *, tokenizer: OwnTokenizer, structures: Structures) -> None:
@@ -39,8 +39,9 @@ class Endings:
 
     def begin(self, row: Row) -> None:
         """Prepare for a row's first token."""
-        if row.request.structure is not None:
-            row.matcher = self._structures.matcher(row.request.structure)
+        compiled = row.ask.waiting.compiled
+        if compiled is not None:
+            row.matcher = compiled.matcher()
 
     def allowed(self, rows: Sequence[Row]) -> Tensor:
         """Return which tokens each row may go on by, ``[B, V]``."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
+    from trinity.common.generation.structure import Compiled
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
 __all__ = ["Gate", "Waiting", "Work"]
@@ -38,6 +39,7 @@ class Waiting:
 
     request: GenerationRequest
     future: Future[list[Completion]]
+    compiled: Compiled | None = None  # its structure; None: any text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,8 @@ class Structure:
     """What a reply must match: a JSON schema, a regular expression, or a grammar in Lark's form.
 
     It decides where the reply may end: ``min_new_tokens`` does not hold beside it, not for
-    ``stop`` either. An engine refuses a bad one with a ``ModelError`` when the request is made.
+    ``stop`` either. An engine refuses a bad one with a ``ModelError``: when the request is made or,
+    where it takes long to find out, by the request's future.
     """
 
     kind: Literal["json_schema", "regex", "lark"]

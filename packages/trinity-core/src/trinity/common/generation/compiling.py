@@ -1,0 +1,86 @@
+"""Requests that wait until their structures are compiled, and join their engine then."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from trinity.common.generation.pending import PendingReply
+    from trinity.common.generation.structure import Compiled
+
+__all__ = ["Compiling"]
+
+
+class Compiling:
+    """The requests of one engine that cannot join it yet; thread-safe."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[PendingReply[Any], None] = {}  # Any: completions
+        self._changing = threading.Lock()
+
+    def add(
+        self,
+        compiled: Future[Compiled],
+        *,
+        future: PendingReply[Any],
+        join: Callable[[Compiled], None],
+    ) -> None:
+        """Let a request join its engine: at once, where its structure is compiled.
+
+        Args:
+            compiled: its structure.
+            future: fails if the structure is bad, or the engine refuses the request later.
+            join: gives the request to the engine.
+
+        Raises:
+            ModelError: the engine refuses the request at once.
+        """
+        if compiled.done():
+            join(compiled.result())
+            return
+        with self._changing:
+            self._waiting[future] = None
+        compiled.add_done_callback(partial(self._join, future=future, join=join))
+
+    @property
+    def num_open(self) -> int:
+        """Return how many requests wait that were not given up."""
+        with self._changing:
+            return sum(not future.done() for future in self._waiting)
+
+    def close(self, error: ModelError) -> None:
+        """Answer all that waits with the error."""
+        with self._changing:
+            left, self._waiting = self._waiting, {}
+        for future in left:
+            _fail(future, error)
+
+    def _join(
+        self,
+        compiled: Future[Compiled],
+        *,
+        future: PendingReply[Any],
+        join: Callable[[Compiled], None],
+    ) -> None:
+        with self._changing:
+            self._waiting.pop(future, None)
+        if future.done():
+            return  # it was given up, or the engine was closed
+        try:
+            join(compiled.result())
+        except ModelError as error:
+            _fail(future, error)
+
+
+def _fail(future: PendingReply[Any], error: ModelError) -> None:
+    with suppress(InvalidStateError):  # it was given up a moment ago
+        future.set_exception(error)
