@@ -87,7 +87,8 @@ class TwoAgents(Workflow):
     """Asks the same of two agents."""
 
     def run(self):
-        arguments = {"agents": ["solver", "judge"], "judged": 3, **self.task.workflow_args}
+        arguments = {"agents": ["solver", "judge"], "judged": 3, "forgets": ""}
+        arguments |= self.task.workflow_args
         messages = [{"role": "user", "content": self.task.raw_task["question"]}]
         said = []
         for agent in arguments["agents"]:
@@ -95,6 +96,8 @@ class TwoAgents(Workflow):
             [reply] = self.model.chat(messages, max_tokens=length, min_tokens=length)
             reply.eid.task = f"{self.task.task_id}-{agent}"
             reply.reward = float(len(said))
+            if agent == arguments["forgets"]:
+                del reply.info["reply_names"]
             said.append(reply)
         return said
 
@@ -266,6 +269,23 @@ def test_two_agents_that_ask_the_same_are_told_what_each_was_told(place, agents,
         assert same.exit_code == 0, same.output
         assert "the replay is equal: 2 calls, reward " in same.output
         assert "the run did not record their order" not in same.output
+
+
+@pytest.mark.slow
+def test_a_replay_says_which_calls_have_no_place_among_the_others(place) -> None:
+    set_manager(get_manager().narrowed(plugin_dirs=[place / "plugins"]))
+    taskset = "buffer.explorer_input.taskset"
+    settings = [
+        f"{taskset}.default_workflow_type=two_agents",
+        f"{taskset}.workflow_args.forgets=judge",
+    ]
+    result = trinity.run(load_config(place / "run.yaml", overrides=settings), local=True)
+    given = [part for one in settings for part in ("--set", one)]
+
+    replayed = debug(place, "--replay", Path(result.directory) / "1/0/0", *given)
+
+    assert "1 of 2 calls do not say when they were made" in replayed.output
+    assert "2 calls asked what another one asked, and the run did not record" in replayed.output
 
 
 @pytest.mark.slow

@@ -127,6 +127,35 @@ def test_of_an_old_run_they_come_as_they_were_written_and_are_ambiguous(
     assert run.num_ambiguous == 2
 
 
+def test_one_call_without_a_place_leaves_the_others_in_their_order(run_of) -> None:
+    told = {name: {"info": {"reply_names": [[0, name]]}} for name in ("2-0", "1-0", "0-0")}
+    rows = [
+        row(EID("1", 0, 0, n), tokens=[5 + n, 9, END], prompt_length=1, **given)
+        for n, given in enumerate([told["2-0"], {}, told["1-0"], told["0-0"]])
+    ]
+    run = run_of(rows)
+    assert [exchange.prompt for exchange in run.exchanges] == [(8,), (6,), (7,), (5,)]
+    assert run.num_unordered == 1
+    assert run.num_ambiguous == 0  # each asked something else
+
+
+def test_only_calls_that_ask_the_same_as_one_without_a_place_are_ambiguous(run_of) -> None:
+    asked = [([5, 6, END], "3-0"), ([5, 7, END], "2-0"), ([8, 6, END], "1-0"), ([8, 7, END], "")]
+    rows = [
+        row(
+            EID("1", 0, 0, n),
+            tokens=tokens,
+            prompt_length=1,
+            info={"reply_names": [[0, name]]} if name else None,
+        )
+        for n, (tokens, name) in enumerate(asked)
+    ]
+    run = run_of(rows)
+    assert [exchange.reply[0] for exchange in run.exchanges] == [6, 7, 6, 7]
+    assert [exchange.prompt[0] for exchange in run.exchanges] == [8, 5, 5, 8]
+    assert (run.num_unordered, run.num_ambiguous) == (1, 2)
+
+
 def test_the_calls_of_two_chats_come_in_turn(run_of) -> None:
     mask = [True, False, True]
     names = [[[0, "0-0"], [2, "2-0"]], [[0, "1-0"], [2, "3-0"]]]

@@ -13,6 +13,8 @@ import typer
 from trinity.cli.plain import indented, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trinity.buffer.taskset import Taskset
     from trinity.common.config import Config
     from trinity.common.experience import Experience
@@ -156,8 +158,8 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     if ended.recorded is None:
         return isinstance(outcome, list)
     typer.echo(plain(_about_the_environment(ended.recorded)))
-    if ended.recorded.num_ambiguous:
-        typer.echo(_about_the_order(ended.recorded.num_ambiguous))
+    for line in _about_the_order(ended.recorded):
+        typer.echo(line)
     if ended.missing:
         typer.echo("an environment could not be built here, and this replay needs none:")
         typer.echo(indented(plain(ended.missing)))
@@ -183,11 +185,18 @@ def _about_the_environment(recorded: Recorded) -> str:
     return f"no answer of an environment was recorded: {why}. One that there is was asked anew"
 
 
-def _about_the_order(num_calls: int) -> str:
-    return (
-        f"{num_calls} calls asked what another one asked, and the run did not record their order: "
-        f"the reply of one may be given to the other"
-    )
+def _about_the_order(recorded: Recorded) -> Iterator[str]:
+    if recorded.num_unordered:
+        yield (
+            f"{recorded.num_unordered} of {len(recorded.exchanges)} calls do not say when they "
+            f"were made (their experience has no reply_names in info): the others come in their "
+            f"order, these where their experience was written"
+        )
+    if recorded.num_ambiguous:
+        yield (
+            f"{recorded.num_ambiguous} calls asked what another one asked, and the run did not "
+            f"record their order: the reply of one may be given to the other"
+        )
 
 
 def _say_the_difference(difference: Difference) -> None:

@@ -60,14 +60,22 @@ class Recorded:
         return {one.eid: reward_of(one) for one in self.samples}
 
     @property
+    def num_unordered(self) -> int:
+        """Return how many calls nobody noted the place of, where that of others was noted."""
+        missing = sum(one.order is None for one in self.exchanges)
+        return missing if missing < len(self.exchanges) else 0
+
+    @property
     def num_ambiguous(self) -> int:
         """Return how many calls had a prompt of another one, if nobody noted which came first."""
-        if all(one.order is not None for one in self.exchanges):
-            return 0
-        replies: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        alike: dict[tuple[int, ...], list[Exchange]] = {}
         for one in self.exchanges:
-            replies.setdefault(one.prompt, []).append(one.reply)
-        return sum(len(said) for said in replies.values() if len(set(said)) > 1)
+            alike.setdefault(one.prompt, []).append(one)
+        return sum(
+            len(calls)
+            for calls in alike.values()
+            if len({one.reply for one in calls}) > 1 and any(one.order is None for one in calls)
+        )
 
 
 def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
@@ -148,12 +156,14 @@ def _of_group(group: str, samples: Sequence[Sample], *, place: Path) -> Sequence
 
 
 def _in_order(exchanges: Iterable[Exchange]) -> list[Exchange]:
-    """Return the exchanges in the order of their calls, or as given where not all say it."""
+    """Return the exchanges in the order of their calls.
+
+    One that does not say its place stays where it is given, among the others in their order.
+    """
     found = list(exchanges)
-    ordered = [(one.order, one) for one in found if one.order is not None]
-    if len(ordered) < len(found):
-        return found
-    return [one for _, one in sorted(ordered, key=lambda pair: pair[0])]
+    told = [(one.order, one) for one in found if one.order is not None]
+    ordered = (one for _, one in sorted(told, key=lambda pair: pair[0]))
+    return [one if one.order is None else next(ordered) for one in found]
 
 
 def _place(sample: Sample) -> tuple[int, float]:
