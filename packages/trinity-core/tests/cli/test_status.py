@@ -220,16 +220,13 @@ def test_a_ledger_that_is_a_pipe_or_a_folder_is_not_opened(run_dir, capsys) -> N
     assert capsys.readouterr().out.count("ledger.db is no file") == 2
 
 
-def test_a_ledger_whose_views_never_end_is_a_note(run_dir, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("trinity.buffer.ledger.sqlite.READ_S", 0.1)
+def test_a_ledger_that_is_asked_for_too_long_is_a_note(run_dir, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("trinity.buffer.ledger.sqlite.READ_S", 0.0)
     directory = run_dir(storage="sql")
     database = SqliteDatabase(directory / "buffer/ledger.db")
-    endless = (
-        "CREATE VIEW ages AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) "
-        "SELECT 0 AS train_step, SUM(x) AS mean_age, 1 AS max_age FROM n"
-    )
-    for statement in ("DROP VIEW ages", endless):
-        database.write(lambda rows, statement=statement: rows.do(statement))
+    rows = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 20000) SELECT"
+    many = f"INSERT INTO packet (task, outcome) {rows} x, 'broken' FROM n"
+    database.write(lambda rows: rows.do(many))
     database.close()
 
     status(directory)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from trinity.buffer.ledger.database import Rows
 
-__all__ = ["SCHEMA", "refuse_foreign", "statements"]
+__all__ = ["SCHEMA", "TABLES", "refuse_foreign", "statements"]
 
 SCHEMA = 1  # version of all below
-_TABLES = {"run", "explorer", "task", "packet", "experience", "weights"}
+TABLES = frozenset({"run", "explorer", "task", "packet", "experience", "weights"})
 
 _STATEMENTS = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -90,7 +90,7 @@ def refuse_foreign(rows: Rows, *, query: str, name: str) -> None:
         ConfigError: it holds something else.
     """
     tables = {table for (table,) in rows.all(query)}
-    if not tables or tables >= _TABLES:
+    if not tables or tables >= TABLES:
         return
     if "run" not in tables or not rows.all("SELECT 1 FROM run WHERE key = 'schema'"):
         raise ConfigError(

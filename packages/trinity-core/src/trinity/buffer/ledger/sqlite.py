@@ -6,6 +6,7 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trinity.buffer.ledger.bounds import Bounds, refuse_computed
 from trinity.buffer.ledger.database import Database
 from trinity.buffer.ledger.mounts import refuse_network
 from trinity.buffer.ledger.schema import refuse_foreign, statements
@@ -67,10 +68,7 @@ class SqliteDatabase(Database):
 
     def _connected(self) -> sqlite3.Connection:
         if self._is_read_only:
-            uri = f"{self._path.absolute().as_uri()}?mode=ro"
-            return sqlite3.connect(
-                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=LOCKED_S
-            )
+            return self._looking()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(
             self._path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S
@@ -88,16 +86,34 @@ class SqliteDatabase(Database):
             raise
         return connection
 
+    def _looking(self) -> sqlite3.Connection:
+        """Return a connection of who only looks: anybody can have made the file."""
+        connection = sqlite3.connect(
+            f"{self._path.absolute().as_uri()}?mode=ro",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=LOCKED_S,
+        )
+        try:
+            refuse_computed(connection, name=str(self._path))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
         connection: sqlite3.Connection = self._connection
         if is_durable:
             connection.execute("PRAGMA synchronous = FULL")
-        if self._is_read_only:  # anybody can have made the file, and views that never end
+        bounds = None
+        if self._is_read_only:  # a table can be long, and a query of it slow
+            bounds = Bounds(name=str(self._path))
             limit = time.monotonic() + READ_S
             connection.set_progress_handler(lambda: time.monotonic() > limit, _INSTRUCTIONS)
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
-            result = work(_Rows(connection))
+            result = work(_Rows(connection, bounds))
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -127,12 +143,14 @@ class SqliteDatabase(Database):
 
 
 class _Rows:
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, bounds: Bounds | None = None) -> None:
         self._connection = connection
+        self._bounds = bounds  # None: the ledger is a run's own
 
     def all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
-        return self._connection.execute(statement, values).fetchall()
+        cursor = self._connection.execute(statement, values)
+        return cursor.fetchall() if self._bounds is None else self._bounds.fetched(cursor)
 
     def do(self, statement: str, *values: object) -> int:
         """Return how many rows a change reached."""

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LedgerStanding", "read_ledger"]
 
+_AGES = """
+SELECT AVG(train_step - 1 - version), MAX(train_step - 1 - version) FROM experience
+WHERE train_place IS NOT NULL AND train_step = ?
+"""  # as the view ages, which anybody can have replaced
 _SLOWEST = "SELECT batch, place, began FROM task WHERE state = 'running' ORDER BY began, id LIMIT 5"
 
 
@@ -60,8 +64,7 @@ def _told(rows: Rows) -> dict[str, Any]:
         "SELECT COUNT(*), MIN(version) FROM experience WHERE train_step IS NULL"
     )
     ((trained,),) = rows.all("SELECT COALESCE(MAX(train_step), 0) FROM experience")
-    ages = rows.all("SELECT mean_age, max_age FROM ages WHERE train_step = ?", trained)
-    mean, most = ages[0] if ages else (0.0, 0.0)
+    ((mean, most),) = rows.all(_AGES, trained)
     ((num_dropped,),) = rows.all(
         "SELECT COUNT(*) FROM experience WHERE train_step IS NOT NULL AND dropped IS NOT NULL"
     )
@@ -70,7 +73,7 @@ def _told(rows: Rows) -> dict[str, Any]:
         "num_waiting": num_waiting,
         "oldest_waiting": None if oldest is None else _whole(oldest, of="experience.version"),
         "trained": _whole(trained, of="experience.train_step"),
-        "ages": (_number(mean, of="ages.mean_age"), _number(most, of="ages.max_age")),
+        "ages": (_number(mean or 0.0, of="the mean age"), _number(most or 0.0, of="the most")),
         "num_dropped": num_dropped,
         "broken": broken,
         "slowest": [
