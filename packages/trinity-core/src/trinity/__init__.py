@@ -12,12 +12,18 @@
 twin on the command line. A plugin marks its hooks with ``trinity.hookimpl``.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from trinity.extend.hookspecs import hookimpl
+from trinity.starting import Loading
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from trinity.runtime.run import run
+
+with Loading():
+    from trinity.extend.hookspecs import hookimpl
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "hookimpl", "run"]

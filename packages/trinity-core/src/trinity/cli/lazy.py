@@ -13,6 +13,7 @@ from trinity.extend import get_manager
 from trinity.extend.component import split_target
 from trinity.extend.failure import described_failure
 from trinity.extend.known import distribution_of_command, how_to_get
+from trinity.starting import command_begins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +51,12 @@ class LazyGroup(TyperGroup):
         return TyperCommand(cmd_name, help=f"(plugin {labels})") if owners else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the real command, imported now."""
+        """Return the real command, imported now; from then on Ctrl-C is its own."""
+        found = self._resolved(ctx, args)
+        command_begins()
+        return found
+
+    def _resolved(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name = args[0]
         if name in COMMANDS:
             _refuse_misplaced(ctx, name, args[1:])

@@ -8,6 +8,8 @@ import sys
 import threading
 from contextlib import suppress
 
+from trinity import starting
+
 __all__ = ["program"]
 
 # How the explorer names threads of runs whose time was up, those that close what they hold, loops
@@ -24,24 +26,34 @@ def program() -> None:
     A thread that is inside a library as the interpreter is taken apart would abort the process, and
     its exit code with it; one of an executor would be waited for.
     """
+    starting.program_begins()
     try:
-        from trinity.extend.ownership import overwritten
+        code = _code_of_command_line()
+    except KeyboardInterrupt:  # a second one, while a command ended by the first
+        code = starting.INTERRUPTED
+    starting.command_ended(code)
+    if not any(t.name.startswith(_LEFT_BEHIND) for t in threading.enumerate()):
+        sys.exit(code)
+    atexit._run_exitfuncs()  # while those threads may still run
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
 
-        problem = overwritten()
-        if problem:  # main would end in an error about something else
-            sys.exit(f"Error: {problem}")
-        from trinity.cli.main import main
 
+def _code_of_command_line() -> int:
+    from trinity.extend.ownership import overwritten
+
+    problem = overwritten()
+    if problem:  # main would end in an error about something else
+        sys.stderr.write(f"Error: {problem}\n")
+        return 1
+    from trinity.cli.main import main
+
+    try:
         main()
-    except KeyboardInterrupt:  # a command ends by itself
-        sys.stderr.write("stopped at once, before the command had begun: nothing was started\n")
-        sys.exit(130)
     except SystemExit as end:
-        if not any(t.name.startswith(_LEFT_BEHIND) for t in threading.enumerate()):
-            raise
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        atexit._run_exitfuncs()  # while those threads may still run
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # nobody reads it any more
-                stream.flush()
-        os._exit(code)
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0

@@ -1,0 +1,84 @@
+"""Ctrl-C in the program ``trinity`` while no command is at work: it ends with 130, in one line.
+
+    python --> import trinity --> program --> command --> exit functions --> taken apart
+               |<----- leave at once ---->|    its own   |<- leave at once ->| unheard
+
+Nothing has begun before a command, so nothing is unwound: an import of a library that is broken off
+prints what it likes. This module is the first that is imported, and imports little.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False  # importing typing takes as long as all above
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
+
+__all__ = ["INTERRUPTED", "Loading", "command_begins", "command_ended", "program_begins"]
+
+INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
+_LINE = b"stopped at once, before the command had begun: nothing was started\n"
+
+
+class Loading:
+    """Watches over an import, where this process is the program itself."""
+
+    def __enter__(self) -> None:
+        if _is_program():
+            _replace(signal.default_int_handler, _leave)
+
+    def __exit__(self, *_: object) -> None:
+        _replace(_leave, signal.default_int_handler)
+
+
+def program_begins() -> None:
+    """Leave at once from now on."""
+    _replace(signal.default_int_handler, _leave)
+    atexit.register(_be_deaf)  # the first that is registered is the last that is called
+
+
+def command_begins() -> None:
+    """Raise ``KeyboardInterrupt`` from now on: the command closes what it has opened."""
+    _replace(_leave, signal.default_int_handler)
+
+
+def command_ended(code: int) -> None:
+    """Leave at once from now on, with the command's own code unless that says that all is well."""
+
+    def leave(_number: int, _frame: FrameType | None) -> NoReturn:
+        os._exit(code or INTERRUPTED)
+
+    _replace(signal.default_int_handler, leave)
+    _replace(_leave, leave)
+
+
+def _is_program() -> bool:
+    """Return whether this is ``trinity`` or ``python -m trinity``, and no process of it."""
+    given, name = sys.orig_argv, sys.argv[0] if sys.argv else ""
+    if name == "-m":  # so long as Python imports the package of the module that it was told
+        return "-m trinity " in f"{' '.join(given)} "
+    return os.path.basename(name) == "trinity" and name in given
+
+
+def _replace(old: object, new: object) -> None:
+    """Set a handler of SIGINT where another one is set, and not one of somebody else."""
+    if signal.getsignal(signal.SIGINT) is old:
+        signal.signal(signal.SIGINT, new)  # type: ignore[arg-type]  # as getsignal returns it
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    try:
+        os.write(2, _LINE)
+    finally:
+        os._exit(INTERRUPTED)
+
+
+def _be_deaf() -> None:
+    """Ignore SIGINT: Python gives its handlers up before it has ended, and would die of one."""
+    if signal.getsignal(signal.SIGINT) is not None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

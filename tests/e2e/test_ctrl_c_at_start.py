@@ -1,0 +1,110 @@
+"""Ctrl-C as the program loads and as it ends: 130, a line at most, and never a traceback.
+
+The process presses itself, as one of its imports begins, so that the moment is certain.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+# Each word is a module, at whose import it presses; or MODULE@exit, at whose import it registers an
+# exit function that does; or "end": it presses behind all exit functions.
+PRESSES = """
+import atexit
+import os
+import signal
+import sys
+
+left = os.environ["PRESS_AT"].split()
+
+
+class Presses:
+    def find_spec(self, name, path, target=None):
+        if name + "@exit" in left:
+            left.remove(name + "@exit")
+            atexit.register(press)
+        if name in left:
+            left.remove(name)
+            press()
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if "end" in left:
+    atexit.register(press)  # the first that is registered is called last
+sys.meta_path.insert(0, Presses())
+"""
+NOTHING_BEGAN = "stopped at once, before the command had begun: nothing was started\n"
+LOADING = "stopped at once, while the run was loading: the same command goes on"
+
+
+@pytest.fixture
+def pressed(tmp_path, config_dict, write_yaml):
+    """Return a function: a command and where Ctrl-C is pressed in it -> how it ended."""
+    (tmp_path / "sitecustomize.py").write_text(PRESSES)
+    config = write_yaml(config_dict)
+    given = {"run": ["--local", "--config", config], "debug": [config], "view": [tmp_path]}
+
+    def call(command, moments, *, program):
+        return subprocess.run(
+            [*program, command, *map(str, given.get(command, []))],
+            cwd=tmp_path,
+            env=os.environ | {"PRESS_AT": moments, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return call
+
+
+MODULE = [sys.executable, "-m", "trinity"]
+SCRIPT = [str(Path(sys.executable).with_name("trinity"))]
+
+
+@pytest.mark.parametrize("program", [MODULE, SCRIPT], ids=["module", "script"])
+@pytest.mark.parametrize("moment", ["trinity.extend", "pluggy", "trinity.cli.main", "typer"])
+@pytest.mark.parametrize("command", ["run", "--help"])
+def test_before_a_command_begins_a_line_says_that_nothing_was_started(
+    pressed, program, command, moment
+) -> None:
+    ended = pressed(command, moment, program=program)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", NOTHING_BEGAN)
+
+
+@pytest.mark.parametrize("again", ["", " typer@exit", " end"])
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [
+        ("run", "torch"),
+        ("debug", "torch"),
+        ("debug", "transformers"),
+        ("view", "trinity_studio.view.run"),
+    ],
+)
+def test_what_a_command_loads_is_broken_off_without_a_traceback(
+    pressed, command, moment, again
+) -> None:
+    ended = pressed(command, moment + again, program=MODULE)
+
+    assert (ended.returncode, ended.stderr) == (130, "")
+    assert (LOADING in ended.stdout) == (command == "run")
+
+
+@pytest.mark.parametrize(("moment", "code"), [("typer@exit", 130), ("end", 0)])
+def test_a_command_that_ended_well_is_no_traceback_as_it_leaves(pressed, moment, code) -> None:
+    ended = pressed("--version", moment, program=MODULE)
+
+    assert (ended.returncode, ended.stderr) == (code, "")
+    assert ended.stdout.startswith("trinity ")
