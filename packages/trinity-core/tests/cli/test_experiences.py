@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,6 +107,59 @@ def test_json_lines_and_parquet_hold_the_same_rows(with_words, tmp_path) -> None
 )
 def test_what_is_not_there_is_said_with_what_is(options, part, run_dir) -> None:
     assert part in str(call(run_dir, *options).exception)
+
+
+def test_a_file_of_the_run_is_never_written_over(run_dir) -> None:
+    [block] = (run_dir / "samples").iterdir()
+    before = block.read_bytes()
+
+    said = str(call(run_dir, "--format", "jsonl", "-o", block).exception)
+
+    assert said.startswith(f"{block} is there already, in the run directory {run_dir}, and may")
+    assert block.read_bytes() == before
+    assert call(run_dir, "--format", "jsonl", "-o", run_dir / "new.jsonl").exit_code == 0
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl", "parquet"])
+def test_what_cannot_be_written_whole_leaves_the_file_that_was_there(
+    run_dir, form, tmp_path_factory
+) -> None:
+    folder = tmp_path_factory.mktemp("out")
+    (folder / "mine").write_text("as it was")
+    [block] = (run_dir / "samples").iterdir()
+    content = bytearray(block.read_bytes())
+    content[-3] ^= 1  # of the second step
+    block.write_bytes(content)
+
+    ended = call(run_dir, "--format", form, "-o", folder / "mine")
+    none = call(run_dir, "--task", "7/7", "--format", form, "-o", folder / "mine")
+
+    assert ended.exit_code == none.exit_code == 1
+    assert "damaged" in str(ended.exception)
+    assert [one.name for one in folder.iterdir()] == ["mine"]
+    assert (folder / "mine").read_text() == "as it was"
+
+
+def test_a_pipe_that_is_named_is_written_to(run_dir, tmp_path_factory) -> None:
+    pipe = tmp_path_factory.mktemp("out") / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+        said = call(run_dir, "--format", "jsonl", "-o", pipe).output
+        assert len(reader.stdout.read().splitlines()) == 8
+
+    assert said == f"{pipe}: 8 samples\n"
+    assert pipe.is_fifo()
+    assert (
+        "a parquet file needs --output FILE"
+        in call(run_dir, "--format", "parquet", "-o", pipe).output
+    )
+
+
+def test_the_standard_output_has_the_rows_and_nothing_else(run_dir) -> None:
+    command = [sys.executable, "-m", "trinity", "experiences", str(run_dir), "--format", "jsonl"]
+    for more in ([], ["-o", "/dev/stdout"]):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, check=True)
+        assert len([json.loads(line) for line in done.stdout.splitlines()]) == 8
 
 
 def test_a_run_without_samples_says_where_else_to_look(tmp_path) -> None:

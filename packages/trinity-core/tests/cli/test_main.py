@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import subprocess
 import sys
@@ -39,12 +40,16 @@ COMMAND = """
         return {"greet": "greeting:app"}
 """
 GREETING = """
+    import os
+
     import typer
 
     app = typer.Typer()
 
     @app.command()
     def greet(name: str, fail: bool = False):
+        if name.isdecimal():
+            raise OSError(int(name), os.strerror(int(name)), "a\\x1bfile" if fail else None)
         if fail:
             raise KeyError("lost")
         typer.echo(f"hello {name}")
@@ -123,6 +128,29 @@ def test_an_unexpected_error_is_one_line_and_code_3(cli, greeting, monkeypatch):
     code, _, err = cli("greet", "you", "--fail")
     assert code == 3
     assert err == "Internal error: KeyError: 'lost'. Set TRINITY_DEBUG=1 for more.\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EACCES, "cannot be used: Permission denied. Let this user read and write it, or"),
+        (errno.ENOENT, "cannot be used: No such file or directory. Name what is there"),
+        (errno.ENOSPC, "cannot be written: No space left on device. Make room, or write to"),
+    ],
+)
+def test_what_the_system_refuses_of_a_file_is_said_with_what_to_do(cli, greeting, number, said):
+    code, _, err = cli("greet", str(number), "--fail")
+    assert code == 1
+    assert err.startswith(f"Error: a\\x1bfile {said}")
+
+
+def test_a_full_disk_has_no_name_and_a_lost_connection_is_no_file(cli, greeting):
+    full = cli("greet", str(errno.ENOSPC))
+    assert full[0] == 1
+    assert full[2].startswith("Error: a file cannot be written: No space left on device.")
+    lost = cli("greet", str(errno.ECONNRESET))
+    assert lost[0] == 3
+    assert lost[2].startswith("Internal error: ConnectionResetError")
 
 
 def test_trinity_debug_shows_the_traceback(cli, greeting, monkeypatch):

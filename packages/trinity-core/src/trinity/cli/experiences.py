@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from trinity.cli.output import is_standard_output, whole_file
 from trinity.cli.plain import indented, plain
 from trinity.errors import ConfigError
 
@@ -50,14 +51,18 @@ def experiences(
     if not chosen:
         first, last = places[0].head.step, places[-1].head.step
         raise ConfigError(f"{directory} has the samples of the steps {first} to {last}, not {step}")
-    if form == "parquet" and output is None:
+    if output is not None and is_standard_output(output):
+        output = None
+    if form == "parquet" and (output is None or (output.exists() and not output.is_file())):
         raise typer.BadParameter("a parquet file needs --output FILE")
-    samples = samples_of(chosen, task=task.strip("/"))
-    count = _written(samples, form=form, output=output, text=RunText.of(directory))
-    if not count:
-        raise ConfigError(f"{directory}: no sample is of the task {task}. Name it as BATCH/TASK.")
-    if output is not None:
-        typer.echo(f"{output}: {count} samples")
+    samples = _some(samples_of(chosen, task=task.strip("/")), directory=directory, task=task)
+    text = RunText.of(directory)
+    if output is None:
+        _write(samples, form=form, file=None, text=text)
+        return
+    with whole_file(output, run=run_dir) as file:
+        count = _write(samples, form=form, file=file, text=text)
+    typer.echo(f"{output}: {count} samples")
 
 
 def _found(run_dir: Path) -> tuple[Path, list[Place]]:
@@ -81,17 +86,31 @@ def _found(run_dir: Path) -> tuple[Path, list[Place]]:
     )
 
 
-def _written(
-    samples: Iterator[list[Sample]], *, form: str, output: Path | None, text: RunText | None
+def _some(samples: Iterator[list[Sample]], *, directory: Path, task: str) -> Iterator[list[Sample]]:
+    """Give the samples of each step.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    first = next(samples, None)
+    if first is None:
+        raise ConfigError(f"{directory}: no sample is of the task {task}. Name it as BATCH/TASK.")
+    yield first
+    yield from samples
+
+
+def _write(
+    samples: Iterator[list[Sample]], *, form: str, file: Path | None, text: RunText | None
 ) -> int:
+    """Write to a file, None: the terminal; return how many there are."""
     if form == "parquet":
-        assert output is not None
-        return _write_parquet(samples, output, text)
+        assert file is not None
+        return _write_parquet(samples, file, text)
     show = _show if form == "text" else _dump
-    if output is None:
+    if file is None:
         return show(samples, sys.stdout, text)
-    with output.open("w", encoding="utf-8") as file:
-        return show(samples, file, text)
+    with file.open("w", encoding="utf-8") as opened:
+        return show(samples, opened, text)
 
 
 def _dump(samples: Iterator[list[Sample]], file: TextIO, text: RunText | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -11,10 +12,22 @@ import typer
 
 from trinity import __version__
 from trinity.cli.lazy import LazyGroup
+from trinity.cli.plain import plain
 from trinity.errors import TrinityError, unknown_name
 from trinity.extend import PluginManager, set_manager
 
 __all__ = ["app", "main"]
+
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
+_WRONG_PATH = {  # by what the system says: what to do
+    errno.EACCES: "Let this user read and write it, or name another.",
+    errno.EPERM: "Let this user read and write it, or name another.",
+    errno.ENOENT: "Name what is there, in a folder that is there.",
+    errno.ENOTDIR: "A part of that path is a file: name another.",
+    errno.EISDIR: "It is a folder: name a file.",
+    errno.ENAMETOOLONG: "Name a shorter one.",
+    errno.ELOOP: "Its links lead in a circle: name another.",
+}
 
 FINDINGS, INTERNAL_ERROR = 1, 3  # the other two, 0 and 2 (usage), are typer's own
 
@@ -34,9 +47,12 @@ def main() -> None:
         typer.main.get_command(app)(prog_name="trinity")
     except TrinityError as error:
         sys.exit(_reported(f"Error: {error}", FINDINGS))
+    except OSError as error:
+        if line := _of_the_system(error):
+            sys.exit(_reported(f"Error: {line}", FINDINGS))
+        sys.exit(_reported(_internal(error), INTERNAL_ERROR))
     except Exception as error:  # noqa: BLE001 -- the boundary of the command line
-        line = f"Internal error: {type(error).__name__}: {error}. Set TRINITY_DEBUG=1 for more."
-        sys.exit(_reported(line, INTERNAL_ERROR))
+        sys.exit(_reported(_internal(error), INTERNAL_ERROR))
 
 
 def show_version(is_wanted: bool) -> None:
@@ -82,6 +98,21 @@ def _switched_off(switches: list[str], manager: PluginManager) -> list[str]:
             raise typer.BadParameter(f"-P {switch}: {unknown_name('plugin', name, known)}")
         names.append(name)
     return names
+
+
+def _internal(error: Exception) -> str:
+    return f"Internal error: {type(error).__name__}: {error}. Set TRINITY_DEBUG=1 for more."
+
+
+def _of_the_system(error: OSError) -> str:
+    """Return what the system refused, and what to do; empty: it is no file's affair."""
+    path = plain(str(error.filename2 or error.filename or ""))
+    if error.errno in _NO_ROOM:
+        where = f"{path} cannot be written" if path else "a file cannot be written"
+        return f"{where}: {error.strerror}. Make room, or write to another disk."
+    if error.errno in _WRONG_PATH and path:
+        return f"{path} cannot be used: {error.strerror}. {_WRONG_PATH[error.errno]}"
+    return ""
 
 
 def _reported(line: str, code: int) -> int:
