@@ -44,7 +44,7 @@ if "end" in left:
 sys.meta_path.insert(0, Presses())
 """
 NOTHING_BEGAN = "stopped at once, before the command had begun: nothing was started\n"
-LOADING = "stopped at once, while the run was loading: the same command goes on"
+LOADING = "stopped at once, while the run was loading: the same command goes on\n"
 
 
 @pytest.fixture
@@ -52,11 +52,12 @@ def pressed(tmp_path, config_dict, write_yaml):
     """Return a function: a command and where Ctrl-C is pressed in it -> how it ended."""
     (tmp_path / "sitecustomize.py").write_text(PRESSES)
     config = write_yaml(config_dict)
-    given = {"run": ["--local", "--config", config], "debug": [config], "view": [tmp_path]}
+    options = {"run": ["--local", "--config", config], "debug": [config], "view": [tmp_path]}
 
-    def call(command, moments, *, program):
+    def call(command, moments, *, program, given=()):
+        arguments = given or options.get(command, [])
         return subprocess.run(
-            [*program, command, *map(str, given.get(command, []))],
+            [*program, command, *map(str, arguments)],
             cwd=tmp_path,
             env=os.environ | {"PRESS_AT": moments, "PYTHONPATH": str(tmp_path)},
             capture_output=True,
@@ -83,23 +84,66 @@ def test_before_a_command_begins_a_line_says_that_nothing_was_started(
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", NOTHING_BEGAN)
 
 
-@pytest.mark.parametrize("again", ["", " typer@exit", " end"])
 @pytest.mark.parametrize(
     ("command", "moment"),
     [
-        ("run", "torch"),
-        ("debug", "torch"),
+        ("run", "trinity.runtime.run"),
+        ("run", "torch.version"),
+        ("debug", "torch.version"),
         ("debug", "transformers"),
         ("view", "trinity_studio.view.run"),
     ],
 )
-def test_what_a_command_loads_is_broken_off_without_a_traceback(
-    pressed, command, moment, again
-) -> None:
-    ended = pressed(command, moment + again, program=MODULE)
+def test_what_a_command_loads_is_broken_off_without_a_traceback(pressed, command, moment) -> None:
+    ended = pressed(command, moment, program=MODULE)
 
-    assert (ended.returncode, ended.stderr) == (130, "")
-    assert (LOADING in ended.stdout) == (command == "run")
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 130
+    assert said.endswith(LOADING if command == "run" else "stopped at once\n")
+    assert "Traceback" not in said
+
+
+SWALLOWS = """
+import os
+import signal
+
+import typer
+from trinity.extend import hookimpl
+
+app = typer.Typer()
+
+
+@hookimpl
+def trinity_commands():
+    return {"work": "works:app"}
+
+
+@app.command()
+def work(how: str):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt as error:
+        if how == "again":
+            os.kill(os.getpid(), signal.SIGINT)
+        if how == "hidden":
+            raise ValueError("built by a library") from error
+        raise
+    finally:
+        print("closed")
+"""
+
+
+@pytest.mark.parametrize("how", ["once", "again", "hidden"])
+@pytest.mark.parametrize("more", ["", "typer@exit", "end"])
+def test_a_command_at_work_closes_what_it_has_opened(pressed, tmp_path, how, more) -> None:
+    (tmp_path / "works.py").write_text(SWALLOWS)
+    (tmp_path / "works-1.0.dist-info").mkdir()
+    (tmp_path / "works-1.0.dist-info/METADATA").write_text("Name: works\nVersion: 1.0\n")
+    (tmp_path / "works-1.0.dist-info/entry_points.txt").write_text("[trinity.plugins]\nw = works\n")
+
+    ended = pressed("work", more, program=MODULE, given=[how])
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "closed\n", "")
 
 
 @pytest.mark.parametrize(("moment", "code"), [("typer@exit", 130), ("end", 0)])

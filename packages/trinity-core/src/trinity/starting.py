@@ -1,10 +1,11 @@
-"""Ctrl-C in the program ``trinity`` while no command is at work: it ends with 130, in one line.
+"""Ctrl-C in the program ``trinity``: it ends with 130, in one line, whatever it was doing.
 
     python --> import trinity --> program --> command --> exit functions --> taken apart
-               |<----- leave at once ---->|    its own   |<- leave at once ->| unheard
+               |<----- leave at once ---->|  interrupt  |<- leave at once ->| unheard
 
-Nothing has begun before a command, so nothing is unwound: an import of a library that is broken off
-prints what it likes. This module is the first that is imported, and imports little.
+Nothing has begun before a command, so nothing is unwound. In a command ``KeyboardInterrupt`` closes
+what was opened; but not where something is imported: libraries lose it there, or make another error
+of it. This module is the first that is imported, and imports little.
 """
 
 from __future__ import annotations
@@ -19,10 +20,20 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "Loading", "command_begins", "command_ended", "program_begins"]
+__all__ = [
+    "INTERRUPTED",
+    "Loading",
+    "command_begins",
+    "command_ended",
+    "leave",
+    "program_begins",
+    "was_interrupted",
+]
 
 INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
-_LINE = b"stopped at once, before the command had begun: nothing was started\n"
+_BEFORE = "stopped at once, before the command had begun: nothing was started"
+_IMPORTING = "<frozen importlib._bootstrap>"  # the file of the functions that import
+_heard: list[int] = []  # signals that became KeyboardInterrupt
 
 
 class Loading:
@@ -43,18 +54,31 @@ def program_begins() -> None:
 
 
 def command_begins() -> None:
-    """Raise ``KeyboardInterrupt`` from now on: the command closes what it has opened."""
-    _replace(_leave, signal.default_int_handler)
+    """Raise ``KeyboardInterrupt`` from now on, and leave at once where something is imported."""
+    _replace(_leave, _interrupt)
+
+
+def was_interrupted() -> bool:
+    """Return whether a command was: an error may be what a library made of it."""
+    return bool(_heard)
 
 
 def command_ended(code: int) -> None:
     """Leave at once from now on, with the command's own code unless that says that all is well."""
 
-    def leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
         os._exit(code or INTERRUPTED)
 
-    _replace(signal.default_int_handler, leave)
-    _replace(_leave, leave)
+    _replace(_leave, end)
+    _replace(_interrupt, end)
+
+
+def leave(line: str) -> NoReturn:
+    """End this process with one line, and nothing else."""
+    try:
+        os.write(2, f"{line}\n".encode())
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def _is_program() -> bool:
@@ -72,10 +96,17 @@ def _replace(old: object, new: object) -> None:
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    try:
-        os.write(2, _LINE)
-    finally:
-        os._exit(INTERRUPTED)
+    leave(_BEFORE)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    at = frame
+    while at is not None:
+        if at.f_code.co_filename == _IMPORTING:
+            leave("stopped at once")
+        at = at.f_back
+    _heard.append(number)
+    raise KeyboardInterrupt
 
 
 def _be_deaf() -> None:

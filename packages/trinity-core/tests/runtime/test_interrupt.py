@@ -40,6 +40,17 @@ def test_the_first_signal_ends_what_loads_and_only_that() -> None:
     ]
 
 
+def test_what_a_library_makes_of_the_signal_is_the_signal_all_the_same() -> None:
+    def load() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ValueError("a validator cannot be built") from error
+
+    with Interrupt(lambda _: None) as stop, pytest.raises(KeyboardInterrupt):
+        stop.at_once(load)()
+
+
 def test_a_second_signal_while_it_loads_says_the_same_as_the_first() -> None:
     said = []
 

@@ -15,6 +15,7 @@ from trinity.cli.lazy import LazyGroup
 from trinity.cli.plain import plain
 from trinity.errors import TrinityError, unknown_name
 from trinity.extend import PluginManager, set_manager
+from trinity.starting import INTERRUPTED, was_interrupted
 
 __all__ = ["app", "main"]
 
@@ -45,14 +46,8 @@ def main() -> None:
     """Run the command line and leave with 0 fine, 1 findings, 2 usage, 3 internal error."""
     try:
         typer.main.get_command(app)(prog_name="trinity")
-    except TrinityError as error:
-        sys.exit(_reported(f"Error: {error}", FINDINGS))
-    except OSError as error:
-        if line := _of_the_system(error):
-            sys.exit(_reported(f"Error: {line}", FINDINGS))
-        sys.exit(_reported(_internal(error), INTERNAL_ERROR))
     except Exception as error:  # noqa: BLE001 -- the boundary of the command line
-        sys.exit(_reported(_internal(error), INTERNAL_ERROR))
+        sys.exit(_failed(error))
 
 
 def show_version(is_wanted: bool) -> None:
@@ -100,8 +95,17 @@ def _switched_off(switches: list[str], manager: PluginManager) -> list[str]:
     return names
 
 
-def _internal(error: Exception) -> str:
-    return f"Internal error: {type(error).__name__}: {error}. Set TRINITY_DEBUG=1 for more."
+def _failed(error: Exception) -> int:
+    """Say what went wrong; return the code."""
+    if was_interrupted():  # and this is what a library made of it
+        return INTERRUPTED
+    line = str(error) if isinstance(error, TrinityError) else ""
+    if isinstance(error, OSError):
+        line = _of_the_system(error)
+    if line:
+        return _reported(f"Error: {line}", FINDINGS)
+    line = f"Internal error: {type(error).__name__}: {error}. Set TRINITY_DEBUG=1 for more."
+    return _reported(line, INTERNAL_ERROR)
 
 
 def _of_the_system(error: OSError) -> str:

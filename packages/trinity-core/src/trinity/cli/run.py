@@ -42,7 +42,7 @@ def run(
     typer.echo(f"reading {config}")  # before what takes seconds to import
     from trinity.runtime.interrupt import Interrupt
 
-    with Interrupt(typer.echo):  # until the run itself hears
+    with Interrupt(typer.echo, may_leave=True):  # until the run itself hears
         given, run_config = _loaded(config, settings=settings or (), plugin_dirs=plugin_dir or ())
     result = run_config(given, local=local)
     for line in _closing_lines(result):

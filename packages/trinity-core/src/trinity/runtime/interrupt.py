@@ -7,6 +7,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from trinity.starting import leave
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
@@ -23,12 +25,18 @@ class Interrupt:
     Before and inside the first function that :meth:`at_once` returned, and inside any other, the
     first one is already that: there is nothing to save. A line says so.
 
+    Args:
+        say: prints a line.
+        may_leave: whether the first ends the process at once, as nothing inside is to be closed:
+            libraries lose a ``KeyboardInterrupt`` while they are imported, or hide it.
+
     A context manager; outside the main thread, where Python delivers no signals, it only remembers
     what :meth:`request` is told.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], *, may_leave: bool = False) -> None:
         self._say = say
+        self._may_leave = may_leave
         self._is_requested = False
         self._is_loading = True
         self._previous: dict[int, object] = {}
@@ -56,7 +64,9 @@ class Interrupt:
                     self._try_to_say(STOPPED)
                     raise KeyboardInterrupt
                 result = load()
-            except Exception:
+            except Exception as error:
+                if self._is_requested:  # and a library made this of it
+                    raise KeyboardInterrupt from error
                 self._is_loading = False
                 raise
             self._is_loading = False  # one that was stopped has loaded nothing
@@ -82,6 +92,8 @@ class Interrupt:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         is_second = self._is_requested
         self.request()
+        if self._is_loading and self._may_leave:
+            leave(STOPPED)
         if self._is_loading:
             self._try_to_say(STOPPED)
             raise KeyboardInterrupt
