@@ -106,6 +106,148 @@ def fill_in(page: Any, files: Path, *, num_steps: int) -> None:
     page.get_by_text("finds nothing wrong with it").wait_for(timeout=WAIT_MS)
 
 
+TASKS = "buffer.explorer_input.taskset"
+TYPED = {  # label -> key, and what is typed; GPUs let a field appear above them
+    "Project": ("project", "a project"),
+    "Name": ("name", "quick"),
+    "Folder of all runs": ("checkpoint_root_dir", "/no/such/runs"),
+    "Model": ("model.model_path", "/no/such/model"),
+    "Tasks: file or data set": (f"{TASKS}.path", "/no/such/rows.jsonl"),
+    "Workflow": (f"{TASKS}.default_workflow_type", "simple_workflow"),
+    "Reward": (f"{TASKS}.default_reward_fn_type", "format_reward"),
+    "Column of the question": (f"{TASKS}.format.prompt_key", "asked"),
+    "Column of the answer": (f"{TASKS}.format.response_key", "said"),
+    "System prompt": (f"{TASKS}.format.system_prompt", "Be brief."),
+    "Total Epochs": ("buffer.total_epochs", 3),
+    "Total steps": ("buffer.total_steps", 7),
+    "Learning rate": ("algorithm.optimizer.lr", 0.25),
+    "Seed": ("seed", 5),
+    "Repeat Times": ("algorithm.repeat_times", 4),
+    "Tasks of a step": ("buffer.batch_size", 6),
+    "Tokens of prompt and response": ("model.max_model_len", 96),
+    "Tokens of a response": ("model.max_response_tokens", 8),
+    "Temperature": ("model.temperature", 0.5),
+    "Machines": ("cluster.node_num", 1),
+    "GPUs of each machine": ("cluster.gpu_per_node", 4),
+    "Engines": ("explorer.rollout_model.engine_num", 2),
+    "Sync Interval": ("synchronizer.sync_interval", 9),
+    "Steps between evaluations": ("explorer.eval_interval", 12),
+    "Save Interval": ("trainer.save_interval", 15),
+}
+FOCUSED = """() => {
+  const one = document.activeElement, label = document.querySelector(`label[for="${one.id}"]`);
+  return one.tagName == "INPUT" ? one.ariaLabel || label?.innerText : null;
+}"""
+
+
+def next_field(page: Any) -> str:
+    """Press Tab until a field has the focus, past the signs of help; return its label."""
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        label = page.evaluate(FOCUSED)
+        if label:
+            return str(label)
+    raise AssertionError("Tab comes to no field")
+
+
+def written(page: Any) -> dict[str, Any]:
+    """Return what stands in the file now."""
+    return yaml.safe_load(page.get_by_test_id("stCode").first.inner_text()) or {}
+
+
+def at(values: Any, path: str) -> Any:
+    for step in path.split("."):
+        values = values.get(step) if isinstance(values, dict) else None
+    return values
+
+
+def is_written(page: Any, typed: dict[str, Any]) -> bool:
+    """Wait until the file says what was typed, and return whether it came to that."""
+    limit = time.monotonic() + WAIT_MS / 1000
+    while {path: at(written(page), path) for path in typed} != typed:
+        if time.monotonic() > limit:
+            return False
+        page.wait_for_timeout(200)
+    return True
+
+
+@pytest.mark.parametrize("delay_ms", [0, 10, 40])
+@pytest.mark.parametrize("is_entered", [False, True], ids=["tab", "enter"])
+def test_what_is_typed_quickly_from_field_to_field_stands_in_the_file(
+    page, is_entered, delay_ms
+) -> None:
+    label, left = "Project", dict(TYPED)
+    page.get_by_label(label, exact=True).first.focus()
+    while left:
+        if label in left:
+            page.keyboard.press("Control+A")
+            page.keyboard.type(str(left.pop(label)[1]), delay=delay_ms)
+            if is_entered:
+                page.keyboard.press("Enter")
+        label = next_field(page)
+
+    typed = dict(TYPED.values())
+    assert is_written(page, typed), {path: at(written(page), path) for path in typed}
+    page.wait_for_timeout(1000)
+    assert is_written(page, typed)
+
+
+def test_a_drawer_stays_open_and_the_focus_in_it_as_its_fields_are_filled(page) -> None:
+    page.get_by_text("Expert Mode").click()
+    page.get_by_text("Trainer", exact=True).click()
+    page.locator("summary", has_text="Optimizer").click()
+    page.get_by_label("Learning rate", exact=True).first.click()
+    page.keyboard.type("0.25")
+    assert next_field(page) == "Learning rate warmup steps"
+    page.keyboard.type("7", delay=20)
+    assert next_field(page) == "Learning rate warmup steps ratio"
+    page.keyboard.type("0.5", delay=20)
+    page.keyboard.press("Enter")
+    optimizer = "algorithm.optimizer"
+    typed = {"lr": 0.25, "lr_warmup_steps": 7, "lr_warmup_steps_ratio": 0.5}
+
+    assert is_written(page, {f"{optimizer}.{key}": value for key, value in typed.items()})
+    title = page.locator("summary", has_text="Optimizer").locator("p")
+    behind = "one => getComputedStyle(one, '::after').content"
+    wait_until(lambda: title.evaluate(behind) == '" \u00b7 3 given"')
+    assert page.evaluate(FOCUSED) == "Learning rate warmup steps ratio"
+
+
+def test_a_field_whose_program_comes_late_keeps_what_it_begins_with(studio) -> None:
+    held: list[Any] = []
+
+    def hold(request: Any) -> None:
+        held.append(request)
+
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.route("**/NumberInput*.js", hold)
+        page.goto(studio[1])
+        page.get_by_text("Configuration File").wait_for(timeout=WAIT_MS)
+        type_into(page, "Name", "early")
+        assert is_written(page, {"name": "early"})
+        for request in held:
+            request.continue_()
+        page.get_by_label("Repeat Times").first.wait_for(timeout=WAIT_MS)
+        type_into(page, "Name", "late")
+
+        assert is_written(page, {"name": "late", "algorithm.repeat_times": 8})
+        browser.close()
+    assert held
+
+
+def test_a_click_on_save_right_after_typing_saves_what_was_typed(page, files) -> None:
+    type_into(page, "Save as", str(files / "made.yaml"))
+    page.get_by_label("Model", exact=True).first.click()
+    page.keyboard.type("/no/such/model")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_text("Saved as").wait_for(timeout=WAIT_MS)
+
+    made = yaml.safe_load((files / "made.yaml").read_text())
+    assert made["model"]["model_path"] == "/no/such/model"
+
+
 def wait_until(holds: Callable[[], object], *, seconds: float = 120) -> None:
     limit = time.monotonic() + seconds
     while not holds():

@@ -14,9 +14,10 @@ from trinity_studio.studio.extensions import load_generators, shared_paths
 from trinity_studio.studio.fields import field_at, fields_of, in_order, model_of
 from trinity_studio.studio.findings import Findings, findings
 from trinity_studio.studio.output import beside, draw_output
+from trinity_studio.studio.places import draw_rows
 from trinity_studio.studio.sheet import DOCUMENT, Sheet
 from trinity_studio.studio.starting import a_new_document, draw_opening
-from trinity_studio.studio.widgets import COLUMNS, draw_field, draw_fields, tell_field
+from trinity_studio.studio.widgets import draw_field, draw_fields, tell_field
 
 if TYPE_CHECKING:
     from trinity_studio.config_registry.config_registry import ConfigGenerators
@@ -82,6 +83,7 @@ class ConfigManager:
             key="_mode",
             required=True,
             label_visibility="collapsed",
+            persist_state="session",
         )
         if mode == MODES[1]:
             self.expert_mode()
@@ -115,6 +117,7 @@ class ConfigManager:
             key="_part",
             required=True,
             label_visibility="collapsed",
+            persist_state="session",
         )
         st.header(str(chosen))
         parts[str(chosen)]()
@@ -125,19 +128,22 @@ class ConfigManager:
         Args:
             *names: of registered settings, or paths of keys, such as ``buffer.batch_size``.
         """
-        shown = [name for name in names if self._is_to_be_drawn(name)]
-        for start in range(0, len(shown), COLUMNS):
-            row = shown[start : start + COLUMNS]
-            for column, name in zip(st.columns(COLUMNS), row, strict=False):
-                with column:
-                    self._get_config(name)
-            for name in row:
-                self._tell_config(name)
+        draw_rows(
+            [name for name in names if self._is_known(name)],
+            draw=self._get_config,
+            tell=self._tell_config,
+            is_hidden=self._is_hidden,
+        )
 
-    def _is_to_be_drawn(self, name: str) -> bool:
+    def _is_known(self, name: str) -> bool:
+        """Return whether a name is of a setting, or of a key that was not drawn yet."""
         if name in self.entries.generators:
-            return self.entries.generators.get(name).is_visible()
+            return True
         return field_at(name) is not None and name not in self.sheet.drawn
+
+    def _is_hidden(self, name: str) -> bool:
+        generators = self.entries.generators
+        return name in generators and not generators.get(name).is_visible()
 
     def _get_config(self, name: str) -> None:
         if name not in self.entries.generators:
@@ -175,11 +181,12 @@ class ConfigManager:
         st.header("Essential Configs")
         self.get_configs("project", "name", "checkpoint_root_dir", "model_path")
         self.get_configs("mode", "algorithm.algorithm_type")
-        if self._trains_on_rows():
-            keys = ("path", "format.prompt_type", "format.messages_key")
-            self.get_configs(*(f"{_ROWS}.{key}" for key in keys))
-        else:
-            self._beginner_tasks()
+        with st.container():
+            if self._trains_on_rows():
+                keys = ("path", "format.prompt_type", "format.messages_key")
+                self.get_configs(*(f"{_ROWS}.{key}" for key in keys))
+            else:
+                self._beginner_tasks()
         self._registered("Essential Configs")
 
     def _beginner_tasks(self) -> None:
@@ -229,7 +236,8 @@ class ConfigManager:
             model = model_of(section)
             assert model is not None, section
             draw_fields(self.sheet, fields_of(model, section))
-            self.sheet.tell(section)
+            with st.container():
+                self.sheet.tell(section)
 
     def _trains_on_rows(self) -> bool:
         return bool(st.session_state["mode"] == "train")

@@ -19,6 +19,7 @@ def set_total_epochs(**kwargs: Any) -> None:
         min_value=1,
         step=1,
         help="`buffer.total_epochs`: passes over the training tasks; total steps win over it",
+        persist_state="session",
         **kwargs,
     )
 
@@ -41,7 +42,9 @@ def set_train_batch_size(**kwargs: Any) -> None:
     """Draw the batch of a train step; it follows the number of GPUs, as many for each."""
     key = kwargs["key"]
     gpus = st.session_state["trainer_gpu_num"]
-    st.session_state[key] = st.session_state["_train_batch_size_per_gpu"] * gpus
+    share = st.session_state["_train_batch_size_per_gpu"]
+    if st.session_state.get(key, 0) // gpus != share:  # what is set here outdoes what is typed
+        st.session_state[key] = share * gpus
 
     def on_change() -> None:
         per_gpu = st.session_state[key] // st.session_state["trainer_gpu_num"]
@@ -53,6 +56,7 @@ def set_train_batch_size(**kwargs: Any) -> None:
         step=gpus,
         help=_str_for_train_batch_size(),
         on_change=on_change,
+        persist_state="session",
         **kwargs,
     )
 

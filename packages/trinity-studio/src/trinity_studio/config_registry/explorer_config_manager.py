@@ -20,6 +20,7 @@ def set_engine_num(**kwargs: Any) -> None:
         step=1,
         help="`explorer.rollout_model.engine_num`: engines, each with a copy of the model; "
         "the trainer gets the GPUs that they leave",
+        persist_state="session",
         **kwargs,
     )
 
@@ -41,5 +42,6 @@ def set_sync_interval(**kwargs: Any) -> None:
         min_value=1,
         step=1,
         help="`synchronizer.sync_interval`: steps between two handovers of new weights",
+        persist_state="session",
         **kwargs,
     )

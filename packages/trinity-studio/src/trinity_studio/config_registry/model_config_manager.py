@@ -18,5 +18,6 @@ def set_model_path(**kwargs: Any) -> None:
         "Model",
         placeholder="a folder, or an id such as Qwen/Qwen3-0.6B",
         help="`model.model_path`: folder or Hugging Face id of the model",
+        persist_state="session",
         **kwargs,
     )

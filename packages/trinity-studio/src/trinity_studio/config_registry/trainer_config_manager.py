@@ -19,6 +19,7 @@ def set_repeat_times(**kwargs: Any) -> None:
         min_value=1,
         step=1,
         help="`algorithm.repeat_times`: runs of each task (the group size)",
+        persist_state="session",
         **kwargs,
     )
 
@@ -31,5 +32,6 @@ def set_save_interval(**kwargs: Any) -> None:
         min_value=0,
         step=1,
         help="`trainer.save_interval`: train steps between checkpoints; 0: only at the end",
+        persist_state="session",
         **kwargs,
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["beside", "draw_output"]
 
 _KEY = "output"
+_WANTED = "_is_save_wanted"
 _STAYS = f"""<style>
 [data-testid="stColumn"]:has(.st-key-{_KEY}) {{
   position: sticky; top: 3.5rem; align-self: flex-start;
@@ -43,21 +44,32 @@ def draw_output(
 ) -> None:
     """Draw the file as it would be written, what is wrong with it, and where it can go."""
     st.header("Configuration File")
-    _draw_verdict(sheet, found, unfinished)
+    with st.container():  # however much it says, what follows stays in place
+        _draw_verdict(sheet, found, unfinished)
     text = kept_text(sheet.document.text, values)
     st.code(shown_text(sheet.document.text, values), language="yaml", height=420)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.session_state.setdefault("_save_as", "")
-        path = st.text_input("Save as", key="_save_as", placeholder="path on this machine")
-        is_wanted = st.button("Save", key="_save")
+        path = st.text_input(
+            "Save as",
+            key="_save_as",
+            placeholder="path on this machine",
+            persist_state="session",
+        )
+        st.button("Save", key="_save", on_click=_ask_to_save)
         st.download_button("Download", text, file_name="config.yaml", mime="application/yaml")
         st.button("Check again", key="_check", on_click=_forget_findings)
-    if is_wanted:
+    if st.session_state.pop(_WANTED, False):
         _save(path, text)
     elif st.session_state.get("_asked") == path and path:
         st.warning(f"{path} holds something else than was opened here. Save would replace it.")
         if st.button("Replace it", key="_replace"):
             _save(path, text, may_replace=True)
+
+
+def _ask_to_save() -> None:
+    """Note the click: the page may be begun anew before it comes to where the file is written."""
+    st.session_state[_WANTED] = True
 
 
 def _forget_findings() -> None:

@@ -6,6 +6,7 @@ import streamlit as st
 from trinity.extend.component import imported_target, look_in_working_directory
 
 from trinity_studio.config_manager import ConfigManager
+from trinity_studio.studio.choosing import choose_on_leaving
 from trinity_studio.studio.parts_page import draw_parts
 from trinity_studio.studio.runs_page import draw_runs
 from trinity_studio.studio.server import served
@@ -21,6 +22,7 @@ _KEPT = ("_mode", "_part", "_file", "_save_as", "_kind", "_run", "_local")
 def main() -> None:
     """Draw the page."""
     st.set_page_config(page_title="Trinity Studio", layout="wide")
+    choose_on_leaving()
     keep(_KEPT)
     open_first(served.file)
     manager = _manager()()

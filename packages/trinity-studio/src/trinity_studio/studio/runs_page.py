@@ -42,7 +42,13 @@ def draw_runs(text: str, found: Findings) -> None:
         st.info("No run was started from here yet.")
         return
     names = {str(run.directory): run for run in runs}
-    chosen = st.selectbox("Run", list(names), key="_run", help="those below checkpoint_root_dir")
+    chosen = st.selectbox(
+        "Run",
+        list(names),
+        key="_run",
+        help="those below checkpoint_root_dir",
+        persist_state="session",
+    )
     _draw_run(names[chosen or str(runs[0].directory)])
 
 
@@ -53,6 +59,7 @@ def _draw_start(text: str, found: Findings, directory: Path) -> None:
         "In one process, without Ray",
         key="_local",
         help="`trinity run --local`: quicker to begin, and enough for one machine without GPUs",
+        persist_state="session",
     )
     is_wanted = st.button(
         "Start",

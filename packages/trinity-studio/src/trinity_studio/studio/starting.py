@@ -48,6 +48,7 @@ def draw_opening(sheet: Sheet) -> None:
             key="_file",
             placeholder="path of a file on this machine",
             help="It is read when you press Open; what is on the page then is gone.",
+            persist_state="session",
         )
         left, right = st.columns(2)
         left.button("Open", on_click=_open, args=(sheet,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -10,6 +11,7 @@ from trinity.extend import get_manager
 from trinity_studio.studio.arguments import Part, part_in_use, part_named
 from trinity_studio.studio.document import NOTHING, yaml_text
 from trinity_studio.studio.fields import Field, fields_of, label_of
+from trinity_studio.studio.places import draw_rows, drawer
 from trinity_studio.studio.secrets import holds_secrets
 from trinity_studio.studio.sheet import Sheet, changed, seed
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_field", "draw_fields", "tell_field"]
 
-COLUMNS = 2
 _WIDE = ("arguments", "section", "list")
 
 
@@ -26,13 +27,7 @@ def draw_fields(sheet: Sheet, fields: Iterable[Field]) -> None:
     """Draw keys, the short ones side by side, sections below them."""
     fields = [one for one in fields if one.path not in sheet.drawn]
     short = [one for one in fields if one.shape not in _WIDE]
-    for start in range(0, len(short), COLUMNS):
-        row = short[start : start + COLUMNS]
-        for column, one in zip(st.columns(COLUMNS), row, strict=False):
-            with column:
-                draw_field(sheet, one)
-        for one in row:
-            tell_field(sheet, one)
+    draw_rows(short, draw=partial(draw_field, sheet), tell=partial(tell_field, sheet))
     for one in fields:
         if one.shape in _WIDE:
             draw_field(sheet, one)
@@ -67,6 +62,7 @@ def _draw_leaf(sheet: Sheet, field: Field) -> None:
         "on_change": changed,
         "args": (field, key),
         "placeholder": _placeholder(field),
+        "persist_state": "session",  # sent until the browser has drawn the widget, and says so
     }
     options = _options(field, value)
     if options:
@@ -137,32 +133,28 @@ def _as_text(field: Field, value: Any) -> str:
 
 
 def _draw_section(sheet: Sheet, field: Field) -> None:
-    with _expander(sheet, field.path, label_of(field.path), field.help) as drawer:
-        if not drawer.open or field.model is None:
+    with _expander(sheet, field.path, label_of(field.path), field.help) as drawn:
+        if not drawn.open or field.model is None:
             return
         draw_fields(sheet, fields_of(field.model, field.path))
         sheet.tell(field.path)
 
 
-def _expander(sheet: Sheet, path: str, label: str, text: str) -> Any:
+def _expander(sheet: Sheet, path: str, label: str, text: str, *, part: str = "") -> Any:
     """Return a drawer: its keys are drawn once it is open; where something is wrong, it opens."""
     given = sheet.given(path)
     key, wrong = f"open:{path}", bool(sheet.problems_at(path, below=True))
     if key not in st.session_state and wrong:
         st.session_state[key] = True
-    marks = [
-        text,
-        f"**{given} given**" if given else "",
-        ":red[something is wrong]" if wrong else "",
-    ]
-    title = " \u00b7 ".join([f"**{label}**", *(mark for mark in marks if mark)])
-    return st.expander(title, key=key, on_change="rerun")
+    title = f"**{label}** \u00b7 {text}" if text else f"**{label}**"
+    marks = [part, f"{given} given" if given else "", "something is wrong" if wrong else ""]
+    return drawer(title, key=key, marks=marks, is_wrong=wrong)
 
 
 def _draw_list(sheet: Sheet, field: Field) -> None:
     """Draw sections that stand one after the other, or by name; each can be taken away."""
-    with _expander(sheet, field.path, label_of(field.path), field.help) as drawer:
-        if not drawer.open or field.model is None:
+    with _expander(sheet, field.path, label_of(field.path), field.help) as drawn:
+        if not drawn.open or field.model is None:
             return
         value = sheet.document.get(field.path)
         names = list(value) if isinstance(value, dict) else []
@@ -201,9 +193,9 @@ def _draw_arguments(sheet: Sheet, field: Field) -> None:
     """Draw what the component beside it takes; what its signature does not say is YAML."""
     name = part_in_use(sheet.document, field)
     given = sheet.document.get(field.path)
-    label = f"{label_of(field.path)} of {name}" if name else label_of(field.path)
-    with _expander(sheet, field.path, label, "") as drawer:
-        if not drawer.open:
+    label, marked = label_of(field.path), f"of {name}" if name else ""
+    with _expander(sheet, field.path, label, "", part=marked) as drawn:
+        if not drawn.open:
             return
         part = part_named(field.kind, name) if name else Part(title="", takes_any=True)
         if part.problem:

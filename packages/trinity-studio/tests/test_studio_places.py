@@ -1,0 +1,65 @@
+"""Fields stay what they are in the browser: one made anew there loses what is typed into it."""
+
+from __future__ import annotations
+
+from trinity_studio.studio.document import Document
+
+GIVEN = {"model": {"model_path": "/no/such/model"}, "cluster": {"gpu_per_node": 2}}
+
+
+def places_of(node, place: tuple[int, ...] = ()) -> dict[str, tuple[int, ...]]:
+    """Return where the fields and drawers stand: numbers among siblings, by key or identity."""
+    drawer = getattr(getattr(node, "proto", None), "expandable", None)
+    name = getattr(drawer, "id", "") or getattr(node, "key", None)
+    found = {name: place} if name else {}
+    for number, child in getattr(node, "children", {}).items():
+        found |= places_of(child, (*place, number))
+    return found
+
+
+def test_what_is_told_of_a_field_moves_no_other(draw_studio) -> None:
+    page = draw_studio()
+    before = places_of(page.main)
+    page.text_input(key="model_path").set_value("/no/such/model").run()
+    page.number_input(key="w:model.max_model_len").set_value(1).run()
+    page.number_input(key="w:model.max_response_tokens").set_value(9).run()
+    told = len([one for one in page.error if one.value.startswith("**")])
+    after = places_of(page.main)
+
+    assert told > 2
+    assert len(before) > 30
+    assert after == before
+
+
+def test_a_setting_that_appears_moves_no_other(draw_studio) -> None:
+    page = draw_studio()
+    before = places_of(page.main)
+    assert "train_batch_size" not in before
+    page.number_input(key="w:cluster.gpu_per_node").set_value(2).run()
+    after = places_of(page.main)
+
+    assert after.pop("train_batch_size")
+    assert after == before
+
+
+def test_a_drawer_stays_the_same_as_its_keys_are_given(draw_studio) -> None:
+    page = draw_studio(Document({"algorithm": {"optimizer": {}}}), is_open=True)
+    page.session_state["_mode"], page.session_state["_part"] = "Expert Mode", "Trainer"
+    before = places_of(page.run().main)
+    page.text_input(key="w:algorithm.optimizer.lr").set_value("1").run()
+    page.text_input(key="w:algorithm.optimizer.min_lr_ratio").set_value("no number").run()
+
+    assert any(one.value.startswith("**Min learning rate ratio**") for one in page.error)
+    assert places_of(page.main) == before
+
+
+def test_a_batch_that_the_gpus_cannot_share_stays_as_typed_and_is_told(draw_studio) -> None:
+    page = draw_studio()
+    page.number_input(key="w:cluster.gpu_per_node").set_value(7).run()
+    page.number_input(key="train_batch_size").set_value(100).run()  # 16 of each of 6, and 4
+
+    assert page.number_input(key="train_batch_size").value == 100
+    assert page.session_state["_document"].get("buffer.train_batch_size") == 100
+    assert any("it is a multiple of 6" in one.value for one in page.warning)
+    page.number_input(key="w:cluster.gpu_per_node").set_value(6).run()
+    assert page.number_input(key="train_batch_size").value == 80  # 16 of each of 5
