@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 from trinity.endpoint.attempts import Attempt, Attempts
 from trinity.endpoint.call import Retry, Served
+from trinity.endpoint.http import Http
+
+SERVED = Served(run="0/0/0", number=0, created=0, num_prompt_tokens=1, replies=())
 
 
 def test_a_retry_does_not_join_an_attempt_that_is_being_given_up() -> None:
@@ -26,3 +31,45 @@ def test_a_retry_does_not_join_an_attempt_that_is_being_given_up() -> None:
         return attempts.find(Retry(body=b"hello", count=1, key=""))
 
     assert asyncio.run(retry_while_the_first_client_goes_away()) is None
+
+
+def test_an_attempt_that_has_ended_keeps_its_answer_alone() -> None:
+    async def asked_again() -> None:
+        async def answer() -> Served:
+            return SERVED
+
+        task = asyncio.create_task(answer())
+        attempts, attempt = Attempts(), Attempt(task, 0)
+        attempts.add(Retry(body=b"hello"), attempt)
+        assert await attempt.reply() is SERVED
+        assert attempt.task is None
+
+        again = attempts.find(Retry(body=b"hello", count=1))
+        assert again is attempt
+        assert await again.reply() is SERVED
+        assert attempts.find(Retry(body=b"hello", count=2)) is attempt
+        assert attempts.find(Retry(body=b"other", count=1)) is None
+        attempts.cancel()
+
+    asyncio.run(asked_again())
+
+
+def test_a_request_that_is_answered_is_gone_at_once() -> None:
+    async def answered() -> None:
+        async def receive():
+            await asyncio.Event().wait()
+
+        http = Http({"headers": []}, receive, None)
+        async with http.while_connected():
+            pass
+        gone = weakref.ref(http)
+        del http
+        for _ in range(5):
+            await asyncio.sleep(0)  # what looked after its client ends
+        assert gone() is None
+
+    gc.disable()
+    try:
+        asyncio.run(answered())
+    finally:
+        gc.enable()

@@ -52,6 +52,47 @@ def test_a_chat_that_comes_anew_over_json_holds_its_texts_once(scripted, letters
     assert first.ids.itemsize == 4
 
 
+def test_a_reply_holds_what_was_sampled_in_its_conversation_alone(scripted, letters) -> None:
+    model, _ = scripted(letters("one"), letters("two"))
+    messages = [{"role": "user", "content": "what is tea"}]
+    for _ in range(2):  # the second goes on with the first
+        call = model.exchanges.send(model.exchanges.prompt(messages))
+        [answer] = call.future.result()
+        [reply] = model.exchanges.replies(call, [answer])
+        model.exchanges.keep(reply)
+        messages += [reply.parsed.message(), {"role": "user", "content": "and milk"}]
+
+        assert len(answer.token_ids) > 0
+        assert reply.completion == answer
+        assert reply.num_sampled == len(answer.token_ids)
+        assert (reply.outcome.token_ids, reply.outcome.logprobs) == ((), ())
+        assert reply.text is reply.parsed.content
+
+
+def test_a_plain_text_that_goes_on_holds_its_completion(scripted, letters) -> None:
+    model, _ = scripted(letters("one"))
+    call = model.exchanges.send_text("what is")
+    [answer] = call.future.result()
+    [reply] = model.exchanges.replies(call, [answer])
+    assert reply.completion is answer
+
+
+def test_conversations_that_part_are_found_each_by_its_own_messages(scripted, letters) -> None:
+    model, _ = scripted(*[letters(word) for word in ("one", "two", "red", "ten")])
+    start, served = {"role": "user", "content": "go"}, []
+    for more in ([], ["left"], ["right"], ["up"]):
+        said = [start] + [{"role": "user", "content": word} for word in more]
+        call = model.exchanges.send(model.exchanges.prompt(said))
+        [reply] = model.exchanges.replies(call, call.future.result())
+        model.exchanges.keep(reply)
+        served.append([*said, reply.parsed.message()])
+
+    for number, messages in enumerate(served):
+        asked = model.exchanges.prompt([*messages, {"role": "user", "content": "on"}])
+        assert asked.prompt.continues is not None
+        assert asked.prompt.continues.name == f"{number}-0"
+
+
 def test_a_prompt_that_is_rendered_anew_holds_all_of_its_text(scripted, letters) -> None:
     forgets = CHAT_TEMPLATE.replace("message['content']", "message['content'][-9:]", 1)
     numbered = "{{ messages | length }}" + forgets
@@ -82,3 +123,19 @@ def test_a_chat_that_goes_on_is_printed_and_compared_by_its_own_part_alone(
     assert lengths[-1] < num_turns * lengths[0]
     assert reply.conversation.before is not None
     assert reply.conversation == replace(reply.conversation)
+
+
+def test_only_the_texts_that_other_runs_say_too_are_kept_for_them(scripted, letters) -> None:
+    model, _ = scripted(letters("one"), letters("two"))
+    kept = model.chat_format._texts
+    before = len(kept)
+    shots = [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}]
+    messages = [*shots, {"role": "user", "content": "3 + 3"}]
+
+    [first] = model.chat(messages)
+    assert len(kept) == before + 1  # examples are of all runs
+    said = {"role": "assistant", "content": first.response_text}
+    model.chat([*messages, said, {"role": "user", "content": "and 4 + 4"}])
+
+    assert len(kept) == before + 1
+    assert max(map(len, kept)) == 16  # bytes, not the chat once more

@@ -35,7 +35,7 @@ def message_reply(
         "model": model,
         "content": _blocks(reply),
         "stop_reason": _stop_reason(reply),
-        "stop_sequence": reply.completion.stop_reason,
+        "stop_sequence": reply.outcome.stop_reason,
         "usage": {
             "input_tokens": served.num_prompt_tokens,
             "output_tokens": served.num_sampled,
@@ -84,9 +84,9 @@ def _blocks(reply: Reply) -> list[Json]:
 def _stop_reason(reply: Reply) -> str:
     if reply.parsed.tool_calls:
         return "tool_use"
-    if reply.completion.finish_reason == "length":
+    if reply.outcome.finish_reason == "length":
         return "max_tokens"
-    return "stop_sequence" if reply.completion.stop_reason else "end_turn"
+    return "stop_sequence" if reply.outcome.stop_reason else "end_turn"
 
 
 def _begun(block: Json) -> tuple[Json, Json]:

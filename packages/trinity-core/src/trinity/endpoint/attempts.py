@@ -23,38 +23,61 @@ __all__ = ["Attempt", "Attempts"]
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """One call on its way; lives on the loop of the server."""
+    """One call on its way; lives on the loop of the server.
 
-    task: asyncio.Task[Served]
+    It lets go of its task once that has ended: a run keeps all of its attempts.
+    """
+
+    task: asyncio.Task[Served] | None  # None: it has ended
     count: int  # the latest of the client's tries that it is for
     num_waiting: int = 0  # clients that wait for it
+    body: bytes = b""  # a digest of it; calls of equal bodies may be one
+    served: Served | None = None  # None: there is no answer yet, or none will be
 
     def __post_init__(self) -> None:
-        self.task.add_done_callback(_seen)  # also where nobody waits any more
+        """Follow the task to its end."""
+        assert self.task is not None, "it has just begun"
+        self.task.add_done_callback(self._ended)
 
     @property
     def has_failed(self) -> bool:
         """Return whether there is no reply to give again, and will be none."""
+        if self.task is None:
+            return self.served is None
         if not self.task.done():
             return self.task.cancelling() > 0
         return self.task.cancelled() or self.task.exception() is not None
 
     async def reply(self) -> Served:
         """Return the answer; when the last client that waits is gone, it is cancelled."""
+        if self.served is not None:
+            return self.served
+        task = self.task
+        assert task is not None, "who finds an attempt has looked whether it failed"
         self.num_waiting += 1
         try:
-            return await asyncio.shield(self.task)
+            return await asyncio.shield(task)
         finally:
             self.num_waiting -= 1
-            if not self.num_waiting and not self.task.done():
-                self.task.cancel()
+            if not self.num_waiting and not task.done():
+                task.cancel()
+
+    def cancel(self) -> None:
+        """Cancel it where it is being answered."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def _ended(self, task: asyncio.Task[Served]) -> None:
+        self.task = None
+        if not task.cancelled() and task.exception() is None:
+            self.served = task.result()
 
 
 class Attempts:
     """The attempts of one run."""
 
     def __init__(self) -> None:
-        self._by_body: dict[bytes, list[Attempt]] = {}
+        self._made: list[Attempt] = []  # looked through for a retry alone
         self._by_key: dict[tuple[str, bytes], Attempt] = {}
 
     def find(self, retry: Retry) -> Attempt | None:
@@ -65,7 +88,9 @@ class Attempts:
                 return None if attempt.has_failed else attempt
         if not retry.count:
             return None
-        made = [one for one in self._by_body.get(retry.body, ()) if one.count == retry.count - 1]
+        made = [
+            one for one in self._made if one.count == retry.count - 1 and one.body == retry.body
+        ]
         if not made:
             return None
         found = min(made, key=_how_lost)
@@ -74,26 +99,21 @@ class Attempts:
 
     def add(self, retry: Retry, attempt: Attempt) -> None:
         """Keep an attempt, in case that it is repeated."""
-        self._by_body.setdefault(retry.body, []).append(attempt)
+        attempt.body = retry.body
+        self._made.append(attempt)
         if retry.key:
             self._by_key[retry.key, retry.body] = attempt
 
     def cancel(self) -> None:
         """Cancel what is being answered."""
-        for attempts in self._by_body.values():
-            for attempt in attempts:
-                attempt.task.cancel()
-
-
-def _seen(task: asyncio.Task[Served]) -> None:
-    if not task.cancelled():
-        task.exception()
+        for attempt in self._made:
+            attempt.cancel()
 
 
 def _how_lost(attempt: Attempt) -> int:
     """Return 0 for the attempt whose client surely heard nothing, more where it may have."""
     if attempt.has_failed:
         return 2
-    if not attempt.task.done():
+    if attempt.served is None:
         return 0
-    return 3 if attempt.task.result().is_delivered else 1
+    return 3 if attempt.served.is_delivered else 1

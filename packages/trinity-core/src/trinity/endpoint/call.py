@@ -58,9 +58,9 @@ class Served:
     @property
     def version(self) -> int:
         """Return the oldest version of the weights that a token was sampled with."""
-        return min(int(reply.completion.weight_version) for reply in self.replies)
+        return min(int(reply.outcome.weight_version) for reply in self.replies)
 
     @property
     def num_sampled(self) -> int:
         """Return how many tokens were sampled."""
-        return sum(len(reply.completion.token_ids) for reply in self.replies)
+        return sum(reply.num_sampled for reply in self.replies)

@@ -94,7 +94,7 @@ def _choice(
     choice: Json = {
         "index": index,
         "finish_reason": reply.finish_reason,
-        "stop_reason": reply.completion.stop_reason,
+        "stop_reason": reply.outcome.stop_reason,
         "message": message_of(reply),
         "logprobs": None,
     }

@@ -65,8 +65,8 @@ def completion_reply(
         choice: dict[str, Any] = {
             "index": index,
             "text": reply.parsed.content,
-            "finish_reason": reply.completion.finish_reason,
-            "stop_reason": reply.completion.stop_reason,
+            "finish_reason": reply.outcome.finish_reason,
+            "stop_reason": reply.outcome.stop_reason,
             "logprobs": None,
         }
         if request.wants_logprobs:

@@ -45,7 +45,6 @@ class Http:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         self.has_begun = False
-        self._watch: asyncio.Task[None] | None = None
 
     @property
     def path(self) -> str:
@@ -114,7 +113,7 @@ class Http:
         """
         inside = asyncio.current_task()
         assert inside is not None, "the server runs every request in a task"
-        self._watch = watch = asyncio.create_task(self._until_gone())
+        watch = asyncio.create_task(self._until_gone())  # kept by no one: it holds this
         is_inside = True
 
         def leave(task: asyncio.Task[None]) -> None:
@@ -132,11 +131,6 @@ class Http:
         finally:
             is_inside = False
             watch.cancel()
-
-    @property
-    def is_gone(self) -> bool:
-        """Return whether the client went away while it was looked after."""
-        return self._watch is not None and self._watch.done() and not self._watch.cancelled()
 
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -35,7 +35,7 @@ def response_reply(
 ) -> Json:
     """Return the body."""
     [reply] = served.replies
-    is_cut = reply.completion.finish_reason == "length"
+    is_cut = reply.outcome.finish_reason == "length"
     name = f"{served.run}-{served.number}".replace("/", "-")
     body: Json = {
         "id": f"resp_{name}",

@@ -129,13 +129,13 @@ class Service:
         if not self.logs_requests:
             return
         for reply in served.replies:
-            info, completion = reply.info, reply.completion
+            info = reply.info
             going_on = f", continues {info['continues']}" if "continues" in info else ""
             broken = f", chain broken: {info['chain_broken']}" if "chain_broken" in info else ""
             logger.info(
                 "run %s: call %s of %s by %s: %d prompt tokens, %d sampled, %s%s%s",
                 *(served.run, reply.name, target.name, target.agent or "an agent"),
-                *(served.num_prompt_tokens, len(completion.token_ids), reply.finish_reason),
+                *(served.num_prompt_tokens, reply.num_sampled, reply.finish_reason),
                 *(going_on, broken),
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
@@ -104,7 +105,7 @@ class Call:
             completion,
             message=message,
             reply_text=chat_format.decode(completion.token_ids, skip_special_tokens=False),
-            end_text=chat_format.decode(end, skip_special_tokens=False) if end else "",
+            end_text=intern(chat_format.decode(end, skip_special_tokens=False)) if end else "",
             temperature=self.request.temperature,
             name=name,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
@@ -44,7 +45,7 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self._chat_template = chat_template
         self._tokens = Tokens(tokenizer)
-        self._texts: dict[str, str] = {}  # what was rendered last, by what was asked for
+        self._texts: dict[bytes, str] = {}  # what was rendered last, by what was asked for
         self._lock = threading.Lock()
         self._added_tokens = tuple(tokenizer.get_added_vocab())
         self._special_tokens = tuple(tokenizer.all_special_tokens)
@@ -111,6 +112,7 @@ class ChatFormat:
         tools: Sequence[Message] | None = None,
         enable_thinking: bool | None = None,
         options: Mapping[str, Any] | None = None,
+        is_of_one_run: bool = False,
     ) -> str:
         """Return the conversation as text.
 
@@ -121,6 +123,7 @@ class ChatFormat:
             tools: descriptions for templates that know tools.
             enable_thinking: switch of templates that know thinking; None: theirs.
             options: further names that the template reads (Any: as it wants them).
+            is_of_one_run: no other run says the same, so that the text is not kept for it.
 
         Raises:
             ModelError: there is no template, or it refuses the messages.
@@ -137,16 +140,16 @@ class ChatFormat:
             add_generation_prompt,
             {**(options or {}), **thinking},
         ]
-        if len(messages) > _NUM_SHARED:  # no other run has said the same
+        if is_of_one_run or len(messages) > _NUM_SHARED:
             return self._render(asked)
         try:
-            key = json.dumps(asked)
+            key = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
         except (TypeError, ValueError):  # messages may hold what JSON does not
             return self._render(asked)
         text = self._texts.get(key)
         return self._kept(key, self._render(asked)) if text is None else text
 
-    def _kept(self, key: str, text: str) -> str:
+    def _kept(self, key: bytes, text: str) -> str:
         with self._lock:
             self._texts[key] = text
             if len(self._texts) > _NUM_KEPT:

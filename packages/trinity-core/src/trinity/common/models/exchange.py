@@ -17,7 +17,7 @@ from trinity.common.models.call import Call, end_ids
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
 from trinity.common.models.messages import canonical_messages
 from trinity.common.models.recorder import Recorded
-from trinity.common.models.reply_names import name_of, reply_info
+from trinity.common.models.reply_names import name_of
 from trinity.common.models.said import Reply
 from trinity.common.models.settings import Sampling
 from trinity.common.models.versions import spans_of, version_info
@@ -203,12 +203,14 @@ class Exchanges:
     ) -> Reply:
         name = name_of(call.request.key.request, index)
         text = self._chat_format.decode(completion.token_ids)
+        if text == parsed.content:
+            text = parsed.content  # held once
         conversation = call.conversation(
             completion, message=parsed.message(), chat_format=self._chat_format, name=name
         )
         return Reply(
             call=call,
-            completion=completion,
+            outcome=completion,
             parsed=parsed,
             conversation=conversation,
             name=name,
@@ -218,8 +220,7 @@ class Exchanges:
             text=text,
             info=version_info(spans_of(completion))
             | _notes(call, completion, parsed)
-            | {"request": name}
-            | reply_info([(0, name)]),
+            | {"request": name},
             metrics=_measured(call.prompt),
             made=call.experience(completion, text=text, name=name)
             if conversation is None

@@ -10,6 +10,7 @@ them is encoded:
 
 from __future__ import annotations
 
+import threading
 from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -133,37 +134,73 @@ class Prompt:
 
 
 class _Node:
-    """What may come after a beginning of messages, and the conversations that end there."""
+    """What may come after a beginning of messages, and the conversations that end there.
 
-    __slots__ = ("conversations", "following")
+    Mostly one message comes, and one conversation ends: a table for each would be half of what a
+    run holds.
+    """
+
+    __slots__ = ("_first", "_others", "conversations")
 
     def __init__(self) -> None:
-        self.following: dict[Hashable, _Node] = {}
-        self.conversations: list[Conversation] = []
+        self._first: tuple[Hashable, _Node] | None = None
+        self._others: dict[Hashable, _Node] | None = None  # None: there are none
+        self.conversations: tuple[Conversation, ...] = ()
+
+    def after(self, key: Hashable) -> _Node | None:
+        """Return the node behind a message; None: it never came."""
+        if self._first is not None and self._first[0] == key:
+            return self._first[1]
+        return None if self._others is None else self._others.get(key)
+
+    def made_after(self, key: Hashable) -> _Node:
+        """Return the node behind a message, which is made if it never came."""
+        node = self.after(key)
+        if node is None:
+            node = _Node()
+            if self._first is None:
+                self._first = key, node
+            elif self._others is None:
+                self._others = {key: node}
+            else:
+                self._others[key] = node
+        return node
+
+    def messages(self) -> list[Hashable]:
+        """Return the keys of the messages that came."""
+        first = [] if self._first is None else [self._first[0]]
+        return [*first, *(self._others or ())]
 
 
 class History:
     """The conversations of one run, in the order of their replies.
 
     They are found by their messages: a step of the search for each message, however many there are.
+    Many threads may use it.
     """
 
     def __init__(self) -> None:
+        self._adding = threading.Lock()
         self.clear()
 
     def add(self, conversation: Conversation) -> None:
         """Record a conversation."""
-        node = self._root
-        for key in conversation.keys:
-            following = node.following.get(key)
-            node = following or node.following.setdefault(key, _Node())
-        node.conversations.append(conversation)
-        self._served.add(conversation.keys[-1])
+        with self._adding:
+            node = self._root
+            for key in conversation.keys:
+                node = node.made_after(key)
+            node.conversations = (*node.conversations, conversation)
+            self._served.add(conversation.keys[-1])
 
     def clear(self) -> None:
         """Forget all."""
         self._root = _Node()
         self._served: set[Hashable] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing was said yet."""
+        return not self._served
 
     def longest(self, turn: Turn, *, has_any_options: bool = False) -> Conversation | None:
         """Return the longest conversation that the messages begin with, the latest of equals.
@@ -210,18 +247,17 @@ class History:
         return Found(found, "edited" if is_reply else None)
 
     def _has_another_reply(self, node: _Node) -> bool:
-        return any(key in self._served for key in list(node.following))
+        return any(key in self._served for key in node.messages())
 
     def _path(self, keys: Sequence[Hashable]) -> list[_Node]:
         """Return the nodes of the messages, from the first on, as far as they are known."""
         path: list[_Node] = []
-        following = self._root.following
+        node: _Node | None = self._root
         for key in keys:
-            node = following.get(key)
+            node = node.after(key) if node is not None else None
             if node is None:
                 break
             path.append(node)
-            following = node.following
         return path
 
 
@@ -258,7 +294,9 @@ def make_prompt(
         temperature: that the reply is to be sampled at; None: whatever the recorded one's is.
         keeps_reasoning: go on where the rendering lacks the reasoning of the reply, too.
     """
-    text, keys = turn.render(chat_format), message_keys(turn)
+    has_replies = any(message.get("role") == "assistant" for message in turn.messages)
+    is_of_one_run = has_replies and not history.is_empty
+    text, keys = turn.render(chat_format, is_of_one_run=is_of_one_run), message_keys(turn)
     found, broken = history.search(turn, keys)
     if found is not None:
         rest = rest_after(

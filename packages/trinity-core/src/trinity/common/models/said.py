@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import EID, Experience
 from trinity.common.models.chat_format import reply_prefix
+from trinity.common.models.reply_names import REPLY_NAMES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +27,8 @@ class Reply:
 
     Attributes:
         call: that it answers; None: nobody needs it any more.
-        completion: the engine's answer: ids, log-probabilities, the version of the weights.
+        outcome: the engine's answer: how it ended, the version of the weights; :attr:`completion`
+            is all of it.
         parsed: what it says; the ids of its tool calls are ours, and nobody can guess them.
         conversation: that may go on after it; None: a plain text, which cannot.
         name: of the exchange, unique in the run.
@@ -41,7 +43,7 @@ class Reply:
     """
 
     call: Call | None
-    completion: Completion
+    outcome: Completion
     parsed: ParsedReply
     conversation: Conversation | None
     name: str
@@ -53,11 +55,30 @@ class Reply:
     metrics: dict[str, float]
     eid: EID = field(default_factory=EID)
     made: Experience | None = None
+    num_sampled: int = field(init=False)  # tokens
+
+    def __post_init__(self) -> None:
+        """Hold ids and log-probabilities once: a conversation has them, as arrays."""
+        self.num_sampled = len(self.outcome.token_ids)
+        if self.conversation is not None:
+            self.outcome = replace(self.outcome, token_ids=(), logprobs=())
+
+    @property
+    def completion(self) -> Completion:
+        """Return the engine's answer, with the ids and the log-probabilities of its tokens."""
+        if self.conversation is None:
+            return self.outcome
+        added = self.conversation.added
+        return replace(
+            self.outcome,
+            token_ids=tuple(added[len(added) - self.num_sampled :]),
+            logprobs=tuple(self.conversation.sampled),
+        )
 
     @property
     def finish_reason(self) -> str:
         """Return ``tool_calls`` where the reply calls tools, else ``stop`` or ``length``."""
-        return "tool_calls" if self.parsed.tool_calls else self.completion.finish_reason
+        return "tool_calls" if self.parsed.tool_calls else self.outcome.finish_reason
 
     @property
     def prompt_token_ids(self) -> list[int]:
@@ -74,6 +95,7 @@ class Reply:
         if self.made is None:
             self.made = self._experience()
         made = self.made
+        self.info.setdefault(REPLY_NAMES, [[0, self.name]])
         if made.info is not self.info:  # a plain text's, which was made with the reply
             made.info, made.metrics, made.eid = self.info, self.metrics, self.eid
         return made
@@ -86,7 +108,7 @@ class Reply:
             tokens=_tensor(last),
             prompt_length=self.num_prompt_tokens,
             eid=self.eid,
-            logprobs=list(self.completion.logprobs),  # type: ignore[arg-type]  # becomes a tensor
+            logprobs=list(last.sampled),  # type: ignore[arg-type]  # becomes a tensor
             temperature=last.temperature,
             truncate_status=self._truncate_status,
             info=self.info,
@@ -99,7 +121,7 @@ class Reply:
 
     @property
     def _truncate_status(self) -> str | None:
-        return "response_truncated" if self.completion.finish_reason == "length" else None
+        return "response_truncated" if self.outcome.finish_reason == "length" else None
 
 
 def _tensor(conversation: Conversation) -> Tensor:

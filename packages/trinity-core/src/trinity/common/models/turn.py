@@ -24,14 +24,21 @@ class Turn:
     enable_thinking: bool | None = None  # None: the template's own choice
     options: Mapping[str, Any] = field(default_factory=dict)  # further names that it reads
 
-    def render(self, chat_format: ChatFormat, *, add_generation_prompt: bool = True) -> str:
-        """Return the turn as text."""
+    def render(
+        self,
+        chat_format: ChatFormat,
+        *,
+        add_generation_prompt: bool = True,
+        is_of_one_run: bool = False,
+    ) -> str:
+        """Return the turn as text; see :meth:`ChatFormat.render`."""
         return chat_format.render(
             self.messages,
             add_generation_prompt=add_generation_prompt,
             tools=self.tools,
             enable_thinking=self.enable_thinking,
             options=self.options,
+            is_of_one_run=is_of_one_run,
         )
 
     def with_messages(self, messages: Sequence[Message]) -> Turn:
