@@ -150,6 +150,18 @@ def draw_studio() -> Callable[..., AppTest]:
     return draw
 
 
+@pytest.fixture
+def told() -> Callable[[AppTest], list[str]]:
+    """Return a function that gives what a page says of its fields, without the marks of HTML."""
+
+    def read(page: AppTest) -> list[str]:
+        boxes = [one.proto.body for one in page.get("html")]
+        alerts = [one for one in boxes if 'role="alert"' in one]
+        return [unescape(re.sub(r"<[^>]*>", "", one)) for one in alerts]
+
+    return read
+
+
 def _holders(value: Any, path: str = "") -> Iterator[str]:
     """Give the path of each section and list of a document."""
     items = value.items() if isinstance(value, dict) else enumerate(value)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from trinity_studio.studio.joints import with_joints
 from trinity_studio.studio.kept_text import kept_text
 from trinity_studio.studio.secrets import shown_text
 from trinity_studio.studio.writing import place_of, stamp_of, write_file
@@ -28,6 +27,7 @@ _STAYS = f"""<style>
 }}
 [data-testid="stMainBlockContainer"] {{ padding-top: 3.2rem; }}
 .st-key-{_KEY} li code {{ font-size: .8em; }}
+.st-key-{_KEY} h2 {{ font-size: clamp(1.4rem, 2.6vw, 2.25rem); }}
 [data-testid="stButtonGroup"] [role="radiogroup"] {{ flex-wrap: wrap; }}
 </style>"""
 
@@ -94,14 +94,12 @@ def _draw_verdict(sheet: Sheet, found: Findings, unfinished: set[str]) -> None:
 
 
 def _item(path: str, line: str) -> str:
-    """Return a problem as an item of a list; keys and paths in it break at their joints.
+    """Return a problem as an item of a list.
 
-    >>> _item("model.path", "there is no folder '/a/<b>'.")
-    "<li><code>model.<wbr>path</code>: there is no folder '/<wbr>a/<wbr>&lt;b&gt;'.</li>"
+    >>> _item("model", "there is no '<b>'.")
+    "<li><code>model</code>: there is no '&lt;b&gt;'.</li>"
     """
-    key = re.sub(r"([._])", r"\1<wbr>", escape(path, quote=False))
-    said = re.sub(r"/(?=[^\s/])", "/<wbr>", escape(line, quote=False))
-    return f"<li><code>{key or 'the file'}</code>: {said}</li>"
+    return f"<li><code>{with_joints(path) or 'the file'}</code>: {with_joints(line)}</li>"
 
 
 def _save(path: str, text: str, *, may_replace: bool = False) -> None:

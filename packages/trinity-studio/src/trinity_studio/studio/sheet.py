@@ -9,6 +9,7 @@ from trinity.errors import TrinityError
 
 from trinity_studio.studio.document import NOTHING, Document, parsed
 from trinity_studio.studio.fields import label_of
+from trinity_studio.studio.joints import told_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +64,7 @@ class Sheet:
     def tell(self, path: str, *, below: bool = False) -> None:
         """Show what is wrong with a key, under it."""
         for line in self.problems_at(path, below=below):
-            st.error(f"**{label_of(path)}** (`{path.rpartition('.')[2]}`): {line}")
+            st.html(told_html(label_of(path), path.rpartition(".")[2], line))
         self.told.add(path)
         if below:
             self.told |= {place for place in self.problems if place.startswith(f"{path}.")}
