@@ -135,7 +135,9 @@ def test_what_cannot_be_written_whole_leaves_the_file_that_was_there(
     none = call(run_dir, "--task", "7/7", "--format", form, "-o", folder / "mine")
 
     assert ended.exit_code == none.exit_code == 1
-    assert "damaged" in str(ended.exception)
+    said = str(ended.exception)
+    assert said.startswith(f"{block}: the samples of step 2 are damaged: their checksum differs. ")
+    assert said.endswith("Put the file back from a copy; its other steps can be read.")
     assert [one.name for one in folder.iterdir()] == ["mine"]
     assert (folder / "mine").read_text() == "as it was"
 
@@ -167,6 +169,12 @@ def test_a_run_without_samples_says_where_else_to_look(tmp_path) -> None:
 
     assert "buffer.record_samples was off" in said
     assert "buffer/explorer_output.jsonl" in said
+
+
+def test_a_folder_that_is_not_there_is_said_so(tmp_path) -> None:
+    said = str(call(tmp_path / "typo").exception)
+
+    assert said == f"there is no folder {tmp_path / 'typo'}, seen from here: name a run directory."
 
 
 def test_several_stages_are_named(run_dir, tmp_path) -> None:

@@ -82,7 +82,11 @@ def test_the_published_form_reads_a_run_too(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [(["run", "-r", "x"], "in mode explore for the explorer alone"), (["nothing"], "no monitor/")],
+    [
+        (["run", "-r", "x"], "in mode explore for the explorer alone"),
+        (["nothing"], "there is no folder nothing, seen from here"),
+        (["."], "no monitor/"),
+    ],
 )
 def test_what_cannot_be_read_is_said_with_what_to_do(words, part, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

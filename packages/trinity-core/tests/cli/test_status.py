@@ -106,6 +106,15 @@ def _json(directory, capsys):
 def test_a_folder_without_a_run_is_named(tmp_path) -> None:
     with pytest.raises(ConfigError, match="holds no run"):
         status(tmp_path)
+    with pytest.raises(ConfigError, match=r"there is no folder .*typo, seen from here"):
+        status(tmp_path / "typo")
+
+
+def test_a_folder_of_stages_names_them(run_dir) -> None:
+    stage = run_dir()
+
+    with pytest.raises(ConfigError, match=f"has stages. Name one: {stage}"):
+        status(stage.parent)
 
 
 def test_a_server_that_the_run_directory_names_is_asked_only_where_that_is_allowed(

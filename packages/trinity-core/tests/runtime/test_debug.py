@@ -44,6 +44,12 @@ def run_of(tmp_path):
     return recorded
 
 
+def test_a_run_directory_without_a_try_is_told_how_to_name_one(run_of) -> None:
+    rows = [row(EID("1", 0, 0), tokens=[5, 6, END], prompt_length=2)]
+    with pytest.raises(ConfigError, match=r"is a run directory\. Name a try in it, as .*/3/7/0"):
+        run_of(rows, place="")
+
+
 def test_each_stretch_of_the_models_own_tokens_is_a_reply(run_of) -> None:
     mask = [True, True, False, True]
     run = run_of([row(EID("1", 0, 0), tokens=[5, 6, 7, END, 8, 9], prompt_length=2, mask=mask)])

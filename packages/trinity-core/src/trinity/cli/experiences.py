@@ -80,6 +80,8 @@ def _found(run_dir: Path) -> tuple[Path, list[Place]]:
     if found:
         named = ", ".join(map(str, found))
         raise ConfigError(f"{run_dir} has several stages with samples. Name one: {named}.")
+    if not run_dir.exists():
+        raise ConfigError(f"there is no folder {run_dir}, seen from here: name a run directory.")
     raise ConfigError(
         f"{run_dir} has no samples: nothing was trained there, or buffer.record_samples was off. "
         f"What workflows returned may be in buffer/explorer_output.jsonl."

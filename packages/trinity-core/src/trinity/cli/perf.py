@@ -94,6 +94,8 @@ def _runs(named: Path) -> list[Path]:
         return [named.parent.parent]
     folders = [named, *sorted(path.parents[1] for path in named.glob("*/monitor/metrics.jsonl"))]
     found = [folder for folder in folders if folder.joinpath(*_METRICS).is_file()]
+    if not named.exists():
+        raise ConfigError(f"there is no folder {named}, seen from here: name a run directory.")
     if not found:
         raise ConfigError(
             f"{named} has no monitor/metrics.jsonl. Name the folder that the header of the run "
@@ -111,7 +113,8 @@ def _times(folder: Path, *, skip: int) -> StepTimes | None:
 
 def _table(name: str, times: StepTimes | None, *, skip: int) -> list[str]:
     if times is None:
-        return [f"{name}: no steps after the first {skip}; --skip 0 counts those too"]
+        others = f"after the first {skip}; --skip 0 counts those too" if skip else "yet"
+        return [f"{name}: no steps {others}"]
     whole = times.step_s or 1.0
     lines = [f"{name}: {times.num_steps} steps, {times.step_s * 1000:.1f} ms each"]
     for side, seconds in times.sides.items():

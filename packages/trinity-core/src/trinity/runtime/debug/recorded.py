@@ -132,6 +132,11 @@ def _split(place: Path) -> tuple[Path, str]:
         eid = place.relative_to(directory).as_posix()
         if (directory / "samples").is_dir() and "/" in eid:
             return directory, eid
+    if (place / "samples").is_dir():
+        raise ConfigError(
+            f"{place} is a run directory. Name a try in it, as {place}/3/7/0 for batch, task and "
+            f"run: trinity experiences {place} lists what is there, as batch/task/run/step."
+        )
     raise ConfigError(
         f"{place} is in no run directory that has samples. Name a try as RUN_DIR/batch/task/run, "
         f"as in checkpoints/project/name/3/7/0."

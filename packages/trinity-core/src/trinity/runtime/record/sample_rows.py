@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from trinity.errors import DataError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -30,14 +32,23 @@ def samples_of(places: list[Place], *, task: str) -> Iterator[list[Sample]]:
     Raises:
         DataError: a block is damaged.
     """
-    from trinity.runtime.record.sample_files import read_rows, read_step
-
     for place in places:
-        if task and not any(_is_of(row["eid"], task) for row in read_rows(place)):
-            continue
-        samples = [one for one in read_step(place) if not task or _is_of(one.eid, task)]
+        try:
+            samples = _of_place(place, task)
+        except DataError as error:
+            raise DataError(
+                f"{place.path}: {error} Put the file back from a copy; its other steps can be read."
+            ) from error
         if samples:
             yield samples
+
+
+def _of_place(place: Place, task: str) -> list[Sample]:
+    from trinity.runtime.record.sample_files import read_rows, read_step
+
+    if task and not any(_is_of(row["eid"], task) for row in read_rows(place)):
+        return []
+    return [one for one in read_step(place) if not task or _is_of(one.eid, task)]
 
 
 def rows_of(samples: list[Sample], *, text: RunText | None) -> list[dict[str, Any]]:

@@ -73,10 +73,7 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> Standing
     """
     held, folders = owners(directory), dict(_folders(directory))
     if not folders and not held:
-        raise ConfigError(
-            f"{directory} holds no run: it has neither run.json nor explorers. The header of a run "
-            f"names its run directory; a run with stages has one folder a stage."
-        )
+        raise ConfigError(_no_run(directory))
     notes: list[str] = []
     parts = [
         _part(name, folder, held=held, notes=notes) for name, folder in sorted(folders.items())
@@ -94,6 +91,18 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> Standing
     )
 
 
+def _no_run(directory: Path) -> str:
+    if not directory.exists():
+        return f"there is no folder {directory}, seen from here: name a run directory."
+    stages = ", ".join(str(path.parent) for path in sorted(directory.glob("*/run.json")))
+    if stages:
+        return f"{directory} has stages. Name one: {stages}."
+    return (
+        f"{directory} holds no run: it has neither run.json nor explorers. The header of a run "
+        f"names its run directory; a run with stages has one folder a stage."
+    )
+
+
 def _folders(directory: Path) -> Iterator[tuple[str, Path]]:
     if (directory / "run.json").exists():
         yield "", directory
@@ -106,7 +115,7 @@ def _part(name: str, folder: Path, *, held: dict[str, Any], notes: list[str]) ->
         status = read_record(folder / "run.json", Status, remedy="")
         rows = read_metrics(folder / "monitor")
     except CheckpointError as error:
-        notes.append(str(error))
+        notes.append(str(error).strip())
         return None
     owner = held.get(name) or held.get(name or "trainer")
     told = status["status"]
