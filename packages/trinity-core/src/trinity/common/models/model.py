@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.call import Call, RunRequests
 from trinity.common.models.clients import ClientsOfRun, RunEndpoints
 from trinity.common.models.exchange import Exchanges
 from trinity.common.models.history import History, Prompt, Turn, make_prompt
 from trinity.common.models.recorder import Made, Recorded, Recorder
+from trinity.common.models.remembered import Remembered
 from trinity.common.models.reply_choice import reply_parser
 from trinity.common.models.reply_names import name_of
 from trinity.common.models.scored import Scored
 from trinity.common.models.settings import ModelSettings, Sampling
-from trinity.common.models.transcript import transcript
 from trinity.common.ports import Completion, RolloutEngine, RunKey
-from trinity.errors import ConfigError, ModelError
+from trinity.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelWrapper"]
 
 
-class ModelWrapper(ClientsOfRun, Scored):
+class ModelWrapper(ClientsOfRun, Remembered, Scored):
     """Asks an engine on behalf of one run and keeps what was said.
 
     Args:
@@ -99,11 +99,6 @@ class ModelWrapper(ClientsOfRun, Scored):
         return int(self._engine.version)
 
     @property
-    def enable_history(self) -> bool:
-        """Return whether every call is recorded."""
-        return self._settings.enable_history
-
-    @property
     def chat_format(self) -> ChatFormat:
         """Return the tokenizer with its chat template."""
         return self._chat_format
@@ -159,84 +154,10 @@ class ModelWrapper(ClientsOfRun, Scored):
         """Return the continuations of plain texts; see :meth:`generate`."""
         return await self._await(self._ask_texts(prompts, options))
 
-    def convert_messages_to_experience(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Message] | None = None,
-        temperature: float | None = None,
-    ) -> Experience:
-        """Return a whole conversation as one experience.
-
-        The replies that this run's engine made come with their token ids and log-probabilities;
-        all other tokens are masked. Where the chat template rewrites earlier messages, it is the
-        last unbroken chain of replies; :meth:`earlier_chains` has the others.
-
-        Args:
-            messages: the conversation.
-            tools: as given to :meth:`chat`.
-            temperature: stands in the experience where no reply was recorded.
-        """
-        turn = self._turn(messages, {"tools": tools})
-        *earlier, whole = transcript(
-            turn,
-            history=self._history,
-            chat_format=self._chat_format,
-            temperature=self._settings.temperature if temperature is None else temperature,
-            max_len=self._settings.max_model_len,
-        )
-        if earlier:
-            self._run.broken.append((whole.tokens, earlier))
-        if self._run.has_cut_prompts:
-            whole.truncate_status = "prompt_truncated"
-        return whole
-
-    async def convert_messages_to_experience_async(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Message] | None = None,
-        temperature: float | None = None,
-    ) -> Experience:
-        """Return a whole conversation as one experience; see the other method."""
-        return self.convert_messages_to_experience(messages, tools, temperature)
-
     async def get_message_token_len(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the conversation is as a prompt, with what opens the reply."""
         turn = self._turn(messages, {})
         return len(self._chat_format.encode(turn.render(self._chat_format)))
-
-    def earlier_chains(self, experience: Experience) -> list[Experience]:
-        """Return the chains that :meth:`convert_messages_to_experience` left out of its result."""
-        found = (chains for tokens, chains in self._run.broken if tokens is experience.tokens)
-        return next(found, [])
-
-    def extract_experience_from_history(
-        self,
-        clear_history: bool = True,  # noqa: FBT001, FBT002 -- published
-        merge: Literal["exchanges", "chains"] = "exchanges",
-    ) -> list[Experience]:
-        """Return an experience for each reply so far, in the order of their requests.
-
-        Args:
-            clear_history: forget them.
-            merge: ``chains``: one for each unbroken chain of replies instead, in which what the
-                model did not say is masked.
-
-        Raises:
-            ConfigError: calls are not recorded.
-        """
-        if not (self.enable_history or self._settings.enable_openai_api):
-            raise ConfigError(
-                "the calls of this model are not recorded. "
-                "Set explorer.rollout_model.enable_history: true."
-            )
-        are_chains = merge == "chains"
-        found = self._recorder.chains() if are_chains else self._recorder.exchanges()
-        if clear_history:
-            self._recorder.clear()
-        lost = self._endpoints.num_undelivered
-        if lost and found:
-            found[-1].metrics["api/undelivered:sum"] = float(lost)
-        return found
 
     def for_run(
         self, key: RunKey, *, engine: RolloutEngine | None = None, task: Task | None = None
@@ -301,14 +222,6 @@ class ModelWrapper(ClientsOfRun, Scored):
         ids = [self._chat_format.encode(text, add_special_tokens=True) for text in texts]
         asked = [Prompt(token_ids=tuple(i), text=t) for i, t in zip(ids, texts, strict=True)]
         return [self._ask(prompt, None, sampling) for prompt in asked]
-
-    def _turn(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Turn:
-        thinking = options.get("enable_thinking")
-        return Turn(
-            messages=tuple(dict(message) for message in messages),
-            tools=tuple(options.get("tools") or ()),
-            enable_thinking=self._settings.enable_thinking if thinking is None else thinking,
-        )
 
     def _ask(self, prompt: Prompt, turn: Turn | None, sampling: Sampling) -> Call:
         if self._run.is_over:
