@@ -61,6 +61,15 @@ def test_of_explore_steps_ahead_nothing_is_older_than_the_lead_lets_it_be(config
         ages.of_step(5, of_versions(0, 0), train_s=0.1, num_rows=4)
 
 
+def test_what_a_strategy_that_somebody_brought_reads_may_be_of_any_age(config) -> None:
+    config.synchronizer.sync_style = "trainer_driven"
+    lead = LeadOfTrainer(interval=1, most_open=1)
+    ages = Ages(config, batch_size=4, lead=lead, is_whole=False)  # it may have waited for more
+    ages.explored(4)
+
+    assert ages.of_step(9, of_versions(0, 0), train_s=0.1, num_rows=4)["age/max"] == 8.0
+
+
 def test_explore_steps_of_an_earlier_start_may_have_had_another_lead(config) -> None:
     config.synchronizer.sync_style = "explorer_driven"
     ages = Ages(config, batch_size=4, lead=LeadOfExplorer(interval=1, most_open=0))

@@ -256,18 +256,20 @@ def test_a_loss_that_is_no_number_stops_before_the_weights_change(a_trainer, rag
     )
 
 
-def test_a_batch_that_the_advantage_function_empties_changes_nothing(a_trainer, an_experience):
+def test_a_batch_that_the_advantage_function_empties_changes_no_weight(a_trainer, an_experience):
     rows = [an_experience(n, run=n) for n in range(2)]  # equal rewards
     trainer = a_trainer(advantage_fn_args={"std_threshold": 0.0})
+    before = weights(trainer)
 
     metrics = trainer.train_step(rows, step=1)
 
     assert metrics["actor/skipped_batch"] == 1.0
     assert metrics["advantage/filtered_count"] == 2.0
-    assert trainer.version == 0
+    assert all(torch.equal(w, weights(trainer)[name]) for name, w in before.items())
+    assert trainer.version == 1  # as many as steps: ages are counted with both
 
 
-def test_a_batch_without_a_token_to_train_on_changes_nothing(a_trainer, an_experience) -> None:
+def test_a_batch_without_a_token_to_train_on_changes_no_weight(a_trainer, an_experience) -> None:
     rows = [an_experience(n, run=n, reward=float(n)) for n in range(2)]
     for row in rows:
         row.action_mask = torch.zeros(row.response_length, dtype=torch.bool)
@@ -278,7 +280,7 @@ def test_a_batch_without_a_token_to_train_on_changes_nothing(a_trainer, an_exper
 
     assert metrics["actor/skipped_batch"] == 1.0
     assert all(torch.equal(w, weights(trainer)[name]) for name, w in before.items())
-    assert trainer.version == 0
+    assert trainer.version == 1  # as many as steps: ages are counted with both
 
 
 def test_advantages_that_the_rows_bring_are_kept(a_trainer, an_experience):

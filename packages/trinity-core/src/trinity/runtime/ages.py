@@ -36,12 +36,21 @@ class Ages:
         config: a resolved configuration.
         batch_size: how many experiences an optimizer step reads from the buffer.
         lead: of an explorer that begins its steps by itself; None: it does not.
+        is_whole: whether a whole batch is trained as soon as it is there, which no lead can know
+            of a strategy that somebody brought.
     """
 
-    def __init__(self, config: Config, *, batch_size: int = 1, lead: Lead | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        batch_size: int = 1,
+        lead: Lead | None = None,
+        is_whole: bool = True,
+    ) -> None:
         self._plan = FlightPlan.of(config) if is_in_flight(config) else None
         self._most_before, self._last_before = 0, 0  # of groups of an earlier start; until a step
-        self._lead = lead
+        self._lead, self._is_whole = lead, is_whole
         self._left = Left(batch=batch_size)
         self._num_earlier = 0  # experiences that began before the first sync after a restart
         self._is_going_on = False  # it was restarted, and has not synced
@@ -113,7 +122,7 @@ class Ages:
         if self._plan is not None:
             before = self._most_before if step <= self._last_before else 0
             return max(self._plan.most_age, before)
-        if self._lead is None or self._num_earlier:
+        if self._lead is None or self._num_earlier or not self._is_whole:
             return None
         return self._lead.most_age(self._left)
 

@@ -17,6 +17,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.check_names import is_own
 from trinity.runtime.ages import Ages
 from trinity.runtime.explorer_side import ExplorerSide
 from trinity.runtime.lead import Standing
@@ -42,12 +43,18 @@ PATIENCE_S = 60.0  # with an explore step that the trainer waits for, until that
 
 
 class PipelineAhead(Pipeline):
-    """Runs the parts of one stage, whose explorer has a lead."""
+    """Runs the parts of one stage, whose explorer has a lead.
 
-    def __init__(self, parts: Parts, lead: Lead) -> None:
+    Args:
+        parts: of the stage.
+        lead: of the explorer.
+        is_whole: whether the strategy gives a batch out as soon as it is there.
+    """
+
+    def __init__(self, parts: Parts, lead: Lead, *, is_whole: bool = True) -> None:
         super().__init__(parts)
         self._lead = lead
-        self._ages = Ages(parts.config, batch_size=parts.batch_size, lead=lead)
+        self._ages = Ages(parts.config, batch_size=parts.batch_size, lead=lead, is_whole=is_whole)
         self._patience_s = PATIENCE_S
         self._has_nothing = False  # the strategy said so of what is there
         self._trained_at: deque[tuple[float, float]] = deque()  # beside a step that has not ended
@@ -224,4 +231,7 @@ class PipelineAhead(Pipeline):
 
 def pipeline_of(parts: Parts) -> Pipeline:
     """Return what runs the parts."""
-    return Pipeline(parts) if parts.lead is None else PipelineAhead(parts, parts.lead)
+    if parts.lead is None:
+        return Pipeline(parts)
+    strategy = parts.manager.find("sample_strategy", parts.config.algorithm.sample_strategy)
+    return PipelineAhead(parts, parts.lead, is_whole=is_own(strategy))

@@ -142,7 +142,7 @@ class TorchTrainer:
         """Return the metrics of one optimizer step on these experiences.
 
         A batch that the advantage function leaves empty, or whose tokens are all masked, changes
-        nothing.
+        no weight; it is an optimizer step as the others, and the schedule goes on.
 
         Raises:
             DataError: rows lack what the algorithm needs.
@@ -156,6 +156,7 @@ class TorchTrainer:
         batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
         self._trained = batch
         if not len(batch) or not bool(batch["action_mask"].any()):
+            self._version += 1  # who counts steps counts this one
             return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
         if self._critic is not None:
             with watch("critic"):
