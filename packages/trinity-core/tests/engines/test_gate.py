@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 from trinity.common.ports import RunKey
@@ -264,3 +265,91 @@ def test_at_a_free_gate_nobody_waits_for_anybody(waiting):
     assert [w.request.key.task for w in gate.take().requests] == [1]
     gate.submit(waiting(task=2))
     assert [w.request.key.task for w in gate.take_joining()] == [2]
+
+
+def compiling(waiting, **key):
+    """Return a waiting request whose structure is compiled once its future says so."""
+    return replace(waiting(**key), compiling=Future())
+
+
+def test_the_runs_of_a_step_wait_for_one_whose_structure_is_compiled(waiting):
+    gate = Gate(patience_s=0.0)  # whoever is away is slow
+    begin(gate, (1, 0), (2, 0))
+    held, later, other = compiling(waiting, task=1), waiting(task=1, request=1), waiting(task=2)
+    for one in (held, later, other):
+        gate.submit(one)
+
+    assert gate.take_joining() == []
+    held.compiling.set_result("compiled")
+    assert gate.take_joining() == [held, later, other]
+    assert held.compiled == "compiled"
+
+
+def test_a_later_request_that_is_compiled_keeps_the_first_ones_of_others_waiting(gate, waiting):
+    begin(gate, (1, 0), (2, 0))
+    held, other = compiling(waiting, task=1, request=1), waiting(task=2)
+    gate.submit(held)
+    gate.submit(other)
+
+    assert gate.take_joining() == []
+    held.compiling.set_result("compiled")
+    assert gate.take_joining() == [held, other]
+
+
+def test_who_is_of_no_run_does_not_wait_for_a_structure_of_a_run(gate, waiting):
+    begin(gate, (1, 0))
+    gate.submit(compiling(waiting, task=1))
+    outside = waiting(task=9, request=1)
+    gate.submit(outside)
+    assert gate.take().requests == [outside]
+
+
+def test_at_a_free_gate_the_request_alone_waits_for_its_structure(waiting):
+    gate = Gate(patience_s=3600, is_free=True)
+    begin(gate, (1, 0), (2, 0))
+    held, other = compiling(waiting, task=1), waiting(task=2)
+    gate.submit(held)
+    gate.submit(other)
+    assert gate.take().requests == [other]
+    order, thread = taken(gate)
+    held.compiling.set_result("compiled")
+    thread.join(60)
+    assert order == [(1, 0)]
+
+
+def test_a_structure_that_is_bad_is_answered_and_its_run_is_away(gate, waiting):
+    begin(gate, (1, 0), (2, 0))
+    bad, other = compiling(waiting, task=1), waiting(task=2)
+    gate.submit(bad)
+    gate.submit(other)
+    bad.compiling.set_exception(ModelError("structure is bad"))
+
+    with pytest.raises(ModelError, match="structure is bad"):
+        bad.future.result(0)
+    assert gate.num_waiting == 1
+    assert gate.take_joining() == []  # the run may ask again
+    gate.run_ended(bad.request.key)
+    assert gate.take_joining() == [other]
+    known = compiling(waiting, task=1)
+    known.compiling.set_exception(ModelError("structure is bad"))
+    with pytest.raises(ModelError, match="structure is bad"):
+        gate.submit(known)
+    assert gate.num_waiting == 0
+
+
+def test_who_gave_up_or_was_closed_out_is_forgotten_by_what_is_compiled(gate, waiting):
+    begin(gate, (1, 0), (2, 0))
+    given_up, left, other = (
+        compiling(waiting, task=1),
+        compiling(waiting, task=1, request=1),
+        waiting(task=2),
+    )
+    for one in (given_up, left, other):
+        gate.submit(one)
+    given_up.future.cancel()
+    gate.cancelled()
+    given_up.compiling.set_result("compiled")
+    assert gate.take_joining() == []
+    assert gate.close() == [other, left]
+    left.compiling.set_exception(ModelError("too late"))
+    assert not left.future.done()  # who closed the gate answers

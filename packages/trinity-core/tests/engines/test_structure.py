@@ -8,7 +8,8 @@ import threading
 
 import pytest
 from transformers import AutoTokenizer
-from trinity.common.ports import Structure
+from trinity.common.ports import RunKey, Structure
+from trinity.engines.batch import Batch
 from trinity.errors import ModelError
 
 has_llguidance = importlib.util.find_spec("llguidance") is not None
@@ -34,7 +35,8 @@ def slow(monkeypatch):
     """Let a long structure take until the event is set; what is said of it stays."""
     import llguidance
 
-    may_end, own = threading.Event(), llguidance.LLMatcher
+    may_end, own, begun = threading.Event(), llguidance.LLMatcher, []
+    may_end.begun = begun
 
     class Slow:
         grammar_from_regex = own.grammar_from_regex
@@ -43,6 +45,7 @@ def slow(monkeypatch):
 
         def __new__(cls, vocabulary, grammar, **options):
             if len(grammar) > len(LONG.text):
+                begun.append(grammar)
                 assert may_end.wait(10), "nobody goes on while this is compiled"
             return own(vocabulary, grammar, **options)
 
@@ -200,3 +203,62 @@ def test_an_engine_that_is_closed_while_a_structure_is_compiled_says_so(
     slow.set()
     with pytest.raises(ModelError, match="the rollout engine is closed"):
         engine.submit(ask(structure=LONG)).result(10)
+
+
+@needs_llguidance
+def test_without_a_thread_the_request_is_refused_and_the_next_one_is_not(
+    tiny, start, ask, monkeypatch
+) -> None:
+    engine = start(tiny)
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(ModelError, match=r"structure cannot be compiled: .*start new thread"):
+            engine.submit(ask(structure=LONG))
+    assert engine.num_open == 0
+    assert len(engine.submit(ask(structure=LONG)).result(60)) == 1
+
+
+@needs_llguidance
+def test_two_threads_compile_and_what_nobody_waits_for_is_left_out(tiny, start, ask, slow) -> None:
+    engine = start(tiny)
+    before = {*threading.enumerate()}
+    long = [Structure(kind="regex", text=f"{LONG.text}|{number}") for number in range(5)]
+    futures = [engine.submit(ask(task=i, structure=one)) for i, one in enumerate(long)]
+    threads = {*threading.enumerate()} - before
+    assert len(threads) == 2
+    assert futures[3].cancel()
+    slow.set()
+    for thread in threads:
+        thread.join(60)
+
+    for task in (0, 1, 2, 4):
+        assert len(futures[task].result(60)) == 1
+    assert len(slow.begun) == 4
+    assert len(engine.submit(ask(structure=long[3])).result(60)) == 1
+    assert len(slow.begun) == 5
+
+
+@needs_llguidance
+def test_how_long_a_structure_is_compiled_does_not_decide_who_joins_with_it(
+    tiny, start, ask, slow, monkeypatch
+) -> None:
+    seen, join = [], Batch.join
+
+    def watched(batch, rows):
+        seen.append([(row.request.key.task, row.request.key.request) for row in rows])
+        return join(batch, rows)
+
+    monkeypatch.setattr(Batch, "join", watched)
+    engine = start(tiny, gate_patience_s=0.0)
+    engine.run_began(RunKey())
+    held, beside = engine.submit(ask(structure=LONG)), engine.submit(ask(request=1))
+    engine.submit(ask(task=9, request=1)).result(60)  # of no run: it waits for nobody
+    slow.set()
+    for future in (held, beside):
+        assert len(future.result(60)) == 1
+
+    assert seen == [[(9, 1)], [(0, 0), (0, 1)]]

@@ -229,7 +229,7 @@ class VLLMEngine:
 
         asked = Asked(prompt=request.prompt_token_ids, future=future, request=request)
         self._compiling.add(
-            self._stepping.structures.compiled(request.structure),
+            self._stepping.structures.compiled(request.structure, reply=future),
             future=future,
             join=lambda compiled: self._worker.ask(replace(asked, compiled=compiled)),
         )

@@ -13,6 +13,8 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.generation.pending import begins
+
 from trinity_engine_vllm.asked import Asked, closed, failure, half_loaded
 
 if TYPE_CHECKING:
@@ -176,7 +178,7 @@ class Worker:
 
     def _step(self, joining: Sequence[Asked], *, has_cancelled: bool) -> None:
         for waiting in joining:
-            if waiting.future.set_running_or_notify_cancel():
+            if begins(waiting.future):
                 self.stepping.give(waiting)
         if has_cancelled:
             self.stepping.drop_cancelled()

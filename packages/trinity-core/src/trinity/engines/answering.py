@@ -12,6 +12,7 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from trinity.common.generation.pending import begins
 from trinity.common.ports import Completion, WeightVersion
 from trinity.errors import ModelError
 
@@ -69,9 +70,9 @@ class Answering:
 
     def take(self, requests: Sequence[Waiting]) -> None:
         """Open requests, in the order they shall be answered in."""
-        live = [w for w in requests if w.future.set_running_or_notify_cancel()]
-        self._gate.answered(w.request.key for w in requests if w.future.cancelled())
-        self._open.update(dict.fromkeys(live))
+        live = dict.fromkeys(w for w in requests if begins(w.future))
+        self._gate.answered(w.request.key for w in requests if w not in live)
+        self._open.update(live)
         self._backlog.add(live)
 
     def run_batch(self) -> None:

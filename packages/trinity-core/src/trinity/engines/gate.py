@@ -8,6 +8,10 @@ The first request of a run waits until every active run that is not slow waits h
 first requests handed out before is being answered: nothing more can come, so what joins together is
 a function of the step. A later request of a run, a retry, and what comes without active runs may
 join at once. A gate that is free lets every request join at once.
+
+A request whose structure is being compiled waits here until it is, in its place: its run is neither
+away nor slow, and no request of an active run joins before it, so that how long a compilation takes
+decides nothing. At a free gate it alone waits.
 """
 
 from __future__ import annotations
@@ -15,14 +19,16 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from trinity.common.generation.pending import fail
 from trinity.engines.roll_call import RollCall, is_first
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
     from trinity.common.generation.structure import Compiled
@@ -39,7 +45,12 @@ class Waiting:
 
     request: GenerationRequest
     future: Future[list[Completion]]
-    compiled: Compiled | None = None  # its structure; None: any text
+    compiling: Future[Compiled] | None = None  # its structure; None: any text
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """Return its structure, of a request that was handed out; None: any text."""
+        return None if self.compiling is None else self.compiling.result()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +76,7 @@ class Gate:
         self._first: list[Waiting] = []  # first requests: until the gate opens
         self._opened: list[Waiting] = []  # first requests that it opened for, in order
         self._free: list[Waiting] = []  # may join at once
+        self._compiling: dict[Waiting, bool] = {}  # of first and free; whether it is of first
         self._jobs: list[Callable[[], None]] = []
         self._urgent: list[Callable[[], None]] = []  # done between two steps
         self._last_arrival = 0.0
@@ -75,17 +87,25 @@ class Gate:
         """Queue a request.
 
         Raises:
-            ModelError: the gate is closed.
+            ModelError: the gate is closed, or the structure is bad.
         """
         key, now = waiting.request.key, time.monotonic()
+        compiling = waiting.compiling
         with self._changed:
             self._check_open()
+            is_compiling = compiling is not None and not compiling.done()
+            if compiling is not None and not is_compiling:
+                compiling.result()
             is_free = self._is_free or not (is_first(key) and self._runs.num_active)
             (self._free if is_free else self._first).append(waiting)
+            if is_compiling:
+                self._compiling[waiting] = not is_free
             self._runs.came(key)
             self._last_arrival = now
             if len(self._free) + len(self._first) == 1 or self._runs.is_complete:
                 self._changed.notify_all()
+        if compiling is not None and is_compiling:
+            compiling.add_done_callback(partial(self._compiled, waiting))
 
     def post(self, job: Callable[[], None], *, is_urgent: bool = False) -> None:
         """Queue something to be done once no request is being answered; none joins before it.
@@ -111,7 +131,7 @@ class Gate:
         """Note that the run is over."""
         with self._changed:
             self._runs.ended(key)
-            if self._first or self._opened:
+            if self._first or self._opened or self._compiling:
                 self._changed.notify_all()
 
     def answered(self, keys: Iterable[RunKey]) -> None:
@@ -122,10 +142,8 @@ class Gate:
     def cancelled(self) -> None:
         """Forget the waiting requests whose futures were cancelled."""
         with self._changed:
-            gone = [w for w in (*self._first, *self._opened, *self._free) if w.future.done()]
-            for queue in (self._first, self._opened, self._free):
-                queue[:] = [w for w in queue if w not in gone]
-            self._runs.left((w.request.key for w in gone), now=time.monotonic())
+            waiting = (*self._first, *self._opened, *self._free)
+            self._forget([w for w in waiting if w.future.done()])
             self._has_cancelled = True
             self._changed.notify_all()
 
@@ -186,6 +204,7 @@ class Gate:
             self._is_closed = True
             left = [*self._opened, *self._first, *self._free]
             self._opened, self._first, self._free = [], [], []
+            self._compiling = {}
             jobs = [*self._urgent, *self._jobs]
             self._urgent, self._jobs = [], []
             self._changed.notify_all()
@@ -202,18 +221,61 @@ class Gate:
         """Return in how many seconds something may join; None: not before something changes."""
         if self._opened and not self._runs.num_answering:
             return 0.0
-        first = self._runs.delay(now) if self._first and not self._opened else None
-        free = max(0.0, self._last_arrival + _LINGER_S - now) if self._free else None
+        may_open = self._first and not self._opened and not self._is_held
+        first = self._runs.delay(now) if may_open else None
+        free = max(0.0, self._last_arrival + _LINGER_S - now) if self._joining else None
         return min((delay for delay in (first, free) if delay is not None), default=None)
 
     def _handed_out(self) -> list[Waiting]:
-        if self._first and not self._opened and self._runs.delay(time.monotonic()) == 0.0:
+        may_open = self._first and not self._opened and not self._is_held
+        if may_open and self._runs.delay(time.monotonic()) == 0.0:
             self._opened = sorted(self._first, key=_key)
             self._first = []
-        free, self._free = self._free, []
+        free = self._joining
+        taken = set(free)
+        self._free = [waiting for waiting in self._free if waiting not in taken]
         first = [] if self._runs.num_answering else self._next_of_one_batch()
         self._runs.handed_out(first=[w.request.key for w in first])
         return sorted([*free, *first], key=_key)
+
+    @property
+    def _is_held(self) -> bool:
+        """Return whether active runs wait for a structure."""
+        return not self._is_free and any(
+            is_first or self._runs.is_active(waiting.request.key)
+            for waiting, is_first in self._compiling.items()
+        )
+
+    @property
+    def _joining(self) -> list[Waiting]:
+        """Return those of the free requests that may join now."""
+        if not self._compiling:
+            return self._free
+        ready = [waiting for waiting in self._free if waiting not in self._compiling]
+        if self._is_held:
+            return [w for w in ready if not self._runs.is_active(w.request.key)]
+        return ready
+
+    def _compiled(self, waiting: Waiting, compiling: Future[Compiled]) -> None:
+        """Note that a structure is compiled, or tell who waits why it is not."""
+        error = compiling.exception()
+        with self._changed:
+            if waiting not in self._compiling:
+                return  # it was given up, or the gate was closed
+            del self._compiling[waiting]
+            if error is not None:
+                self._forget([waiting])
+            self._changed.notify_all()
+        if error is not None:
+            fail(waiting.future, error)
+
+    def _forget(self, gone: Sequence[Waiting]) -> None:
+        dead = set(gone)
+        for queue in (self._first, self._opened, self._free):
+            queue[:] = [waiting for waiting in queue if waiting not in dead]
+        for waiting in dead:
+            self._compiling.pop(waiting, None)
+        self._runs.left((waiting.request.key for waiting in gone), now=time.monotonic())
 
     def _next_of_one_batch(self) -> list[Waiting]:
         """Return the opened requests of one step or evaluation; others wait for them to end."""

@@ -48,6 +48,10 @@ class RollCall:
         """Return whether no active run is away."""
         return not self._away
 
+    def is_active(self, key: RunKey) -> bool:
+        """Return whether the run of a request began and has not ended."""
+        return _run_of(key) in self._active
+
     def began(self, key: RunKey, *, now: float) -> None:
         """Note an active run, away until it asks."""
         run = _run_of(key)

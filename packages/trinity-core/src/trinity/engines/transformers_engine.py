@@ -9,14 +9,13 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from trinity.common.generation import PendingReply, check_request
-from trinity.common.generation.compiling import Compiling
 from trinity.common.generation.own_tokenizer import OwnTokenizer
+from trinity.common.generation.pending import fail
 from trinity.common.generation.structure import Structures
 from trinity.engines.answering import Answering, closed
 from trinity.engines.backlog import Backlog
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from trinity.common.generation.structure import Compiled
     from trinity.common.ports import (
         Completion,
         GenerationRequest,
@@ -111,7 +109,6 @@ class TransformersEngine:
         eos_V = end_tokens(self._module, model_path)
         self._tokenizer = OwnTokenizer(model_path, trust_remote_code=trust_remote_code)
         self._structures = Structures(eos_V, tokenizer=self._tokenizer)
-        self._compiling = Compiling()
         endings = Endings(eos_V, tokenizer=self._tokenizer, structures=self._structures)
         self._answering = Answering(
             self._gate,
@@ -140,7 +137,7 @@ class TransformersEngine:
     @property
     def num_open(self) -> int:
         """Return how many requests have no answer and were not given up."""
-        return self._compiling.num_open + self._gate.num_waiting + self._answering.num_open
+        return self._gate.num_waiting + self._answering.num_open
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Queue a request.
@@ -155,12 +152,10 @@ class TransformersEngine:
         if request.stop:
             self._tokenizer.get(field="stop")
         future: PendingReply[list[Completion]] = PendingReply(on_cancel=self._gate.cancelled)
-        join = partial(self._join, request, future)
-        if request.structure is None:
-            join(None)
-        else:
-            compiled = self._structures.compiled(request.structure)
-            self._compiling.add(compiled, future=future, join=join)
+        compiling = None
+        if request.structure is not None:
+            compiling = self._structures.compiled(request.structure, reply=future)
+        self._gate.submit(Waiting(request=request, future=future, compiling=compiling))
         return future
 
     def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
@@ -239,14 +234,6 @@ class TransformersEngine:
         self._refuse_waiting()
         self._worker.join(_CLOSE_TIMEOUT_S)
 
-    def _join(
-        self,
-        request: GenerationRequest,
-        future: PendingReply[list[Completion]],
-        compiled: Compiled | None,
-    ) -> None:
-        self._gate.submit(Waiting(request=request, future=future, compiled=compiled))
-
     def _work(self) -> None:
         try:
             while (work := self._next_work()) is not None:
@@ -274,10 +261,8 @@ class TransformersEngine:
             self._scoring.run(self._module)
 
     def _refuse_waiting(self) -> None:
-        self._compiling.close(closed())
         for waiting in self._gate.close():
-            if waiting.future.set_running_or_notify_cancel():
-                waiting.future.set_exception(closed())
+            fail(waiting.future, closed())
 
     def _next_work(self) -> Work | None:
         is_held = self._gate.has_jobs or self._gate.is_closed

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import InvalidStateError
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.generation.pending import fail
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ class Compiling:
     def __init__(self) -> None:
         self._waiting: dict[PendingReply[Any], None] = {}  # Any: completions
         self._changing = threading.Lock()
+        self._closed: ModelError | None = None
 
     def add(
         self,
@@ -42,13 +42,17 @@ class Compiling:
             join: gives the request to the engine.
 
         Raises:
-            ModelError: the engine refuses the request at once.
+            ModelError: the engine refuses the request at once, or was closed.
         """
-        if compiled.done():
+        with self._changing:
+            if self._closed is not None:
+                raise self._closed
+            is_compiled = compiled.done()
+            if not is_compiled:
+                self._waiting[future] = None
+        if is_compiled:
             join(compiled.result())
             return
-        with self._changing:
-            self._waiting[future] = None
         compiled.add_done_callback(partial(self._join, future=future, join=join))
 
     @property
@@ -58,11 +62,12 @@ class Compiling:
             return sum(not future.done() for future in self._waiting)
 
     def close(self, error: ModelError) -> None:
-        """Answer all that waits with the error."""
+        """Answer all that waits, and all that comes, with the error."""
         with self._changing:
+            self._closed = error
             left, self._waiting = self._waiting, {}
         for future in left:
-            _fail(future, error)
+            fail(future, error)
 
     def _join(
         self,
@@ -72,15 +77,12 @@ class Compiling:
         join: Callable[[Compiled], None],
     ) -> None:
         with self._changing:
-            self._waiting.pop(future, None)
+            if future not in self._waiting:
+                return  # the engine was closed: close() answers it
+            del self._waiting[future]
         if future.done():
-            return  # it was given up, or the engine was closed
+            return  # it was given up
         try:
             join(compiled.result())
         except ModelError as error:
-            _fail(future, error)
-
-
-def _fail(future: PendingReply[Any], error: ModelError) -> None:
-    with suppress(InvalidStateError):  # it was given up a moment ago
-        future.set_exception(error)
+            fail(future, error)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from typing import TYPE_CHECKING, Generic, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PendingReply"]
+__all__ = ["PendingReply", "begins", "fail"]
 
 Answer = TypeVar("Answer")  # completions, or scores
 
@@ -33,3 +34,19 @@ class PendingReply(Future[Answer], Generic[Answer]):
                 return False
         self._on_cancel()
         return True
+
+
+def begins(future: Future[Any]) -> bool:  # Any: completions, or scores
+    """Return whether a reply is to be computed now: it was not given up, and has no answer."""
+    if future.done() and not future.cancelled():
+        return False
+    try:
+        return future.set_running_or_notify_cancel()
+    except RuntimeError:  # it was answered in this moment
+        return False
+
+
+def fail(future: Future[Any], error: BaseException) -> None:  # Any: completions, or scores
+    """Answer with an error, unless the reply was given up or has an answer."""
+    with suppress(InvalidStateError):
+        future.set_exception(error)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from concurrent.futures import Future
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ModelError
@@ -44,6 +45,21 @@ class Compiled:
         return self._first.deep_copy()
 
 
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Work:
+    """A structure that is, or is to be, compiled, and the replies that wait for it."""
+
+    structure: Structure
+    grammar: str
+    found: Future[Compiled] = field(default_factory=Future)
+    replies: list[Future[Any]] = field(default_factory=list)  # Any: completions
+
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether a reply still waits for it."""
+        return not all(reply.done() for reply in self.replies)
+
+
 class Structures:
     """Compiles structures, each once; thread-safe, and nobody waits for another's structure.
 
@@ -58,35 +74,46 @@ class Structures:
         self._reading = threading.Lock()
         self._vocabulary: Any = None  # Any: llguidance may be missing
         self._changing = threading.Lock()  # held for a look, never while something is compiled
-        self._known: OrderedDict[Structure, Future[Compiled]] = OrderedDict()
-        self._places = threading.Semaphore(_NUM_AT_ONCE)
+        self._known: OrderedDict[Structure, _Work] = OrderedDict()
+        self._queue: deque[_Work] = deque()  # long ones
+        self._num_threads = 0  # that compile them; each ends once the queue is empty
 
-    def compiled(self, structure: Structure) -> Future[Compiled]:
-        """Return the compiled structure; a long one is compiled in a thread of its own.
+    def compiled(self, structure: Structure, *, reply: Future[Any]) -> Future[Compiled]:
+        """Return the compiled structure; a long one is compiled in another thread.
 
         The future of a long one may give a ``ModelError`` later: it is bad.
+
+        Args:
+            structure: it.
+            reply: waits for it; what no reply waits for any more is not compiled (Any:
+                completions).
 
         Raises:
             ModelError: it is short and bad, or the package or a tokenizer that fits it is missing.
         """
         grammar = _grammar_of(structure)
+        is_long = len(structure.text) > _LONG
         with self._changing:
-            found = self._known.get(structure)
-            is_new = found is None
-            if found is None:
-                found = self._known[structure] = Future()
+            work = self._known.get(structure)
+            is_new = work is None
+            if work is None:
+                work = self._known[structure] = _Work(structure=structure, grammar=grammar)
+                if is_long:
+                    self._queue.append(work)
+            if not work.found.done():
+                work.replies.append(reply)
             self._known.move_to_end(structure)
             while len(self._known) > _NUM_KEPT:
                 self._known.popitem(last=False)
-        is_long = len(structure.text) > _LONG
-        if is_new and is_long:
-            work = partial(self._compile_in_turn, structure, grammar, found)
-            threading.Thread(target=work, name="trinity-structure", daemon=True).start()
-        elif is_new:
-            self._compile(structure, grammar, found)
+            needs_thread = is_new and is_long and self._num_threads < _NUM_AT_ONCE
+            self._num_threads += needs_thread
+        if needs_thread:
+            self._start_thread()
+        if is_new and not is_long:
+            self._compile(work)
         if not is_long:
-            found.result()
-        return found
+            work.found.result()
+        return work.found
 
     def allowed(self, matchers: Sequence[Any]) -> Tensor:
         """Return which tokens may come next, ``[B, V]``; without a matcher (None), all may."""
@@ -102,19 +129,60 @@ class Structures:
                 allowed_BV[row] = torch.from_numpy(known).bool()
         return allowed_BV.to(self._eos_V.device)
 
-    def _compile_in_turn(self, *what: Any) -> None:  # Any: as _compile takes them
-        with self._places:
-            self._compile(*what)
-
-    def _compile(self, structure: Structure, grammar: str, found: Future[Compiled]) -> None:
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name="trinity-structure", daemon=True)
         try:
-            found.set_result(Compiled(self._first(structure, grammar)))
-        except BaseException as error:  # llguidance is Rust, whose panics are no Exception
+            thread.start()
+        except RuntimeError as error:  # the system gives no thread
+            left: list[_Work] = []
             with self._changing:
-                self._known.pop(structure, None)
-            found.set_exception(_as_model_error(error))
+                self._num_threads -= 1
+                if not self._num_threads:  # nobody would take them
+                    left = [*self._queue]
+                    self._queue.clear()
+            for work in left:
+                self._fail(work, _as_model_error(error))
+
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            with suppress(KeyboardInterrupt, SystemExit):  # who waits is told
+                self._compile(work)
+
+    def _next(self) -> _Work | None:
+        """Return the next long structure that a reply waits for; None: the thread ends."""
+        unwanted: list[_Work] = []
+        found: _Work | None = None
+        with self._changing:
+            while self._queue and found is None:
+                work = self._queue.popleft()
+                if work.is_wanted:
+                    found = work
+                    continue
+                unwanted.append(work)
+                if self._known.get(work.structure) is work:
+                    del self._known[work.structure]
+            self._num_threads -= found is None
+        for work in unwanted:
+            work.found.set_exception(ModelError("structure: no reply waits for it any more."))
+        return found
+
+    def _compile(self, work: _Work) -> None:
+        try:
+            compiled = Compiled(self._first(work.structure, work.grammar))
+        except BaseException as error:  # llguidance is Rust, whose panics are no Exception
+            self._fail(work, _as_model_error(error))
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
+        else:
+            work.found.set_result(compiled)
+            with self._changing:
+                work.replies.clear()
+
+    def _fail(self, work: _Work, error: ModelError) -> None:
+        with self._changing:
+            if self._known.get(work.structure) is work:
+                del self._known[work.structure]
+        work.found.set_exception(error)
 
     def _first(self, structure: Structure, grammar: str) -> Any:  # Any: of llguidance
         llguidance = _llguidance()
