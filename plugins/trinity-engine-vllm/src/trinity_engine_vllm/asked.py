@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import EngineBrokenError, ModelError
+
+from trinity_engine_vllm.tensor_parallel import ANSWER_LIMIT
 
 if TYPE_CHECKING:
     from trinity.common.generation import PendingReply
@@ -35,8 +38,15 @@ def failure(error: Exception, what: str, *, is_broken: bool = False) -> ModelErr
     """
     if isinstance(error, ModelError):
         return error
+    hint = ""
+    if is_broken and isinstance(error, TimeoutError):
+        limit = os.environ.get(ANSWER_LIMIT, "300")
+        hint = (
+            f" A worker process was silent for {limit} s, and all were ended; if "
+            f"it was at work, raise {ANSWER_LIMIT} in explorer.env_vars."
+        )
     told = (EngineBrokenError if is_broken else ModelError)(
-        f"vLLM could not {what}: {type(error).__name__}: {' '.join(str(error).split())}"
+        f"vLLM could not {what}: {type(error).__name__}: {' '.join(str(error).split())}{hint}"
     )
     told.__cause__ = error
     return told

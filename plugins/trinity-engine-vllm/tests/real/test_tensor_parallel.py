@@ -47,6 +47,30 @@ if __name__ == "__main__":
     print("told: closed")
 """
 
+STOPPED_WHILE_IDLE = """
+import os, signal, sys
+from transformers import AutoModelForCausalLM
+from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.errors import EngineBrokenError
+from trinity_engine_vllm.engine import VLLMEngine
+from trinity_engine_vllm.tensor_parallel import executor_of
+
+if __name__ == "__main__":
+    engine = VLLMEngine(model_path=sys.argv[1], max_model_len=128, tensor_parallel_size=2)
+    tensors = dict(AutoModelForCausalLM.from_pretrained(sys.argv[1]).named_parameters())
+    engine.load_weights(WeightSnapshot(version=WeightVersion(1), tensors=tensors))
+    workers = [one.proc for one in executor_of(engine._stepping._engine).workers]
+    os.kill(workers[1].pid, signal.SIGSTOP)
+    for version in (2, 3):
+        try:
+            engine.load_weights(WeightSnapshot(version=WeightVersion(version), tensors=tensors))
+        except EngineBrokenError as error:
+            print("told:", error)
+    print("told: there are", [one.pid for one in workers if one.is_alive()])
+    engine.close()
+    print("told: closed")
+"""
+
 
 @pytest.fixture(autouse=True)
 def no_memory_is_left_behind():
@@ -150,9 +174,14 @@ def test_workers_of_a_process_that_is_killed_are_gone(tied, tmp_path) -> None:
     assert are_gone(started)
 
 
-def test_a_worker_that_is_stopped_is_told_in_vllms_time_and_ended(tied, tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("text", "what"), [(STOPPED, "generate"), (STOPPED_WHILE_IDLE, "take new weights")]
+)
+def test_a_worker_that_is_stopped_is_told_in_vllms_time_and_ended(
+    text, what, tied, tmp_path
+) -> None:
     script = tmp_path / "stopped.py"
-    script.write_text(STOPPED)
+    script.write_text(text)
     env = {**os.environ, "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "5"}
 
     said = subprocess.run(
@@ -167,6 +196,7 @@ def test_a_worker_that_is_stopped_is_told_in_vllms_time_and_ended(tied, tmp_path
     silent, broken, there, closed = [
         line for line in said.stdout.splitlines() if line.startswith("told: ")
     ]  # vLLM's log is between
-    assert silent.startswith("told: vLLM could not generate: TimeoutError: RPC call to ")
-    assert broken.startswith("told: vLLM could not generate: ")
+    assert silent.startswith(f"told: vLLM could not {what}: TimeoutError: RPC call to ")
+    assert "silent for 5 s" in silent
+    assert broken.startswith(f"told: vLLM could not {what}: ")
     assert (there, closed) == ("told: there are []", "told: closed")
