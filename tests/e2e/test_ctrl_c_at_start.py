@@ -121,6 +121,9 @@ def trinity_commands():
 @app.command()
 def work(how: str):
     try:
+        press = "os.kill(os.getpid(), signal.SIGINT)"
+        if how == "in a text":
+            exec(press)
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt as error:
         if how == "again":
@@ -133,7 +136,7 @@ def work(how: str):
 """
 
 
-@pytest.mark.parametrize("how", ["once", "again", "hidden"])
+@pytest.mark.parametrize("how", ["once", "again", "hidden", "in a text"])
 @pytest.mark.parametrize("more", ["", "typer@exit", "end"])
 def test_a_command_at_work_closes_what_it_has_opened(pressed, tmp_path, how, more) -> None:
     (tmp_path / "works.py").write_text(SWALLOWS)

@@ -71,6 +71,9 @@ def command_ended(code: int) -> None:
 
     _replace(_leave, end)
     _replace(_interrupt, end)
+    # Python notes a KeyboardInterrupt that leaves a text that is executed, as those of dataclasses,
+    # and would kill itself by SIGINT as it ends, though it was caught. The next text clears that.
+    exec("")
 
 
 def leave(line: str) -> NoReturn:
