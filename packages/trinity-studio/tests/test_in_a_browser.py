@@ -161,14 +161,15 @@ def at(values: Any, path: str) -> Any:
     return values
 
 
-def is_written(page: Any, typed: dict[str, Any]) -> bool:
-    """Wait until the file says what was typed, and return whether it came to that."""
+def lost(page: Any, typed: dict[str, Any]) -> dict[str, Any]:
+    """Wait until the file says what was typed; return what it says instead where it does not."""
     limit = time.monotonic() + WAIT_MS / 1000
-    while {path: at(written(page), path) for path in typed} != typed:
-        if time.monotonic() > limit:
-            return False
+    while True:
+        values = written(page)
+        others = {path: at(values, path) for path in typed if at(values, path) != typed[path]}
+        if not others or time.monotonic() > limit:
+            return others
         page.wait_for_timeout(200)
-    return True
 
 
 @pytest.mark.parametrize("delay_ms", [0, 10, 40])
@@ -187,9 +188,9 @@ def test_what_is_typed_quickly_from_field_to_field_stands_in_the_file(
         label = next_field(page)
 
     typed = dict(TYPED.values())
-    assert is_written(page, typed), {path: at(written(page), path) for path in typed}
+    assert lost(page, typed) == {}
     page.wait_for_timeout(1000)
-    assert is_written(page, typed)
+    assert lost(page, typed) == {}
 
 
 def test_a_drawer_stays_open_and_the_focus_in_it_as_its_fields_are_filled(page) -> None:
@@ -206,7 +207,7 @@ def test_a_drawer_stays_open_and_the_focus_in_it_as_its_fields_are_filled(page) 
     optimizer = "algorithm.optimizer"
     typed = {"lr": 0.25, "lr_warmup_steps": 7, "lr_warmup_steps_ratio": 0.5}
 
-    assert is_written(page, {f"{optimizer}.{key}": value for key, value in typed.items()})
+    assert lost(page, {f"{optimizer}.{key}": value for key, value in typed.items()}) == {}
     title = page.locator("summary", has_text="Optimizer").locator("p")
     behind = "one => getComputedStyle(one, '::after').content"
     wait_until(lambda: title.evaluate(behind) == '" \u00b7 3 given"')
@@ -226,13 +227,13 @@ def test_a_field_whose_program_comes_late_keeps_what_it_begins_with(studio) -> N
         page.goto(studio[1])
         page.get_by_text("Configuration File").wait_for(timeout=WAIT_MS)
         type_into(page, "Name", "early")
-        assert is_written(page, {"name": "early"})
+        assert lost(page, {"name": "early"}) == {}
         for request in held:
             request.continue_()
         page.get_by_label("Repeat Times").first.wait_for(timeout=WAIT_MS)
         type_into(page, "Name", "late")
 
-        assert is_written(page, {"name": "late", "algorithm.repeat_times": 8})
+        assert lost(page, {"name": "late", "algorithm.repeat_times": 8}) == {}
         browser.close()
     assert held
 

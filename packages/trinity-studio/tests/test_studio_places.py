@@ -62,3 +62,14 @@ def test_a_batch_that_the_gpus_cannot_share_stays_as_typed_and_is_told(draw_stud
     assert any("it is a multiple of 6" in one.value for one in page.warning)
     page.number_input(key="w:cluster.gpu_per_node").set_value(6).run()
     assert page.number_input(key="train_batch_size").value == 80  # 16 of each of 5
+
+
+def test_a_value_whose_callback_was_cut_short_is_taken_over(draw_studio) -> None:
+    page = draw_studio()
+    key = "w:buffer.explorer_input.taskset.format.prompt_key"
+    page.session_state[key] = "asked"  # as Streamlit leaves it, with nobody called
+    page.run()
+
+    assert page.text_input(key=key).value == "asked"
+    taskset = page.session_state["_document"].get("buffer.explorer_input.taskset")
+    assert taskset["format"] == {"prompt_key": "asked"}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DOCUMENT", "SEEN", "Sheet", "changed", "keep", "seed"]
 
 DOCUMENT, UNREAD, KEPT = "_document", "_unread", "_kept"
+SHOWN = "_shown"  # key of a widget -> what the document said when it was last drawn
 SEEN = "_seen"  # setting -> what the document said when it last followed
 
 
@@ -50,6 +51,7 @@ class Sheet:
         """Edit another document from now on."""
         st.session_state[DOCUMENT] = document
         st.session_state[UNREAD], st.session_state[SEEN] = {}, {}
+        st.session_state[SHOWN] = {}
 
     def problems_at(self, path: str, *, below: bool = False) -> list[str]:
         """Return what is wrong with a key; ``below``: with the keys of its section too."""
@@ -80,16 +82,23 @@ class Sheet:
         return _leaves(self.document.get(path))
 
 
-def seed(key: str, value: Any) -> None:
+def seed(field: Field, key: str, value: Any) -> None:
     """Let a widget that is about to be drawn show a value, if it does not already.
 
-    What is set is sent to the browser, and would wipe out what a person types there just now.
+    What is set is sent to the browser, and would wipe out what a person types there just now. Where
+    the widget has another value, and not the document since the last drawing, a person gave it:
+    Streamlit cuts a callback short where the next change comes, and does not call it again.
     """
+    shown = st.session_state.setdefault(SHOWN, {})
     if key not in st.session_state:
         if value not in (None, ""):
             st.session_state[key] = value
     elif st.session_state[key] != value:
+        if key in shown and shown[key] == value:
+            changed(field, key)
+            return
         st.session_state[key] = value
+    shown[key] = value
 
 
 def keep(keys: Iterable[str]) -> None:

@@ -66,11 +66,11 @@ def _draw_leaf(sheet: Sheet, field: Field) -> None:
     }
     options = _options(field, value)
     if options:
-        seed(key, None if value is NOTHING else _word(value))
+        seed(field, key, None if value is NOTHING else _word(value))
         is_open = field.shape == "part"
         st.selectbox(options=options, index=None, accept_new_options=is_open, **common)
     elif field.shape == "integer" and (value is NOTHING or _is_integer(value)):
-        seed(key, None if value is NOTHING else value)
+        seed(field, key, None if value is NOTHING else value)
         least = None if field.least is None else int(field.least)
         if value is not NOTHING and least is not None:
             least = min(least, value)  # what is too small is told, not refused
@@ -92,7 +92,7 @@ def _draw_text(sheet: Sheet, field: Field, value: Any, common: dict[str, Any]) -
         st.session_state.setdefault(f"show:{field.path}", False)
         if not st.toggle(f"Show {common['label']}, which holds secrets", key=f"show:{field.path}"):
             return
-    seed(common["key"], text)
+    seed(field, common["key"], text)
     if field.shape == "yaml" or "\n" in text:
         st.text_area(height=100, **common)
     else:
