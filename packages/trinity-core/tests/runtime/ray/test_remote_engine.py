@@ -333,7 +333,7 @@ def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
 
     def refuse_all():
         for ask in asks:
-            with pytest.raises(RoomLostError, match="engine-0 was lost: it was given no weights"):
+            with pytest.raises(RoomLostError, match="waits: it was started anew, without weights"):
                 ask()
 
     refuse_all()

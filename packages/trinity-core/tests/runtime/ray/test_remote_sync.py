@@ -11,7 +11,6 @@ from trinity.errors import ModelError, RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray.handle import NoAnswerError
 from trinity.runtime.ray.kept_engine import KeptEngine
-from trinity.runtime.ray.remote_sender import RemoteSender
 from trinity.runtime.ray.remote_sync import RemoteSync
 from trinity.runtime.ray.remote_weights import snapshot_of
 from trinity.runtime.ray.returning import Patience
@@ -70,9 +69,16 @@ class Answer:
             room.kill()
         if self.died.is_set() or room.is_gone:
             raise RoomLostError(room.name, cause="killed")
-        fault = room.fault or room.fault_of_building
-        if fault is not None:
-            raise fault
+        return self.answer()
+
+    def answer(self):
+        room = self.room
+        if room.fault_of_building is not None:
+            raise room.fault_of_building
+        if self.method == "is_there":
+            return True
+        if room.fault is not None:
+            raise room.fault
         room.weights += self.args
         return int((self.args[0] or "v0").removeprefix("v"))
 
@@ -125,12 +131,6 @@ def start(rooms, log):
             assert not thread.is_alive()
 
 
-def flying():
-    config = Config()
-    config.synchronizer.sync_style = "fully_async"
-    return config
-
-
 def test_all_engines_begin_before_one_is_waited_for_and_get_the_reference(start, log) -> None:
     sync = start()
     assert sync.sync(of("v4")) == 4
@@ -164,38 +164,15 @@ def test_a_process_that_takes_the_place_of_a_lost_one_gets_the_latest_weights(
     ]
 
 
-def test_an_engine_that_is_lost_in_a_sync_is_waited_for_until_it_has_the_weights(
-    start, rooms
-) -> None:
-    sync = start()
-    rooms[1].dies_of_weights = True
-
-    assert sync.sync(of("v4")) == 4
-    assert rooms[1].weights == ["v4"]
+@pytest.fixture(params=["fixed", "explorer_driven", "trainer_driven", "fully_async"])
+def in_style(request):
+    config = Config()
+    config.synchronizer.sync_style = request.param
+    return config
 
 
-def test_a_sync_waits_for_an_engine_that_was_away_when_it_began(start, rooms) -> None:
-    sync = start()
-    rooms[1].kill(comes_back=False)
-    until(lambda: not sync._engines[1]._is_there)
-    threading.Timer(0.2, rooms[1].come_back).start()
-
-    assert sync.sync(of("v4")) == 4
-    assert rooms[1].weights[-1] == "v4"
-
-
-def test_a_sync_ends_where_no_process_takes_the_place_of_the_lost_one(start, rooms) -> None:
-    sync = start(return_s=0.3)
-    rooms[1].kill(comes_back=False)
-
-    with pytest.raises(RoomLostError, match="engine-1 was lost: none took its place"):
-        sync.sync(of("v4"))
-
-
-def test_with_groups_in_flight_a_lost_engine_is_not_waited_for_and_catches_up(
-    start, rooms, caplog
-) -> None:
-    sync = start(flying())
+def test_a_lost_engine_is_not_waited_for_and_catches_up(start, rooms, caplog, in_style) -> None:
+    sync = start(in_style)
     rooms[1].kill(comes_back=False)
 
     assert sync.sync(of("v4")) == 4
@@ -206,10 +183,16 @@ def test_with_groups_in_flight_a_lost_engine_is_not_waited_for_and_catches_up(
     assert "engine-1 is lost: weights go to the others" in caplog.text
 
 
-def test_with_groups_in_flight_one_that_cannot_be_built_again_is_done_without(
-    start, rooms, caplog
-) -> None:
-    sync = start(flying())
+def test_one_that_is_lost_in_a_sync_catches_up(start, rooms) -> None:
+    sync = start()
+    rooms[1].dies_of_weights = True
+
+    assert sync.sync(of("v4")) == 4
+    until(lambda: rooms[1].weights == ["v4"])
+
+
+def test_one_that_cannot_be_built_again_is_done_without(start, rooms, caplog) -> None:
+    sync = start()
     rooms[1].fault_of_building = ModelError("no memory is left")
     rooms[1].kill()
 
@@ -220,8 +203,8 @@ def test_with_groups_in_flight_one_that_cannot_be_built_again_is_done_without(
     until(lambda: rooms[1].weights[-1:] == ["v5"])
 
 
-def test_with_groups_in_flight_the_last_engine_is_waited_for(start, rooms) -> None:
-    sync = start(flying())
+def test_where_all_are_lost_the_sync_waits_for_them(start, rooms) -> None:
+    sync = start()
     for room in rooms:
         room.dies_of_weights = True
 
@@ -230,10 +213,71 @@ def test_with_groups_in_flight_the_last_engine_is_waited_for(start, rooms) -> No
     assert [room.weights for room in rooms] == [["v4"], ["v4"]]
 
 
+def test_a_sync_ends_where_no_process_takes_the_place_of_any(start, rooms) -> None:
+    sync = start(return_s=0.3)
+    for room in rooms:
+        room.kill(comes_back=False)
+
+    with pytest.raises(RoomLostError, match="engine-0 was lost: none took its place in 0 s"):
+        sync.sync(of("v4"))
+
+
+def test_one_that_is_there_and_does_not_load_ends_the_sync_with_its_own_limit(start, rooms) -> None:
+    sync = start(return_s=600.0, load_s=0.3)
+    for room in rooms:
+        room.hangs_in = "load_weights"
+        room.kill()
+    until(lambda: not any(engine._is_there for engine in sync._engines))
+    for engine in sync._engines:
+        engine._room.kill = lambda **how: None  # it stays as it is
+
+    said = "another took its place, and has not loaded the weights in 0 s"
+    with pytest.raises(RoomLostError, match=said):
+        sync.sync(of("v4"))
+
+
+def test_one_that_comes_back_and_hangs_while_it_loads_is_ended_though_another_answers(
+    start, rooms, caplog
+) -> None:
+    sync = start(load_s=0.1)
+    assert sync.sync(of("v4")) == 4
+    kill = rooms[1].kill
+    rooms[1].hangs_in = "load_weights"
+
+    def end(**how):
+        rooms[1].hangs_in = ""
+        kill(**how)
+
+    kill()
+    rooms[1].kill = end
+
+    until(lambda: rooms[1].weights == ["v4"])
+    assert "engine-1 is there again and has not loaded its weights in 0 s" in caplog.text
+
+
+def test_one_that_is_lost_while_it_loads_has_the_whole_time_again_to_be_replaced(
+    start, rooms, monkeypatch
+) -> None:
+    engine = start(return_s=100.0)._engines[1]
+    now = [1000.0]
+    monkeypatch.setattr("trinity.runtime.ray.kept_engine.time.monotonic", lambda: now[0])
+    engine._note_place(is_there=False)
+    now[0] += 90.0
+    engine._note_place(is_there=True)
+    now[0] += 20.0
+    engine._note_place(is_there=False)  # 110 s after the first loss
+    engine._check_wait(1000.0)
+    now[0] += 101.0
+
+    with pytest.raises(RoomLostError, match="none took its place in 100 s"):
+        engine._check_wait(1000.0)
+
+
 def test_one_that_cannot_be_built_again_ends_the_run(start, rooms) -> None:
     sync = start()
-    rooms[1].fault_of_building = ModelError("no memory is left")
-    rooms[1].kill()
+    for room in rooms:
+        room.fault_of_building = ModelError("no memory is left")
+        room.kill()
 
     with pytest.raises(ModelError, match="no memory is left"):
         sync.sync(of("v4"))
@@ -269,12 +313,12 @@ def test_an_engine_that_does_not_come_back_from_loading_is_ended_and_the_next_on
     rooms[1].kill = end
     assert sync.sync(of("v4")) == 4
 
-    assert [room.weights[-1] for room in rooms] == ["v4", "v4"]
+    until(lambda: [room.weights[-1:] for room in rooms] == [["v4"], ["v4"]])
     assert "engine-1 has not loaded its weights in 0 s (synchronizer.sync_timeout" in caplog.text
 
 
 def test_a_timeout_of_the_engines_own_is_an_answer(start, rooms) -> None:
-    sync = start(flying())
+    sync = start()
     rooms[1].fault = TimeoutError("the cache was not written in 5 s")
 
     with pytest.raises(TimeoutError, match="the cache was not written in 5 s"):
@@ -282,35 +326,11 @@ def test_a_timeout_of_the_engines_own_is_an_answer(start, rooms) -> None:
 
 
 def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:
-    sync = start(flying())
+    sync = start()
     rooms[1].fault = ModelError("of another model")
 
     with pytest.raises(ModelError, match="of another model"):
         sync.sync(of("v4"))
-
-
-class TrainersRoom:
-    """Makes a copy of what was packed each time that it is asked."""
-
-    def __init__(self):
-        self.num_copies = 0
-
-    def aside(self):
-        return self
-
-    def call_with_payload(self, method, step):
-        self.num_copies += 1
-        return self.num_copies, f"copy {self.num_copies}"
-
-
-def test_all_engines_that_come_back_after_a_sync_get_the_one_copy_of_it() -> None:
-    room = TrainersRoom()
-    sender = RemoteSender(room, pack=lambda *told: "a shipment")
-
-    assert [sender.kept(), sender.kept(), sender.snapshot().version] == ["copy 1", "copy 1", 1]
-    assert sender.pack() == "a shipment"
-    assert [sender.kept(), sender.kept()] == ["copy 2"] * 2
-    assert room.num_copies == 2
 
 
 class FakeSender:

@@ -13,6 +13,8 @@ WAITS = RoomWaitsError("engine-0", cause="new weights did not reach it whole")
 
 
 class Room:
+    name = "engine-0"
+
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
 
@@ -35,16 +37,37 @@ def clock(monkeypatch):
 def test_a_room_that_says_it_waits_is_asked_again_as_long_as_it_says_so(clock) -> None:
     room = Room(*[WAITS] * 40, "an answer")
 
-    assert Returning(room, patience=Patience(return_s=10.0)).first_answer("open") == "an answer"
+    patience = Patience(return_s=10.0, weights_s=100.0)
+    assert Returning(room, patience=patience).first_answer("open") == "an answer"
 
     assert clock[0] > 20.0
 
 
-def test_a_room_that_is_lost_is_waited_for_as_long_as_agreed() -> None:
-    lost = RoomLostError("engine-0", cause="it was started anew")
+LOST = RoomLostError("engine-0", cause="killed")
 
-    with pytest.raises(RoomLostError, match="it was started anew"):
-        Returning(Room(*[lost] * 40), patience=Patience(return_s=10.0)).first_answer("open")
+
+def test_a_room_that_is_lost_is_waited_for_as_long_as_agreed() -> None:
+    said = "engine-0 was lost: killed, and no other process took its place in 10 s"
+
+    with pytest.raises(RoomLostError, match=said):
+        Returning(Room(*[LOST] * 40), patience=Patience(return_s=10.0)).first_answer("open")
+
+
+def test_one_that_is_back_has_another_limit_for_its_weights(clock) -> None:
+    said = "new weights did not reach it whole, and it was given none in 30 s"
+    room = Room(*[LOST] * 7, *[WAITS] * 40)  # back after 9 s
+
+    with pytest.raises(RoomLostError, match=said):
+        Returning(room, patience=Patience(return_s=10.0, weights_s=30.0)).first_answer("open")
+
+    assert 36.0 < clock[0] < 42.0
+
+
+def test_one_that_is_lost_again_has_the_whole_time_again_to_be_replaced(clock) -> None:
+    room = Room(*[LOST] * 7, WAITS, *[LOST] * 5, "an answer")
+
+    assert Returning(room, patience=Patience(return_s=11.0)).first_answer("open") == "an answer"
+    assert clock[0] > 15.0
 
 
 def test_a_room_that_waits_is_no_loss_and_no_process_is_said_to_be_lost(caplog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -151,3 +152,39 @@ def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(ro
         monkey.load_weights = loads
 
     assert not room._serves.is_set()
+
+
+class OfGpu:
+    """What the runtime asks of a tensor on a GPU."""
+
+    def __init__(self, *, is_cuda):
+        self.is_cuda = is_cuda
+
+
+@pytest.mark.parametrize("is_cuda", [True, False])
+def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
+    rooms, keyed_engine, monkeypatch, is_cuda
+) -> None:
+    held, freed = [], []
+
+    class Loading(keyed_engine):
+        version = 0
+
+        def load_weights(self, snapshot):
+            self.version = snapshot.version
+
+    def receive(told):
+        tensor = OfGpu(is_cuda=is_cuda)
+        held.append(weakref.ref(tensor))
+        return WeightSnapshot(version=1, tensors={"weight": tensor})
+
+    monkeypatch.setattr(weight_ways, "received", receive)
+    monkeypatch.setattr(weight_ways, "empty_cache", lambda: freed.append(held[-1]()))
+    room = rooms.engine_room(Loading()).part
+    told = WayOut(Trainer().snapshot, timeout_s=1.0).share([])
+
+    for _ in range(2):
+        room.weights("receive", told)
+        room.load_received()
+
+    assert freed == ([None, None] if is_cuda else [])

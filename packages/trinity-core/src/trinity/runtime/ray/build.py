@@ -15,13 +15,14 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.lead import lead_of
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
-from trinity.runtime.ray.kept_engine import LEAST_LOAD_S, KeptEngine
+from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.machines import check_machines
 from trinity.runtime.ray.passport import Passport
 from trinity.runtime.ray.placement import Placement, await_ended_groups, hosts_of_cluster
 from trinity.runtime.ray.ranks import RemoteRanks
 from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.remote_trainer import RemoteTrainer
+from trinity.runtime.ray.returning import LEAST_LOAD_S
 from trinity.runtime.ray.rooms import Rooms
 from trinity.runtime.ray.share import gpu_shares
 from trinity.runtime.sides import AtOnce, may_overlap

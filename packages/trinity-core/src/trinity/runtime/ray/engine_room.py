@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Completion, RunKey
-from trinity.errors import EngineBrokenError, ModelError, RoomLostError
+from trinity.errors import EngineBrokenError, ModelError, RoomLostError, RoomWaitsError
 from trinity.runtime.assembly import make_engine
 from trinity.runtime.ray.receiving import ReceivesWeights
 
@@ -173,6 +173,10 @@ class EngineRoom(ReceivesWeights):
         self._wait_for_weights()
         return self._version()
 
+    def is_there(self) -> bool:
+        """Return True: who calls is answered once this is built."""
+        return True
+
     def load_weights(self, weights: PackedWeights | None) -> WeightVersion:
         """Replace the weights before the next batch; return their version when it is done.
 
@@ -306,13 +310,14 @@ class EngineRoom(ReceivesWeights):
         """Return once it has the weights that are wanted.
 
         Raises:
-            RoomLostError: nobody gave it any.
+            RoomWaitsError: nobody gave it any.
         """
         if not self._serves.wait(_GIVEN_S):
             if self._is_poisoned:
                 raise self._over()
-            cause = f"it was given no weights for {_GIVEN_S:.0f} s"
-            raise RoomLostError(f"engine-{self._number}", cause=cause)
+            raise RoomWaitsError(
+                f"engine-{self._number}", cause="it was started anew, without weights"
+            )
 
 
 def run_id(key: RunKey) -> RunId:

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from trinity.common.ports import WeightVersion
 from trinity.errors import RayLostError, RoomLostError
 from trinity.runtime.ray.handle import NoAnswerError
 from trinity.runtime.ray.remote_weights import RemoteTensors
-from trinity.runtime.ray.returning import Patience, Returning
+from trinity.runtime.ray.returning import LEAST_LOAD_S, Patience, Returning
 from trinity.runtime.ray.watch import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trinity.common.ports import WeightSnapshot, WeightVersion
+    from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import Pending, RoomHandle
     from trinity.runtime.ray.remote_sender import RemoteSender
     from trinity.synchronizer.weights import PackedWeights
@@ -35,7 +36,6 @@ __all__ = ["KeptEngine"]
 logger = logging.getLogger(__name__)
 
 WARN_S = 300.0  # of loading, until it is said
-LEAST_LOAD_S = 600.0  # however short sync_timeout is: a load waits for replies under way
 AGAIN_S = 5.0  # after a failure, until weights are brought again
 
 
@@ -66,6 +66,8 @@ class KeptEngine:
         self._failure: Exception | None = None  # why it does not come back
         self._loading: tuple[Pending | None, int] | None = None  # and num_brought before it
         self._load_began = 0.0
+        # Whether there is a process that is brought weights, and since when that is so.
+        self._is_new, self._since = False, 0.0
 
     @property
     def name(self) -> str:
@@ -180,16 +182,28 @@ class KeptEngine:
         """
         assert self._loading is not None
         (_, num_before), self._loading = self._loading, None
-        deadline = time.monotonic() + self._patience.return_s
+        began = time.monotonic()
         with self._changed:
             while self._num_brought == num_before:
                 if self._failure is not None:
                     raise self._failure
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or self._is_closed:
-                    cause = f"none took its place in {self._patience.return_s:.0f} s"
-                    raise RoomLostError(self.name, cause=cause, is_final=True)
-                self._changed.wait(min(left_s, LOOK_S))
+                if self._is_closed:
+                    raise RoomLostError(self.name, cause="the run is over", is_final=True)
+                self._check_wait(began)
+                self._changed.wait(LOOK_S)
+
+    def _check_wait(self, began: float) -> None:
+        """Check that a process is there in time, and then has its weights in time.
+
+        Raises:
+            RoomLostError: it is, or has, not.
+        """
+        limit_s, what = self._patience.return_s, "none took its place"
+        if self._is_new:
+            limit_s, what = self._load_s, "another took its place, and has not loaded the weights"
+        if time.monotonic() - max(began, self._since) > limit_s:
+            cause = f"{what} in {limit_s:.0f} s"
+            raise RoomLostError(self.name, cause=cause, is_final=True)
 
     def close(self) -> None:
         """Bring no more weights; safe to call twice."""
@@ -214,14 +228,13 @@ class KeptEngine:
             RoomLostError: none came.
             Exception: it cannot be built, or refuses them.
         """
-        is_brought = False
+        is_brought, version = False, WeightVersion(0)
         while not (is_brought or self._is_closed):
+            self._note_place(is_there=False)
+            self._returning.first_answer("is_there", is_wanted=lambda: not self._is_closed)
+            self._note_place(is_there=True)
             wanted = self._wanted
-            version: WeightVersion = self._returning.first_answer(
-                "load_weights",
-                None if wanted is None else wanted(),
-                is_wanted=lambda: not self._is_closed,
-            )
+            version = self._loaded(None if wanted is None else wanted())
             with self._changed:
                 is_brought = wanted is self._wanted
                 if is_brought:
@@ -232,6 +245,36 @@ class KeptEngine:
             logger.warning(
                 "%s was lost and is there again, with the weights of version %d", self.name, version
             )
+
+    def _note_place(self, *, is_there: bool) -> None:
+        if is_there is not self._is_new:  # each loss has the whole time to be replaced
+            self._is_new, self._since = is_there, time.monotonic()
+
+    def _loaded(self, weights: Any) -> WeightVersion:
+        """Return the version that a new process has loaded; one that hangs is ended.
+
+        Raises:
+            RoomLostError: it is lost, or was ended.
+            Exception: it refuses the weights.
+        """
+        pending = self._room.start("load_weights", weights)
+        while True:
+            try:
+                version: WeightVersion = pending.result(timeout_s=LOOK_S)
+            except NoAnswerError:
+                waited_s = time.monotonic() - self._since
+                if self._is_closed or waited_s > self._load_s:
+                    break
+            else:
+                return version
+        if not self._is_closed:
+            logger.warning(
+                "%s is there again and has not loaded its weights in %.0f s "
+                "(synchronizer.sync_timeout, 600 at least): it is ended and started again",
+                self.name, waited_s,
+            )  # fmt: skip
+            self._room.kill(comes_back=True)
+        raise RoomLostError(self.name, cause="it did not load its weights")
 
     def _stay(self) -> None:
         """Return when the process is lost, or somebody missed it."""

@@ -2,12 +2,15 @@
 
 orders --task % n--> runner 0: PackedOrders ---> PackedResults --+
                      runner 1: ...                               +--> results
+
+What a runner was to make whose process or engine is lost, the others make: ``shared_run.py``.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ from trinity.errors import RoomLostError
 from trinity.explorer.packing import PackedOrders
 from trinity.runtime.ray.remote_groups import RemoteGroupRuns
 from trinity.runtime.ray.returning import Callee, Patience, Returning
-from trinity.runtime.ray.watch import LOOK_S
+from trinity.runtime.ray.shared_run import SharedRun
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from trinity.explorer.packing import PackedResults
 
 __all__ = ["RemoteScheduler"]
+
+PROBE_S = 0.5  # so often one that is missed is asked whether it is back
 
 
 class RemoteScheduler:
@@ -39,7 +44,7 @@ class RemoteScheduler:
 
     def __init__(self, runners: Sequence[Callee], *, patience: Patience | None = None) -> None:
         self._runners = [_Runner(room, patience=patience) for room in runners]
-        self._pool = ThreadPoolExecutor(len(runners), "trinity-runner-calls")
+        self._pool = ThreadPoolExecutor(4 * len(runners), "trinity-runner-calls")
         self._patience = patience
         self._groups: RemoteGroupRuns | None = None  # None: no group began by itself
 
@@ -63,15 +68,9 @@ class RemoteScheduler:
             RoomLostError: the process of a runner ended, and no other took its place.
             TrinityError: an error that concerns all runs.
         """
-        places: list[list[int]] = [[] for _ in self._runners]
-        for place, order in enumerate(orders):
-            places[order.key.task % len(places)].append(place)
-        shares = [(runner, own) for runner, own in zip(self._runners, places, strict=True) if own]
-        if len(shares) == 1:
-            return shares[0][0].run(orders)
-        results = self._results([(runner, [orders[p] for p in own]) for runner, own in shares])
-        by_place = dict(zip([p for _, own in shares for p in own], results, strict=True))
-        return [by_place[place] for place in range(len(orders))]
+        if len(self._runners) == 1:
+            return self._runners[0].run(orders)
+        return SharedRun(self._runners, orders, pool=self._pool).run()
 
     def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
         """Run these on the engine that has the fewest groups; :meth:`ended` tells how they ended.
@@ -119,20 +118,6 @@ class RemoteScheduler:
         self.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _results(self, shares: Sequence[tuple[_Runner, Sequence[RunOrder]]]) -> list[RunReport]:
-        """Return the results of all shares, one after the other; the first error stops them."""
-        calls = [self._pool.submit(runner.run, own) for runner, own in shares]
-        done, others = wait(calls, timeout=LOOK_S, return_when=FIRST_EXCEPTION)
-        while others and not any(call.exception(0) for call in done):
-            done, others = wait(calls, timeout=LOOK_S, return_when=FIRST_EXCEPTION)
-        failures = [call.exception(0) for call in calls if call in done and call.exception(0)]
-        if failures and failures[0] is not None:
-            for call, (runner, _) in zip(calls, shares, strict=True):
-                if call in others:
-                    runner.stop()
-            raise failures[0]
-        return [result for call in calls for result in call.result(0)]
-
 
 class _Runner:
     """One runner's room."""
@@ -143,13 +128,43 @@ class _Runner:
         self._session = uuid.uuid4().hex
         self.num_hung = 0
         self.busy_s = 0.0
+        self.is_missed = False
+        self.patience = patience or Patience()
+        self.call = ""  # that is made now
+
+    @property
+    def engine(self) -> str:
+        return self.room.name.replace("runner", "engine")
 
     def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
+        """Return how each order ended; a process that is lost is waited for."""
         packed = PackedOrders.of(orders)
         try:
             answer: PackedResults = self.room.call("run", self._session, packed)
         except RoomLostError as error:
             answer = self._run_again(packed, error)
+        return self._noted(answer, orders)
+
+    def make(self, orders: Sequence[RunOrder]) -> list[RunReport]:
+        """Return the same, or raise that the process is lost."""
+        self.call, packed = uuid.uuid4().hex, PackedOrders.of(orders)
+        answer: PackedResults = self.room.call("run", self._session, packed, self.call)
+        return self._noted(answer, orders)
+
+    def look(self) -> float:
+        """Return for how long its engine is lost; one that is there is missed no longer."""
+        if self.is_missed:
+            time.sleep(PROBE_S)
+        away_s: float = self.room.call("engine_away_s")
+        self.is_missed &= away_s > 0
+        return away_s
+
+    def cut(self, call: str) -> None:
+        """Let a call end; one that comes later is not meant."""
+        with suppress(RoomLostError):
+            self.room.call("cut_run", call)
+
+    def _noted(self, answer: PackedResults, orders: Sequence[RunOrder]) -> list[RunReport]:
         self._returning.is_well()
         self.num_hung, self.busy_s = answer.num_hung, self.busy_s + answer.busy_s
         return answer.unpacked(orders)

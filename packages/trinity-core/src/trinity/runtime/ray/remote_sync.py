@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.runtime.assembly import make_sync
-from trinity.runtime.pace import is_in_flight
 from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
 from trinity.runtime.record.engine_weights import write_weights
 from trinity.synchronizer.memory import MemorySync
@@ -36,8 +35,8 @@ logger = logging.getLogger(__name__)
 class RemoteSync:
     """Brings weights to all engines, and remembers where the latest ones are.
 
-    With groups in flight an engine that is lost is not waited for where another one has the
-    weights: it gets the latest ones once it is back.
+    An engine that is lost is not waited for where another one has the weights: that answers for
+    it, and it gets the latest ones once it is back.
 
     Args:
         config: a resolved configuration.
@@ -57,7 +56,6 @@ class RemoteSync:
         self._engines = engines
         self._sender = sender
         self._method = make_sync(config, manager, engines=engines, sender=sender)
-        self._may_go_on = is_in_flight(config)  # without an engine that is lost
         self._latest: Callable[[], WeightSnapshot] | None = None  # None: nothing was brought
 
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
@@ -67,8 +65,8 @@ class RemoteSync:
             snapshot: gives a reference to them.
 
         Raises:
-            RoomLostError: the trainer's process ended, or an engine's and none took its place; with
-                groups in flight, those of all engines.
+            RoomLostError: the trainer's process ended, or those of all engines and none took the
+                place of one.
         """
         self._latest = self._sender.snapshot if self._sender is not None else None
         return self._brought(self._method, snapshot)
@@ -77,7 +75,7 @@ class RemoteSync:
         version: WeightVersion = method.sync(lambda: self._noted(snapshot()))
         lost = [engine for engine in self._engines if not engine.finish()]
         for engine in lost:
-            if self._may_go_on and len(lost) < len(self._engines):
+            if len(lost) < len(self._engines):
                 logger.warning(
                     "%s is lost: weights go to the others, and to it once it is there", engine.name
                 )

@@ -1,4 +1,7 @@
-"""Wait for a process that was lost until another takes its place."""
+"""Wait for a process that was lost until another takes its place, and has its weights.
+
+lost ---(return_s)---> another is there ---(weights_s)---> it answers
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from trinity.errors import RoomLostError, RoomWaitsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Callee", "Patience", "Returning"]
+__all__ = ["LEAST_LOAD_S", "Callee", "Patience", "Returning"]
 
 logger = logging.getLogger(__name__)
 
+LEAST_LOAD_S = 600.0  # of weights, however short sync_timeout is: it waits for replies under way
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
@@ -33,9 +37,19 @@ class Callee(Protocol):
 class Patience:
     """How long a room is waited for, and how often it may be lost before it did anything."""
 
-    return_s: float = 300.0  # a large model takes its time to load
+    return_s: float = 300.0  # until another process took its place: a large model takes its time
+    weights_s: float = 900.0  # then until that was given weights; who brings them gives up earlier
     move_s: float = 60.0  # until another one does what it had to do, if there is another
     num_losses: int = 3
+
+    @classmethod
+    def of_runner(cls, *, sync_timeout: float) -> Patience:
+        """Return that with an engine: longer than whoever brings it weights has for a load.
+
+        >>> Patience.of_runner(sync_timeout=3600).weights_s
+        3900.0
+        """
+        return cls(weights_s=max(LEAST_LOAD_S, sync_timeout) + cls().return_s)
 
 
 class Returning:
@@ -72,20 +86,31 @@ class Returning:
     def first_answer(
         self, method: str, *args: Any, is_wanted: Callable[[], bool] = lambda: True
     ) -> Any:  # Any: what the method returns
-        """Return what the room answers once it is back.
+        """Return what the room answers once it is back, and has its weights.
 
         Raises:
-            RoomLostError: it did not come back in time, or nobody wants it any more.
+            RoomLostError: no process took its place in time, the one that did was given no weights
+                in time, or nobody wants it any more.
         """
-        deadline, pause_s = time.monotonic() + self._patience.return_s, _FIRST_PAUSE_S
+        began, pause_s, was_there = time.monotonic(), _FIRST_PAUSE_S, False
         while True:
             try:
                 return self._room.call(method, *args)
             except RoomLostError as error:
-                if isinstance(error, RoomWaitsError):  # it is there: who brings weights has a limit
-                    deadline = time.monotonic() + self._patience.return_s
-                is_late = time.monotonic() + pause_s > deadline
-                if error.is_final or is_late or not is_wanted():
+                is_there, now = isinstance(error, RoomWaitsError), time.monotonic()
+                if is_there is not was_there:  # another wait, with a limit of its own
+                    began, was_there = now, is_there
+                if error.is_final or not is_wanted():
                     raise
+                if now + pause_s - began > self._limit_s(is_there=is_there):
+                    raise self._too_late(error, is_there=is_there) from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _limit_s(self, *, is_there: bool) -> float:
+        return self._patience.weights_s if is_there else self._patience.return_s
+
+    def _too_late(self, error: RoomLostError, *, is_there: bool) -> RoomLostError:
+        limit_s = self._limit_s(is_there=is_there)
+        what = "it was given none" if is_there else "no other process took its place"
+        return RoomLostError(self._room.name, cause=f"{error.cause}, and {what} in {limit_s:.0f} s")

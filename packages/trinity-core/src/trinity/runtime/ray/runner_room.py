@@ -18,6 +18,7 @@ from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.pace import is_in_flight
 from trinity.runtime.ray.handle import find_room
 from trinity.runtime.ray.remote_engine import RemoteEngine
+from trinity.runtime.ray.returning import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -44,12 +45,15 @@ class RunnerRoom:
         config = context.config
         self._name = context.name
         self._session = ""
+        self._call = ""  # of `run`, that is made now
         self._begun: set[Hashable] = set()  # groups, in this session
         self._error: BaseException | None = None  # a group could not begin
         self._busy_s = 0.0  # that was told of
         self._turn = threading.Lock()
         self._engine = RemoteEngine(
-            find_room(namespace, engine), in_lockstep=not is_in_flight(config)
+            find_room(namespace, engine),
+            patience=Patience.of_runner(sync_timeout=config.synchronizer.sync_timeout),
+            in_lockstep=not is_in_flight(config),
         )
         endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))
         model = ModelWrapper(
@@ -67,12 +71,13 @@ class RunnerRoom:
             endpoints=endpoints,
         )
 
-    def run(self, session: str, packed: PackedOrders) -> PackedResults:
+    def run(self, session: str, packed: PackedOrders, call: str = "") -> PackedResults:
         """Return how each order ended, in their order.
 
         Args:
             session: of the explorer; what another one left running is stopped.
             packed: the orders.
+            call: by which :meth:`cut_run` names this one.
 
         Raises:
             RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
@@ -85,7 +90,7 @@ class RunnerRoom:
             self.stop()
         try:
             self._begin(session)
-            busy_s = self._engine.busy_s
+            busy_s, self._call = self._engine.busy_s, call
             results = self._scheduler.run(orders)
             return PackedResults.of(
                 results,
@@ -96,6 +101,7 @@ class RunnerRoom:
             self._session = ""  # what was left behind must not be heard by the next runs
             raise
         finally:
+            self._call = ""
             self._turn.release()
 
     def open(self, session: str) -> None:
@@ -158,6 +164,11 @@ class RunnerRoom:
         if session == self._session:
             for name in names:
                 self._scheduler.cut((session, name))
+
+    def cut_run(self, call: str) -> None:
+        """Let a call of :meth:`run` return what has ended, and the rest as cut; no other one."""
+        if call and call == self._call:
+            self._scheduler.cut(None)
 
     def stop(self) -> None:
         """Let the call of :meth:`run` that is being made end, if there is one."""

@@ -1,0 +1,29 @@
+"""Weights that the trainer's process packed are copied once for all who come later."""
+
+from __future__ import annotations
+
+from trinity.runtime.ray.remote_sender import RemoteSender
+
+
+class TrainersRoom:
+    """Makes a copy of what was packed each time that it is asked."""
+
+    def __init__(self):
+        self.num_copies = 0
+
+    def aside(self):
+        return self
+
+    def call_with_payload(self, method, step):
+        self.num_copies += 1
+        return self.num_copies, f"copy {self.num_copies}"
+
+
+def test_all_engines_that_come_back_after_a_sync_get_the_one_copy_of_it() -> None:
+    room = TrainersRoom()
+    sender = RemoteSender(room, pack=lambda *told: "a shipment")
+
+    assert [sender.kept(), sender.kept(), sender.snapshot().version] == ["copy 1", "copy 1", 1]
+    assert sender.pack() == "a shipment"
+    assert [sender.kept(), sender.kept()] == ["copy 2"] * 2
+    assert room.num_copies == 2
