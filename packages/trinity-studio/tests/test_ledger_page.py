@@ -215,20 +215,52 @@ def test_a_ledger_of_other_columns_is_a_problem_of_one_line(tmp_path) -> None:
     assert page.problem == f"{path} cannot be read as a ledger: no such column: body"
 
 
-def test_a_view_that_never_ends_is_a_problem_of_one_line(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("trinity_studio.view.sqlite_file._READ_S", 0.1)
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        ("experience", "x AS train_step, 1 AS train_place, 1 AS num_tokens, 1 AS reward"),
+        ("packet", "x AS id, zeroblob(99999999) AS body"),
+        ("task", "SUM(x) AS id, 1 AS batch"),
+    ],
+)
+def test_a_view_in_a_tables_place_is_a_problem_of_one_line(tmp_path, table, columns) -> None:
     path = tmp_path / "runs.db"
     filled(SqliteDatabase(path)).close()
-    change(path, "DROP TABLE task")
-    change(
-        path,
-        "CREATE VIEW task AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) "
-        "SELECT SUM(x) AS id, 1 AS batch, 1 AS place, 1 AS state, 1 AS outcome FROM n",
-    )
+    change(path, f"DROP TABLE {table}")
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+    change(path, f"CREATE VIEW {table} AS {endless} SELECT {columns} FROM n")
+
+    for page in (
+        read_ledger(address_of(str(path))),
+        read_experiences(address_of(str(path)), step="", page=0, per_page=9),
+    ):
+        assert f"cannot be read as a ledger: the ledger {path} is left out" in page.problem
+        assert f"{table} is a view, and what is computed may have no end" in page.problem
+
+
+def test_a_query_that_takes_too_long_is_a_problem_of_one_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("trinity_studio.view.sqlite_file._READ_S", 0.0)
+    path = tmp_path / "runs.db"
+    filled(SqliteDatabase(path)).close()
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 30000)"
+    columns = "packet, place, uid, run, step, version, num_tokens"
+    values = "SELECT x, x, 'another-' || x, 0, 0, 0, 1 FROM n"
+    change(path, f"INSERT INTO experience ({columns}) {numbers} {values}")
 
     page = read_ledger(address_of(str(path)))
 
     assert page.problem.endswith("a query took more than 0 s, and was ended")
+
+
+def test_rows_beyond_what_is_read_at_once_are_a_problem_of_one_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("trinity.buffer.ledger.bounds.READ_BYTES", 1 << 20)
+    path = tmp_path / "runs.db"
+    filled(SqliteDatabase(path)).close()
+    change(path, "UPDATE packet SET body = zeroblob(2000000)")
+
+    page = read_experiences(address_of(str(path)), step="", page=0, per_page=9)
+
+    assert "what is read of it at once holds more than 1 MB" in page.problem
 
 
 def change(path, statement):

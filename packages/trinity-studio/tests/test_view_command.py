@@ -64,7 +64,7 @@ def test_a_report_takes_the_place_of_an_older_one_and_leaves_no_file_beside_it(
         ("named.db", "is the ledger that is read"),
         ("notes.txt", "is no report: it does not begin as HTML"),
         ("p", "is no file"),
-        ("pipe", "is no file"),
+        ("socket", "is no file"),
         ("circle", "Symlink loop"),
     ],
 )
@@ -72,7 +72,8 @@ def test_a_report_takes_the_place_of_nothing_else(built, tmp_path, target, why) 
     (tmp_path / "link").symlink_to(built.path)
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     (tmp_path / "notes.txt").write_text("mine")
-    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
     for name in ("other.db", "named.db"):
         database = SqliteDatabase(tmp_path / name)
         database.read(lambda rows: rows.all("SELECT * FROM run"))
@@ -88,6 +89,24 @@ def test_a_report_takes_the_place_of_nothing_else(built, tmp_path, target, why) 
     assert why in str(ended.exception)
     assert "Name another file; nothing was written." in str(ended.exception)
     assert _files(tmp_path) == before
+
+
+def test_an_empty_file_and_what_the_user_pipes_into_are_written_to(built, tmp_path) -> None:
+    (tmp_path / "empty.html").touch()
+    os.mkfifo(tmp_path / "pipe")
+
+    assert call(built.path, "--export", tmp_path / "empty.html").exit_code == 0
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert call(built.path, "--export", tmp_path / "pipe").exit_code == 0
+        piped = reader.stdout.read()
+    command = [sys.executable, "-m", "trinity", "view", built.path, "--export", "/dev/stdout"]
+    printed = subprocess.run(command, capture_output=True, check=True)
+
+    for html in ((tmp_path / "empty.html").read_bytes(), piped, printed.stdout):
+        assert html.startswith(b"<!doctype html>")
+        assert html.rstrip().endswith(b"</html>")
+    assert printed.stderr.startswith(b"wrote /dev/stdout: 1 run, ")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def _files(folder):

@@ -74,10 +74,11 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
 def _export(runs: list[Run], ledgers: list[Address], file: Path) -> None:
     from trinity_studio.view.export import write_report
 
-    write_report(runs, file, ledgers=ledgers)
+    size = write_report(runs, file, ledgers=ledgers)
     counts = {"run": len(runs), "ledger": len(ledgers)}
     said = [f"{count} {name}{'s'[: count != 1]}" for name, count in counts.items() if count]
-    typer.echo(f"wrote {file}: {', '.join(said)}, {file.stat().st_size / 1e6:.1f} MB")
+    is_stream = not file.is_file()  # perhaps the very one that this is said on
+    typer.echo(f"wrote {file}: {', '.join(said)}, {size / 1e6:.1f} MB", err=is_stream)
 
 
 def _directories(

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 
-def write_report(runs: Sequence[Run], path: Path, *, ledgers: Sequence[Address] = ()) -> None:
-    """Write the report of these runs, and of ledgers that stand alone.
+def write_report(runs: Sequence[Run], path: Path, *, ledgers: Sequence[Address] = ()) -> int:
+    """Write the report of these runs, and of ledgers that stand alone; return its size in bytes.
 
     Raises:
         ConfigError: the file cannot be written or holds something else than a report, or a ledger
@@ -52,12 +52,14 @@ def write_report(runs: Sequence[Run], path: Path, *, ledgers: Sequence[Address] 
             ledgers=[_ledger(address) for address in ledgers],
         )
     )
+    content = html.encode("utf-8", "replace")
     try:
-        replace(path, html.encode("utf-8", "replace"))
+        replace(path, content)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror or error}. Name another file."
         ) from error
+    return len(content)
 
 
 def _ledger(address: Address) -> tuple[LedgerPage, list[dict[str, Any]]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from trinity.buffer.ledger.bounds import Bounds
 from trinity.buffer.ledger.opening import open_database
 from trinity.common.config.database_path import address_of
 from trinity.common.experience import Experience
@@ -145,10 +146,12 @@ def _asking(address: Address) -> Iterator[Callable[..., Rows]]:
 
     Raises:
         ConfigError: what reads such a database is not installed.
+        DataError: its tables are computed, or hold too much.
     """
     if address.file is not None:
         with closing(opened(address.file)) as file:
-            yield lambda query, *values: _plain(file.execute(query, values).fetchall())
+            bounds = Bounds(name=address.name)
+            yield lambda query, *values: _plain(bounds.fetched(file.execute(query, values)))
         return
     database = open_database(address.url, max_retries=0, is_read_only=True)
     with closing(database):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import stat
 from typing import TYPE_CHECKING
 
 from trinity.errors import ConfigError
@@ -25,10 +26,14 @@ _BESIDE = ("", "-wal", "-shm", "-journal")  # names of what SQLite keeps beside 
 def refuse(path: Path, *, runs: Sequence[Run], ledgers: Sequence[Address]) -> None:
     """Hold that nothing but an older report is lost by writing a report here.
 
+    A device, a pipe and an empty file hold nothing that could be lost.
+
     Raises:
-        ConfigError: the file is a ledger, lies in a run directory, or is no HTML.
+        ConfigError: the file is a ledger, lies in a run directory, or is neither empty nor HTML.
     """
     try:
+        if _is_stream(path):
+            return
         why = _refusal(path.resolve(), runs=runs, ledgers=ledgers)
     except (OSError, RuntimeError) as error:  # links in a circle
         why = f"cannot be looked at: {error}"
@@ -37,11 +42,14 @@ def refuse(path: Path, *, runs: Sequence[Run], ledgers: Sequence[Address]) -> No
 
 
 def replace(path: Path, html: bytes) -> None:
-    """Write a file beside this one, and have it take its place.
+    """Write a file beside this one, and have it take its place; a device or a pipe is written to.
 
     Raises:
         OSError: it cannot be written; the file is as before.
     """
+    if _is_stream(path):
+        path.write_bytes(html)
+        return
     target = path.resolve()
     scratch = target.with_name(f".report-{secrets.token_hex(6)}.html")
     try:
@@ -52,6 +60,12 @@ def replace(path: Path, html: bytes) -> None:
         scratch.replace(target)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether a path is a device or a pipe, as /dev/stdout mostly is."""
+    mode = path.stat().st_mode if path.exists() else 0
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
 
 
 def _refusal(target: Path, *, runs: Sequence[Run], ledgers: Sequence[Address]) -> str:
@@ -67,5 +81,5 @@ def _refusal(target: Path, *, runs: Sequence[Run], ledgers: Sequence[Address]) -
     if not target.is_file():
         return "is no file"
     with target.open("rb") as file:
-        is_report = file.read(len(_BEGINS)).lower() == _BEGINS
+        is_report = file.read(len(_BEGINS)).lower() in {b"", _BEGINS}
     return "" if is_report else "is there already, and is no report: it does not begin as HTML"

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.buffer.ledger.bounds import Bounds
 from trinity.common.config.check_serve import db_path
 from trinity.common.experience import Experience
 from trinity.errors import DataError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ServicePage", "read_served", "read_service", "service_file"]
 
 _MOST = 100
+_TABLES = ("runs", "exchanges", "rewards")
 _STATES = "SELECT state, COUNT(*) FROM runs GROUP BY state ORDER BY state"
 _RUNS = """
 SELECT number, name, task, state, last_call,
@@ -79,10 +81,11 @@ def read_service(path: Path, *, page: int) -> ServicePage:
     """
     shown = ServicePage(name=path.name)
     try:
-        with closing(opened(path)) as file:
-            shown.states = file.execute(_STATES).fetchall()
-            rows = file.execute(_RUNS, (_MOST, page * _MOST)).fetchall()
-    except (sqlite3.Error, OverflowError) as error:
+        with closing(opened(path, tables=_TABLES)) as file:
+            fetched = Bounds(name=path.name).fetched
+            shown.states = fetched(file.execute(_STATES))
+            rows = fetched(file.execute(_RUNS, (_MOST, page * _MOST)))
+    except (sqlite3.Error, DataError, OverflowError) as error:
         shown.problem = f"{path.name} cannot be read as the file of a service: {told(error)}"
         return shown
     shown.runs = [dict(zip(_NAMES, row, strict=True)) for row in rows]
@@ -96,12 +99,13 @@ def read_served(path: Path, run: int) -> ServicePage:
     shown = ServicePage(name=path.name)
     own, rewards = "WHERE run = ? ORDER BY", "SELECT agent, reward, metrics, step FROM rewards"
     try:
-        with closing(opened(path)) as file:
+        with closing(opened(path, tables=_TABLES)) as file:
+            fetched = Bounds(name=path.name).fetched
             found = file.execute("SELECT name FROM runs WHERE number = ?", (run,)).fetchone()
             bodies = file.execute(f"SELECT experiences FROM exchanges {own} request", (run,))
-            stored = [body for (body,) in bodies]
-            shown.rewards = file.execute(f"{rewards} {own} number", (run,)).fetchall()
-    except (sqlite3.Error, OverflowError) as error:
+            stored = [body for (body,) in fetched(bodies)]
+            shown.rewards = fetched(file.execute(f"{rewards} {own} number", (run,)))
+    except (sqlite3.Error, DataError, OverflowError) as error:
         shown.problem = f"{path.name} cannot be read as the file of a service: {told(error)}"
         return shown
     if found is None:

@@ -7,7 +7,11 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from trinity.buffer.ledger.bounds import refuse_computed
+from trinity.buffer.ledger.schema import TABLES
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 __all__ = ["opened", "told"]
@@ -17,11 +21,16 @@ _READ_S = 10.0  # from the opening on; then "interrupted" is raised
 _INSTRUCTIONS = 10_000  # of SQLite's machine, between two looks at the clock
 
 
-def opened(path: Path) -> sqlite3.Connection:
+def opened(path: Path, *, tables: Iterable[str] = TABLES) -> sqlite3.Connection:
     """Return a connection that cannot write, and leaves no file beside one that is at rest.
+
+    Args:
+        path: of the file.
+        tables: that are read.
 
     Raises:
         sqlite3.Error: it cannot be opened.
+        DataError: a table is computed as it is read, and may have no end.
     """
     path = path.resolve()  # the log of what is not in the file yet lies beside what a link names
     is_used = path.with_name(f"{path.name}-wal").exists()
@@ -30,6 +39,11 @@ def opened(path: Path) -> sqlite3.Connection:
     file = sqlite3.connect(address, uri=True, timeout=_WAIT_S)
     limit = time.monotonic() + _READ_S
     file.set_progress_handler(lambda: time.monotonic() > limit, _INSTRUCTIONS)
+    try:
+        refuse_computed(file, name=str(path), tables=tables)
+    except BaseException:
+        file.close()
+        raise
     return file
 
 
