@@ -104,6 +104,18 @@ def test_the_environment_has_what_the_extra_of_the_machine_has(
     assert (wanted.name, wanted.folder) == ("vllm", f"vllm-{extra}")
 
 
+def test_that_structures_are_refused_beside_tensor_parallelism_is_said_early(model) -> None:
+    path = model(head_dim=64)
+    assert VLLMEngine.limits(model_path=path) == []
+    wanted = [
+        "vllm refuses requests with a structure here: tensor_parallel_size is above 1, and what "
+        "bars tokens works with 1 only."
+    ]
+    assert VLLMEngine.limits(model_path=path, tensor_parallel_size=2) == wanted
+    extra = {"tensor_parallel_size": 2}
+    assert VLLMEngine.limits(model_path=path, extra_engine_args=extra) == wanted
+
+
 def test_every_problem_is_said(model, without_vllm) -> None:
     path = model(hidden_size=64, num_attention_heads=4)
     said = VLLMEngine.preflight(model_path=path, temperature=0.7, top_p=0.9)
@@ -145,6 +157,6 @@ def test_what_the_plugin_declares_is_there_and_vllm_is_not_imported() -> None:
     kind = KINDS["rollout_engine"]
     words = kind.abilities_of(component)
 
-    assert words >= {"stop_strings", "structure", "scores", "busy_s", "preflight"}
+    assert words >= {"stop_strings", "structure", "scores", "busy_s", "preflight", "limits"}
     assert [w for a in kind.abilities if a.word in words for w in a.missing_from(VLLMEngine)] == []
     assert ("vllm" in sys.modules) == was_imported

@@ -245,6 +245,18 @@ def test_an_engine_that_shares_its_tensors_among_processes_does_so_without_gpus(
     ]
 
 
+def test_the_note_counts_the_engines_and_processes_that_are_kept(a_run, cpu) -> None:
+    engines = "engine_type: wide, engine_num: 2, tensor_parallel_size: 4"
+    asked = f"cluster: {{node_num: 2}}\nexplorer: {{rollout_model: {{{engines}}}}}"
+
+    config = resolve(load_config(a_run(asked)), cpu, manager=WithAWideEngine(get_manager()))
+
+    assert config.notes == [
+        "asked for GPUs (cluster.node_num), have none: 2 engines of 4 processes each and one "
+        "trainer run on the CPU"
+    ]
+
+
 def test_what_was_not_asked_is_not_noted(a_run, cpu) -> None:
     assert resolved(a_run(), cpu).notes == []
 

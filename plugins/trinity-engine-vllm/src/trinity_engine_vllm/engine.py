@@ -130,6 +130,19 @@ class VLLMEngine:
         sampling = Sampling.among(settings)
         return [*_problems(model_path, sampling, num_workers=tensor_parallel_size)]
 
+    @staticmethod
+    def limits(
+        *,
+        tensor_parallel_size: int = 1,
+        extra_engine_args: Mapping[str, Any] | None = None,
+        **_: Any,  # Any: each argument its own type
+    ) -> list[str]:
+        """Return what an engine with these arguments refuses though it runs."""
+        arguments = {"tensor_parallel_size": tensor_parallel_size} | dict(extra_engine_args or {})
+        # Which of vLLM's runners a GPU gets, explorer.env_vars decides later.
+        why = why_none(arguments, is_cpu=True)
+        return [f"vllm refuses requests with a structure here: {why}."] if why else []
+
     @property
     def version(self) -> WeightVersion:
         """Return the version of the weights that the next request is answered with."""

@@ -20,6 +20,7 @@ _PROVIDES = {
     "tensor_parallel",
     "weights:memory",
     "preflight",
+    "limits",
 }
 
 

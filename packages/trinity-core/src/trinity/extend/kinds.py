@@ -128,6 +128,7 @@ _ALL_KINDS = (
             *_abilities(
                 busy_s="Busy",
                 preflight="Preflight",
+                limits="Limits",
                 scores="Scores",
                 in_flight="SwapsInFlight",
             ),

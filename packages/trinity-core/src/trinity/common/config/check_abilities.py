@@ -104,8 +104,8 @@ def _of_engine(
 def _of_preflight(
     config: Config, part: NamedPart, parts: NamedParts, *, abilities: frozenset[str] | None
 ) -> Iterator[Problem]:
-    """Yield what the engine itself says would keep it from running."""
-    if abilities is None or "preflight" not in abilities:
+    """Yield what the engine itself says would keep it from running, and what it would refuse."""
+    if abilities is None or not abilities & {"preflight", "limits"}:
         return
     component = parts.manager.find(part.kind, part.name)
     arguments = engine_arguments(
@@ -113,8 +113,10 @@ def _of_preflight(
     )
     with named_failure(f"preflight of rollout_engine {part.name}"):
         engine: Any = component.load()
-        for text in engine.preflight(**arguments):
+        for text in engine.preflight(**arguments) if "preflight" in abilities else ():
             yield problem_at(config, part.path, text)
+        for text in engine.limits(**arguments) if "limits" in abilities else ():
+            yield replace(problem_at(config, part.path, text), severity="notice")
 
 
 def _of_workflows(config: Config, parts: NamedParts) -> Iterator[Problem]:

@@ -70,15 +70,22 @@ def _run_without_gpus(work: Resolution) -> None:
             if asked and path == "cluster.node_num" and many_machines and not beyond:
                 beyond.append(path)
     if beyond:
-        engine = "engine" if spreads else "embedded engine"
         work.note(
             f"asked for GPUs ({', '.join(beyond)}), have none: "
-            f"one {engine} and one trainer run on the CPU"
+            f"{_engines(work, spreads=spreads)} and one trainer run on the CPU"
         )
     if work.value(_ULYSSES) > 1 and work.value("trainer.num_ranks") < 2:
         asked_for = work.value(_ULYSSES)
         work.note(f"asked {_ULYSSES} {asked_for}, it follows the machine, which has no GPU: 1")
         work.fill(_ULYSSES, 1, origin="machine")
+
+
+def _engines(work: Resolution, *, spreads: bool) -> str:
+    """Return how many engines there are, in words."""
+    num, width = work.value(f"{_ENGINE}.engine_num"), work.value(_WIDTH)
+    processes = f" of {width} processes each" if width > 1 else ""
+    kind = "engine" if spreads or num > 1 else "embedded engine"
+    return f"one {kind}{processes}" if num == 1 else f"{num} {kind}s{processes}"
 
 
 def _spreads_over_processes(work: Resolution) -> bool:

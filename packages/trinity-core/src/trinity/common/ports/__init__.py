@@ -12,6 +12,7 @@ from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
 from trinity.common.ports.engine import (
     Busy,
     InFlight,
+    Limits,
     Preflight,
     RolloutEngine,
     Scores,
@@ -79,6 +80,7 @@ __all__ = [
     "GivesGroups",
     "InFlight",
     "KeepsLedger",
+    "Limits",
     "Monitor",
     "OwnOrder",
     "ParsedReply",

@@ -73,6 +73,18 @@ class Preflight(Protocol):
         """
 
 
+class Limits(Protocol):
+    """Ability ``limits`` of an engine. Without it, a request finds out what is refused."""
+
+    @staticmethod
+    def limits(**arguments: Any) -> list[str]:
+        """Return what an engine made with these arguments refuses though it runs, in sentences.
+
+        They are notices of ``trinity config check`` and of a run's header; nothing heavy is loaded
+        (Any: each argument its own type).
+        """
+
+
 class Scores(Protocol):
     """Ability ``scores`` of an engine. Without it, ``model.logprobs`` is refused by name."""
 
