@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
@@ -170,3 +172,10 @@ def _holders(value: Any, path: str = "") -> Iterator[str]:
         if isinstance(item, (dict, list)):
             yield below
             yield from _holders(item, below)
+
+
+def change(path: Path, statement: str) -> None:
+    """Change a SQLite file."""
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(statement)
+        file.commit()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import sys
 import uuid
-from contextlib import closing
 from functools import partial
 from html import unescape
 
@@ -21,12 +19,12 @@ from trinity.cli.main import app
 from trinity.common.config.database_path import address_of
 from trinity.errors import DataError
 from trinity_studio.studio.server import served
-from trinity_studio.view.ledger import read_experiences, read_ledger
+from trinity_studio.view.ledger import read_experiences
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 from typer.testing import CliRunner
 
-from .conftest import TOKEN, a_row
+from .conftest import TOKEN, a_row, change
 
 POSTGRES = os.environ.get("TRINITY_TEST_POSTGRES", "")  # a server's URL; nox -s postgres sets it
 
@@ -203,70 +201,6 @@ def test_a_place_before_the_first_is_no_other_experience(tmp_path) -> None:
         if one["uid"] == "1/0/0/0"
     ]
     assert shown["said"] is None
-
-
-def test_a_ledger_of_other_columns_is_a_problem_of_one_line(tmp_path) -> None:
-    path = tmp_path / "runs.db"
-    filled(SqliteDatabase(path)).close()
-    change(path, "ALTER TABLE packet RENAME COLUMN body TO told")
-
-    page = read_experiences(address_of(str(path)), step="", page=0, per_page=9)
-
-    assert page.problem == f"{path} cannot be read as a ledger: no such column: body"
-
-
-@pytest.mark.parametrize(
-    ("table", "columns"),
-    [
-        ("experience", "x AS train_step, 1 AS train_place, 1 AS num_tokens, 1 AS reward"),
-        ("packet", "x AS id, zeroblob(99999999) AS body"),
-        ("task", "SUM(x) AS id, 1 AS batch"),
-    ],
-)
-def test_a_view_in_a_tables_place_is_a_problem_of_one_line(tmp_path, table, columns) -> None:
-    path = tmp_path / "runs.db"
-    filled(SqliteDatabase(path)).close()
-    change(path, f"DROP TABLE {table}")
-    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
-    change(path, f"CREATE VIEW {table} AS {endless} SELECT {columns} FROM n")
-
-    for page in (
-        read_ledger(address_of(str(path))),
-        read_experiences(address_of(str(path)), step="", page=0, per_page=9),
-    ):
-        assert f"cannot be read as a ledger: the ledger {path} is left out" in page.problem
-        assert f"{table} is a view, and what is computed may have no end" in page.problem
-
-
-def test_a_query_that_takes_too_long_is_a_problem_of_one_line(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("trinity_studio.view.sqlite_file._READ_S", 0.0)
-    path = tmp_path / "runs.db"
-    filled(SqliteDatabase(path)).close()
-    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 30000)"
-    columns = "packet, place, uid, run, step, version, num_tokens"
-    values = "SELECT x, x, 'another-' || x, 0, 0, 0, 1 FROM n"
-    change(path, f"INSERT INTO experience ({columns}) {numbers} {values}")
-
-    page = read_ledger(address_of(str(path)))
-
-    assert page.problem.endswith("a query took more than 0 s, and was ended")
-
-
-def test_rows_beyond_what_is_read_at_once_are_a_problem_of_one_line(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("trinity.buffer.ledger.bounds.READ_BYTES", 1 << 20)
-    path = tmp_path / "runs.db"
-    filled(SqliteDatabase(path)).close()
-    change(path, "UPDATE packet SET body = zeroblob(2000000)")
-
-    page = read_experiences(address_of(str(path)), step="", page=0, per_page=9)
-
-    assert "what is read of it at once holds more than 1 MB" in page.problem
-
-
-def change(path, statement):
-    with closing(sqlite3.connect(path)) as file:
-        file.execute(statement)
-        file.commit()
 
 
 def test_a_ledger_that_cannot_be_read_is_no_report(tmp_path) -> None:
