@@ -42,9 +42,7 @@ def set_train_batch_size(**kwargs: Any) -> None:
     """Draw the batch of a train step; it follows the number of GPUs, as many for each."""
     key = kwargs["key"]
     gpus = st.session_state["trainer_gpu_num"]
-    share = st.session_state["_train_batch_size_per_gpu"]
-    if st.session_state.get(key, 0) // gpus != share:  # what is set here outdoes what is typed
-        st.session_state[key] = share * gpus
+    st.session_state[key] = st.session_state["_train_batch_size_per_gpu"] * gpus
 
     def on_change() -> None:
         per_gpu = st.session_state[key] // st.session_state["trainer_gpu_num"]
