@@ -27,6 +27,7 @@ nox.options.default_venv_backend = "venv"
 ROOT = Path(__file__).resolve().parent
 SHARED = ROOT / ".nox" / "shared"
 CONSTRAINTS = ROOT / "constraints.txt"
+TORCH = next(one for one in CONSTRAINTS.read_text().split() if one.startswith("torch=="))
 MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
 DISTRIBUTIONS = (
     "packages/trinity-core",
@@ -290,7 +291,7 @@ def agentscope(session: nox.Session, release: str) -> None:
     """Tune AgentScope's agents with the published package, its oldest and its newest release."""
     own = "plugins/trinity-agents-agentscope"
     chosen = ["-e", "plugins/trinity-compat-rft", "-e", f"{own}[agentscope]"]
-    session.install(*GROUPS["run"], *chosen, f"agentscope=={release}", "pytest")
+    session.install(*GROUPS["run"], *chosen, f"agentscope=={release}", "pytest", TORCH)
     session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
 
 
@@ -320,7 +321,7 @@ def with_its_environment(session: nox.Session, name: str) -> None:
 def sdks(session: nox.Session, clients: str) -> None:
     """Run the agents of examples/agents with the published SDKs, on a scripted engine."""
     core = "packages/trinity-core"
-    session.install("-e", f"{core}{EXTRAS[core]}", *GROUPS["run"][2:], "pytest", *SDKS[clients])
+    session.install("-e", core + EXTRAS[core], *GROUPS["run"][2:], "pytest", TORCH, *SDKS[clients])
     chosen = ["-m", "sdk", *(["-k", "client or command"] if clients == "oldest" else [])]
     session.run("python", "-m", "pytest", "tests/agents", *chosen, *session.posargs, env=RUN_ENV)
 
