@@ -53,3 +53,17 @@ def test_two_engines_in_one_process_give_the_numbers_of_one(config_dict, write_y
     assert read_history(runs[0].directory) == read_history(runs[1].directory)
     for one, two in zip(*map(numbers_of, runs), strict=True):
         assert two == pytest.approx(one, rel=1e-5, abs=1e-6), (one["role"], one["step"])
+
+
+def test_over_ray_each_engine_tells_what_it_sampled(config_dict, write_yaml, ray_cluster) -> None:
+    config_dict["buffer"] |= {"batch_size": 2, "total_steps": 3}
+    config_dict["synchronizer"] = {"sync_style": "fully_async"}
+    config_dict["explorer"]["rollout_model"] = {"engine_num": 2}
+
+    result = trinity.run(load_config(write_yaml(config_dict)), local=False)
+
+    assert result.status is RunStatus.FINISHED
+    rows = read_metrics(result.directory / "monitor", role="explorer")
+    for name in ("engine-0/tokens_per_s", "engine-1/tokens_per_s"):
+        assert max(row.get(name, 0.0) for row in rows) > 0.0
+    assert [row["versions/per_reply"] for row in rows] == [1.0] * 3

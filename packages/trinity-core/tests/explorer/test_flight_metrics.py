@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+import torch
+from trinity.common.experience import Experience
 from trinity.explorer.flight_metrics import GroupMetrics, StepMetrics
+from trinity.explorer.sampled_by import EngineRates, tokens_by_engine
 
 
 def a_group(reward, *, written):
@@ -17,6 +21,21 @@ def a_group(reward, *, written):
             "experience_pipeline/std": reward,
         },
         busy_s=1.0,
+    )
+
+
+def sampled(tokens, *, versions=()):
+    return GroupMetrics(
+        rows=[], counts={}, processed={}, busy_s=1.0, num_tokens=tokens, num_versions=[*versions]
+    )
+
+
+def a_reply(engine, count):
+    return Experience(
+        tokens=torch.arange(2 + count),
+        prompt_length=2,
+        logprobs=torch.zeros(count),
+        info={"engine": engine},
     )
 
 
@@ -41,3 +60,40 @@ def test_what_was_dropped_since_the_last_step_is_saved() -> None:
     again.load_state_dict(json.loads(json.dumps(metrics.state_dict())))
 
     assert again.of_step([0], busy_s=0.0)["groups/dropped"] == 1.0
+
+
+def test_each_engine_tells_what_it_sampled_since_the_last_step() -> None:
+    rates = EngineRates()
+    rates.add({"engine-0": 8.0, "engine-1": 2.0})
+    rates.add({"engine-1": 2.0})
+
+    first = rates.of_step(4.0, versions=[])
+    rates.add({"engine-0": 6.0})
+    second = rates.of_step(2.0, versions=[])
+
+    assert first == {"engine-0/tokens_per_s": 2.0, "engine-1/tokens_per_s": 1.0}
+    assert second == {"engine-0/tokens_per_s": 3.0, "engine-1/tokens_per_s": 0.0}
+
+
+def test_groups_that_were_dropped_count_in_what_engines_sampled() -> None:
+    metrics = StepMetrics(num_slots=1)
+    metrics.ended(0, sampled({"engine-0": 8.0}))
+    metrics.dropped(sampled({"engine-1": 2.0}))
+
+    told = metrics.of_step([0], busy_s=0.0)
+
+    assert told["engine-0/tokens_per_s"] == pytest.approx(4 * told["engine-1/tokens_per_s"])
+
+
+def test_replies_that_several_versions_sampled_are_told_by_their_mean() -> None:
+    metrics = StepMetrics(num_slots=1)
+    metrics.ended(0, sampled({}, versions=[1, 1, 3]))
+    metrics.ended(1, sampled({}, versions=[1]))
+
+    assert metrics.of_step([0, 1], busy_s=0.0)["versions/per_reply"] == 1.5
+
+
+def test_an_engine_that_a_workflow_names_itself_is_no_engine_of_ours() -> None:
+    rows = [a_reply("engine-1", 3), a_reply("engine-1", 2), a_reply("stockfish", 4)]
+
+    assert tokens_by_engine(rows) == {"engine-1": 5.0}

@@ -102,7 +102,7 @@ def test_a_run_that_is_tried_again_stays_open(world):
     assert engine._open == 0
 
 
-def test_each_engine_has_slots_of_its_own() -> None:
+def test_each_engine_has_slots_of_its_own_and_is_named_by_its_samples() -> None:
     engines = [GatedEngine(), GatedEngine()]
     config = Config()
     config.explorer.runner_per_model = 2
@@ -120,6 +120,8 @@ def test_each_engine_has_slots_of_its_own() -> None:
     assert [result.order for result in results] == orders
     assert engines[0].batches == [[(0, 0), (0, 1)], [(2, 0), (2, 1)]]
     assert engines[1].batches == [[(1, 0), (1, 1)], [(3, 0), (3, 1)]]
+    said = [exp.info["engine"] for result in results for exp in result.experiences]
+    assert said == ["engine-0"] * 2 + ["engine-1"] * 2 + ["engine-0"] * 2 + ["engine-1"] * 2
 
 
 def test_a_scheduler_that_is_stopped_leaves_its_runs_behind() -> None:

@@ -102,8 +102,10 @@ def _check(file: Path, settings: list[str]) -> bool:
         return False
     lines: list[str] = []
     errors: list[str] = []
-    for stage in stages:
+    names = [stage.stage_name for stage in config.stages] or [""]
+    for name, stage in zip(names, stages, strict=True):
         said, wrong = _findings(stage, machine=machine, manager=manager)
+        said += _last_time(stage, given=config, name=name)
         lines += [f"stage {stage.name}:", *said] if len(stages) > 1 else said
         errors += wrong
     errors = list(dict.fromkeys(errors))
@@ -124,6 +126,15 @@ def _findings(stage: Config, *, machine: object, manager: object) -> tuple[list[
     notices = listed(p for p in found if p.severity == "notice")
     notes = [f"note: {note}" for note in [*stage.notes, *notices]]
     return [*arithmetic(stage), *notes], listed(p for p in found if p.severity != "notice")
+
+
+def _last_time(stage: Config, *, given: Config, name: str) -> list[str]:
+    """Return what the last run of a stage, if it has a name, tells about the next one."""
+    from trinity.runtime.record.overlap import overlap_lines
+    from trinity.runtime.record.rundir import RunDir
+
+    rundir = RunDir.of(given)
+    return overlap_lines(stage, rundir.stage(name) if name else rundir)
 
 
 def _as_json(stage: Config) -> dict[str, object]:

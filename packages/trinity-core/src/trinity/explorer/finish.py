@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunOrder
 
-__all__ = ["EARLIER_CHAIN", "finished"]
+__all__ = ["EARLIER_CHAIN", "ENGINE", "finished"]
 
-EARLIER_CHAIN = "is_earlier_chain"  # in info
+EARLIER_CHAIN, ENGINE = "is_earlier_chain", "engine"  # in info
 SIGNALS = ("reward", "token_level_reward", "teacher_logprobs")  # one of them is trained on
 ROUNDING = 1e-3  # how far above 0 a log-probability may lie that was computed in half precision
 
@@ -31,6 +31,7 @@ def finished(
     *,
     order: RunOrder,
     version: int,
+    engine: str = "engine-0",
     earlier_chains: Callable[[Experience], list[Experience]] = lambda _: [],
 ) -> list[Experience]:
     """Return the experiences with their eids, in the order of runs and steps.
@@ -43,6 +44,7 @@ def finished(
         returned: what the workflow returned; anything at all.
         order: the order that it was called with.
         version: the engine's weight version, for experiences that do not say theirs.
+        engine: the name of the engine that answered.
         earlier_chains: gives what the model left out of an experience.
 
     Raises:
@@ -58,6 +60,7 @@ def finished(
             experience.temperature = order.task.rollout_args.temperature or 1.0
         experience.info.setdefault("model_version", version)
         experience.info.setdefault("task_index", dict(order.task.index))
+        experience.info.setdefault(ENGINE, engine)
     check_rows(experiences)
     _fill_eids(experiences, order=order)
     whole: list[Experience] = []
@@ -76,7 +79,8 @@ def _earlier(experience: Experience, chains: list[Experience]) -> list[Experienc
     for place, chain in enumerate(chains):
         chain.reward = reward
         chain.eid = replace(experience.eid, suffix=f"chain-{place}")
-        chain.info |= {"task_index": experience.info["task_index"], EARLIER_CHAIN: True}
+        own = {name: experience.info[name] for name in ("task_index", ENGINE)}
+        chain.info |= own | {EARLIER_CHAIN: True}
     return chains
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.metrics import Metrics, aggregate, merge
 from trinity.explorer.evaluation import run_metrics
 from trinity.explorer.explorer import counts_of
-from trinity.explorer.groups import is_cut
+from trinity.explorer.groups import experiences_of, is_cut
+from trinity.explorer.sampled_by import EngineRates, tokens_by_engine, versions_of_replies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +35,8 @@ class GroupMetrics:
     processed: dict[str, float]
     busy_s: float  # of all its runs together
     is_cut: bool = False  # it was not waited for
+    num_tokens: dict[str, float] = field(default_factory=dict)  # that were sampled, by engine
+    num_versions: list[int] = field(default_factory=list)  # of the weights, in each kept reply
 
     @classmethod
     def of(
@@ -52,6 +55,8 @@ class GroupMetrics:
             processed=dict(processed),
             busy_s=sum(report.duration_s for report in reports),
             is_cut=any(map(is_cut, reports)),
+            num_tokens=tokens_by_engine(experiences_of(reports)),
+            num_versions=versions_of_replies(experiences_of(kept)),
         )
 
 
@@ -74,6 +79,7 @@ class StepMetrics:
     _idle_s: float = 0.0
     _slots_s: float = 0.0  # of groups that ended since the last step
     _busy_s: float = 0.0  # of the engines, at the last step
+    _rates: EngineRates = field(default_factory=EngineRates)
 
     def waits(self, *, for_step: int) -> None:
         """Note that somebody waits for a step's batch."""
@@ -97,12 +103,12 @@ class StepMetrics:
     def ended(self, number: int, group: GroupMetrics) -> None:
         """Note a group that waits from now on."""
         self._groups[number] = group
-        self._slots_s += group.busy_s
+        self._note(group)
 
     def dropped(self, group: GroupMetrics) -> None:
         """Note a group that left nothing to train on."""
         self._dropped.append(group)
-        self._slots_s += group.busy_s
+        self._note(group)
 
     def of_step(self, numbers: Iterable[int], *, busy_s: float) -> Metrics:
         """Return the metrics of the groups that a step takes, and begin the next step.
@@ -130,10 +136,18 @@ class StepMetrics:
             "time/engine_s": busy_s - self._busy_s,
             "time/wait_train_s": now - self._waits_since,
             "time/wait_explore_s": self._idle_s,
+            **self._rates.of_step(
+                max(now - self._began, 1e-9),
+                versions=[count for group in groups for count in group.num_versions],
+            ),
         }
         self._dropped, self._began, self._idle_s, self._slots_s = [], now, 0.0, 0.0
         self._busy_s = busy_s
         return metrics
+
+    def _note(self, group: GroupMetrics) -> None:
+        self._slots_s += group.busy_s
+        self._rates.add(group.num_tokens)
 
     def tell_the_rest(self) -> None:
         """Say what was dropped after the last step, which no step's metrics tell."""

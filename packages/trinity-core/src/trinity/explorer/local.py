@@ -25,6 +25,7 @@ def build_scheduler(
     config: Config,
     *,
     engines: Sequence[RolloutEngine],
+    names: Sequence[str] = (),
     model: ModelWrapper,
     auxiliary_models: Sequence[Any] = (),
     endpoints: EndpointOpener | None = None,
@@ -34,6 +35,7 @@ def build_scheduler(
     Args:
         config: a resolved configuration.
         engines: copies of one model.
+        names: of the engines; by default engine-0, engine-1, ...
         model: a wrapper of the first engine; each run gets one of its own.
         auxiliary_models: handed to every workflow.
         endpoints: opens those of the runs; closed with the scheduler.
@@ -45,8 +47,9 @@ def build_scheduler(
             auxiliary_models=auxiliary_models,
             loop=loop,
             environments=_kept if config.buffer.record_samples else lambda _: None,
+            engine_name=name,
         )
-        for engine in engines
+        for engine, name in zip(engines, names or _numbered(len(engines)), strict=True)
     ]
     explorer = config.explorer
     limits = Limits(
@@ -58,6 +61,10 @@ def build_scheduler(
         max_at_once=explorer.max_repeat_times_per_runner,
     )
     return Scheduler(runners, engines=engines, loop=loop, limits=limits, endpoints=endpoints)
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"engine-{number}" for number in range(count)]
 
 
 def _kept(order: RunOrder) -> Recording | None:

@@ -135,6 +135,7 @@ class Runner:
         auxiliary_models: handed to every workflow; each run gets a client of an ``Auxiliary``.
         loop: where workflows that await run.
         environments: keeps or gives back what the environments of an order answer; None: neither.
+        engine_name: which one it is, for who reads the experiences.
     """
 
     def __init__(
@@ -144,11 +145,13 @@ class Runner:
         auxiliary_models: Sequence[Any] = (),
         loop: EventLoopThread | None = None,
         environments: Callable[[RunOrder], Environments | None] = lambda _: None,
+        engine_name: str = "engine-0",
     ) -> None:
         self._model = model
         self._auxiliary_models = list(auxiliary_models)
         self._loop = loop or EventLoopThread()
         self._environments = environments
+        self._engine_name = engine_name
         self._pool = _Pool()
         self._told: set[str] = set()
 
@@ -195,6 +198,7 @@ class Runner:
                 returned,
                 order=order,
                 version=version,
+                engine=self._engine_name,
                 earlier_chains=instance.model.earlier_chains,
             )
             if environments is not None and (kept := environments.text()):

@@ -66,6 +66,7 @@ class RunnerRoom:
         self._scheduler = build_scheduler(
             config,
             engines=[self._engine],
+            names=[engine],
             model=model,
             auxiliary_models=make_auxiliary_models(config, get_manager(), endpoints=endpoints),
             endpoints=endpoints,
