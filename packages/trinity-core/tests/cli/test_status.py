@@ -61,6 +61,19 @@ def test_a_living_run_is_told_with_its_process(run_dir, capsys) -> None:
     assert "run: running, explore step 3, train step 2 (process" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("told", "said"), [("running", "run: running, explore step 3"), ("finished", "run: finished")]
+)
+def test_a_stage_is_held_by_its_run_while_it_runs(run_dir, capsys, told, said) -> None:
+    directory = run_dir(status=told, stage="grpo")
+    with run_lock(directory.parent, say=print):
+        status(directory)
+
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert ("(process" in shown) is (told == "running")
+
+
 def test_a_failed_run_says_why(run_dir, capsys) -> None:
     status(run_dir(status="failed", train_steps=7, error="DataError: no room"))
 

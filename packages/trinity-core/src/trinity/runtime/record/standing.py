@@ -75,8 +75,9 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> Standing
     if not folders and not held:
         raise ConfigError(_no_run(directory))
     notes: list[str] = []
+    of_stages = held or owners(directory.absolute().parent)  # the run of a stage has the lock
     parts = [
-        _part(name, folder, held=held, notes=notes) for name, folder in sorted(folders.items())
+        _part(name, folder, held=of_stages, notes=notes) for name, folder in sorted(folders.items())
     ]
     newest = CheckpointStore(directory).latest()
     ledger, problem = _ledger(directory, folders, may_ask_servers=may_ask_servers)
@@ -117,8 +118,10 @@ def _part(name: str, folder: Path, *, held: dict[str, Any], notes: list[str]) ->
     except CheckpointError as error:
         notes.append(str(error).strip())
         return None
-    owner = held.get(name) or held.get(name or "trainer")
     told = status["status"]
+    owner = held.get(name) or held.get(name or "trainer")
+    if status["stage"] and told != "running":
+        owner = None  # another stage of the run goes on
     return Part(
         name=name or ("trainer" if "trainer" in held or status["mode"] == "train" else "run"),
         mode=status["mode"],
@@ -138,7 +141,15 @@ def _last(rows: list[dict[str, Any]], role: str) -> int:
 
 def _shown(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Return the newest of what says how a run goes."""
-    prefixes = ("age/", "idle/", "groups/", "sync/model_version", "time/wait", "time/train_s")
+    prefixes = (
+        "age/",
+        "idle/",
+        "groups/",
+        "engine-",
+        "sync/model_version",
+        "time/wait",
+        "time/train_s",
+    )
     names = (*prefixes, "time/rollout_s", "rollout/hung_threads", "rollout/failed_runs")
     newest = {name: value for row in rows[-20:] for name, value in row.items()}
     kept = newest.items()
