@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,40 @@ def test_who_is_told_to_leave_before_it_comes_waits_for_nobody() -> None:
         way.join(never)
 
     joined([out, way], out.host(), number=6)
+
+
+class GroupOfGpus:
+    """What torch makes where there are GPUs, as far as it reads the environment."""
+
+    class Options:
+        _timeout = None
+
+    def __init__(self, store, rank, size, options) -> None:
+        self.has_watchdog = os.environ.get(WAITS_ITSELF) != "1"
+
+
+WAITS_ITSELF = "TORCH_NCCL_BLOCKING_WAIT"
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_a_group_of_gpus_has_no_thread_that_ends_the_process_when_a_member_is_lost(
+    monkeypatch, before
+) -> None:
+    """Torch's own one ends those that waited, the trainer among them, a minute after its limit."""
+    monkeypatch.setattr(distributed, "ProcessGroupNCCL", GroupOfGpus, raising=False)
+    monkeypatch.delenv(WAITS_ITSELF, raising=False)
+    if before is not None:
+        monkeypatch.setenv(WAITS_ITSELF, before)
+    out = WayOut(Trainer().snapshot, timeout_s=10.0)
+    alone = Invitation(
+        place=out.host(), group="weights/1", rank=0, size=1, backend="nccl", meet_s=10.0,
+        timeout_s=10.0, bucket_bytes=512,
+    )  # fmt: skip
+
+    out.join(alone)
+
+    assert not out._joined()._group.has_watchdog
+    assert os.environ.get(WAITS_ITSELF) == before  # groups that others make are watched as ever
 
 
 def test_before_a_first_sync_there_is_no_copy() -> None:

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from trinity.errors import ModelError
+from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.room import WithPayload
 from trinity.synchronizer.channel import BrokenOffError, Channel, device_id
@@ -29,6 +30,11 @@ __all__ = ["WayIn", "WayOut"]
 
 
 logger = logging.getLogger(__name__)
+
+# Who waits in a group watches it. The thread by which torch does so otherwise ends the process, a
+# minute after a member was late or lost, and marks the place where all groups meet, by which it
+# ends later members, too. Torch reads this when a group is made.
+_WITHOUT_WATCHDOG = {"gloo": {}, "nccl": {"TORCH_NCCL_BLOCKING_WAIT": 1}}
 
 
 class _Way:
@@ -58,7 +64,8 @@ class _Way:
         if self._left == invitation.group:
             channel.leave()
         try:
-            channel.meet(store)
+            with environment(_WITHOUT_WATCHDOG[invitation.backend]):
+                channel.meet(store)
         except BrokenOffError:
             self.leave()
             raise
