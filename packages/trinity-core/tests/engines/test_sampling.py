@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from trinity.common.ports import GenerationRequest, RunKey, WeightVersion
+from trinity.engines import sampling
 from trinity.engines.randomness import sample_uniforms, uniforms_of
 from trinity.engines.sampling import Sampler, search
 
@@ -33,6 +34,43 @@ def test_a_token_of_probability_0_is_never_chosen():
     weights = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]]).expand(3, -1)
     chosen = search(weights, torch.tensor([0.0, 0.5, 1 - 2.0**-23]))
     assert chosen.tolist() == [1, 3, 3]
+
+
+def summed_in_pairs(weights):
+    """Return the sums up to each column as a GPU adds: pairs of pairs, then what lies between."""
+    sums, width = weights.clone(), weights.shape[-1]
+    step = 1
+    while step < width:
+        later = sums[..., 2 * step - 1 :: 2 * step]
+        later += sums[..., step - 1 :: 2 * step][..., : later.shape[-1]]
+        step *= 2
+    while step > 1:
+        step //= 2
+        between = sums[..., 3 * step - 1 :: 2 * step]
+        between += sums[..., 2 * step - 1 :: 2 * step][..., : between.shape[-1]]
+    return sums
+
+
+@pytest.mark.parametrize("columns", [257, 64 * 64])  # one block, and blocks of 64
+def test_a_token_of_probability_0_is_not_chosen_where_sums_differ_by_column_either(
+    monkeypatch, columns
+):
+    monkeypatch.setattr(torch.Tensor, "cumsum", lambda weights, dim: summed_in_pairs(weights))
+    monkeypatch.setattr(sampling, "_FROM_THE_LEFT", frozenset())
+    draw = torch.Generator().manual_seed(0)
+    weights = torch.rand(200, columns, generator=draw)
+    weights[torch.rand(weights.shape, generator=draw) < 0.7] = 0.0
+    weights /= weights.sum(dim=-1, keepdim=True)
+    before = summed_in_pairs(weights).roll(1, dims=-1)
+    rising = (weights == 0) & (summed_in_pairs(weights) > before)
+    rising[:, 0] = False
+    rows, places = rising.nonzero(as_tuple=True)
+    assert len(rows) > 100  # columns of weight 0 that a sum in pairs rises at
+
+    total = summed_in_pairs(weights)[rows, -1]
+    chosen = search(weights[rows], before[rows, places] / total)
+
+    assert (weights[rows, chosen] > 0).all()
 
 
 def test_search_follows_the_weights():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sampler", "search"]
 
+_FROM_THE_LEFT = frozenset({"cpu"})  # devices that add numbers up in their order
 _JUST_BELOW_1 = 1 - 2.0**-23  # in float32, x * this < x
 
 
@@ -135,15 +136,27 @@ def search(weights_BV: Tensor, uniforms_B: Tensor) -> Tensor:
     width = _block_width(weights_BV.shape[1])
     blocks_BNW = weights_BV.unflatten(1, (-1, width))
     sums_BN = blocks_BNW.sum(dim=-1)
-    cumulative_BN = sums_BN.cumsum(dim=-1)
+    cumulative_BN = _cumulative(sums_BN)
     wanted_B1 = uniforms_B[:, None] * cumulative_BN[:, -1:]
     block_B1 = _found(cumulative_BN, wanted_B1)
     before_B1 = cumulative_BN.gather(1, block_B1) - sums_BN.gather(1, block_B1)
     rows_B = torch.arange(len(weights_BV), device=weights_BV.device)
-    inner_BW = blocks_BNW[rows_B, block_B1.squeeze(1)].cumsum(dim=-1)
+    inner_BW = _cumulative(blocks_BNW[rows_B, block_B1.squeeze(1)])
     rest_B1 = (wanted_B1 - before_B1).clamp_(min=0)  # rounding may lead out of the block
     rest_B1 = torch.minimum(rest_B1, inner_BW[:, -1:] * _JUST_BELOW_1)
     return (block_B1 * width + _found(inner_BW, rest_B1)).squeeze(1)
+
+
+def _cumulative(weights_BN: Tensor) -> Tensor:
+    """Return the sums up to each column; they never fall, and rise only where there is a weight.
+
+    A GPU adds in another order at each column, so that its sums differ in the last bits also where
+    the weight is 0: such a column could be found.
+    """
+    sums_BN = weights_BN.cumsum(dim=-1)
+    if weights_BN.device.type in _FROM_THE_LEFT:
+        return sums_BN
+    return sums_BN.masked_fill(weights_BN == 0, float("-inf")).cummax(dim=-1).values
 
 
 def _found(cumulative_BN: Tensor, wanted_B1: Tensor) -> Tensor:
