@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trinity.engines.batch import slots_after
+from trinity.engines.decode import _columns
 
 
 @pytest.fixture
@@ -93,3 +94,18 @@ def test_a_long_prompt_that_ends_early_leaves_eager_attention_in_order(
     _, [short] = answers(engine, *requests)
     expected = teacher_forced(tiny, requests[1], short)
     assert (torch.tensor(short.logprobs) - expected).abs().max() < 1e-5
+
+
+def test_a_gpu_gets_a_mask_that_begins_where_memory_does():
+    """Its kernel reads eight numbers at a time, and from no other place."""
+    on_gpu = torch.empty(2, 64, dtype=torch.bfloat16, device="meta")  # as any that is no CPU
+
+    columns = _columns(on_gpu, 3, 19)
+
+    assert (columns.shape, columns.stride(), columns.storage_offset()) == ((2, 16), (16, 1), 0)
+
+
+def test_on_a_cpu_a_mask_is_not_copied_for_every_token():
+    mask = torch.empty(2, 64)
+
+    assert _columns(mask, 3, 19).data_ptr() == mask[:, 3:].data_ptr()

@@ -88,7 +88,7 @@ class Forwards:
         """
         mask = None
         if hidden_BC is not None:
-            mask = hidden_BC[:, cache.first : cache.column + 1]
+            mask = _columns(hidden_BC, cache.first, cache.column + 1)
             mask = mask if self.makes_masks else mask[:, None, None, :]
         logits_BV = self._forward(
             tokens_B[:, None],
@@ -141,6 +141,18 @@ class Forwards:
         """Return 0 where a column is seen and the least number where it is hidden."""
         zeros = torch.zeros(is_hidden.shape, dtype=self._module.dtype, device=is_hidden.device)
         return zeros.masked_fill_(is_hidden, torch.finfo(zeros.dtype).min)
+
+
+def _columns(hidden_BC: Tensor, first: int, end: int) -> Tensor:
+    """Return columns of a mask; on a GPU as memory of their own.
+
+    Attention there reads many numbers at once. Torch looks at how rows follow each other, not at
+    where the first one begins: within another row that is an address that cannot be read so.
+    """
+    columns = hidden_BC[:, first:end]
+    if columns.device.type == "cpu":
+        return columns
+    return columns.clone(memory_format=torch.contiguous_format)
 
 
 def prefill_groups(prompts: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
