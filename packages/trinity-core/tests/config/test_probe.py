@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 from trinity.common.config import machine
@@ -47,3 +48,20 @@ def test_torch_is_asked_only_where_it_may_find_a_gpu(
     monkeypatch.setattr(machine, "_GPU_DEVICES", (str(device),))
 
     assert machine.may_have_gpus() is may
+
+
+@pytest.mark.parametrize(("generation", "computes"), [(7, False), (8, True)])
+def test_a_gpu_that_only_imitates_bfloat16_does_not_compute_it(
+    monkeypatch, generation, computes
+) -> None:
+    """A V100 or a T4 holds such numbers, and vLLM refuses to compute with them there."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    found = SimpleNamespace(major=generation)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda device: True)
+
+    assert machine._gpus() == (1, computes)

@@ -68,11 +68,11 @@ def _torch_is_for_gpus() -> bool:
 
 
 def _gpus() -> tuple[int, bool]:
-    """Return how many GPUs torch can use, and whether they compute bfloat16."""
+    """Return how many GPUs torch can use, and whether they compute bfloat16 themselves."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return count, count > 0 and torch.cuda.is_bf16_supported()
+    return count, count > 0 and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def _cores() -> int:
