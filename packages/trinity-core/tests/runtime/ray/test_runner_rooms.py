@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
+from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.experience import Experience
 from trinity.common.outcome import Outcome
 from trinity.common.workflows import Workflow
@@ -13,6 +15,8 @@ from trinity.errors import EnvError, RoomLostError, RunFailedError, UnknownCompo
 from trinity.explorer.local import build_scheduler
 from trinity.explorer.order import orders_of
 from trinity.explorer.packing import PackedOrders
+from trinity.runtime.ray import runner_room
+from trinity.runtime.ray.engine_room import EngineRoom
 from trinity.runtime.ray.remote_scheduler import RemoteScheduler
 from trinity.runtime.ray.returning import Patience
 from trinity_testing.builders import a_task
@@ -239,3 +243,44 @@ def test_the_runner_tells_how_long_its_engine_was_busy(rooms, scheduler, keyed_e
 
     assert remote.busy_s == 2 * 2 * 3 * 0.5
     assert remote.num_hung == 0
+
+
+def a_judge(**settings):
+    return InferenceModelConfig(name="judge", model_path="a-judge", **settings)
+
+
+@pytest.mark.parametrize(
+    ("judge", "seen"),
+    [
+        (a_judge(), ["2,3"]),
+        (a_judge(external_model_config={"enable": True}), ["0,1,2,3"]),
+    ],
+    ids=["an engine of its own", "an external one"],
+)
+def test_a_judge_is_on_the_gpus_of_the_engine_whose_runs_ask_it(
+    rooms, monkeypatch, judge, seen
+) -> None:
+    """Not on the machine's first one, with the judges of all other runners."""
+    given, found = "2,3", []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setattr(EngineRoom, "gpus", lambda room: given)
+    monkeypatch.setattr(
+        runner_room,
+        "make_auxiliary_models",
+        lambda *_, **__: found.append(os.environ["CUDA_VISIBLE_DEVICES"]) or [],
+    )
+    rooms.config.explorer.auxiliary_models = [judge]
+    rooms.engine_room().num_refused = 1  # it comes back, and is asked again
+
+    rooms.runner_room()
+
+    assert found == seen
+
+
+@pytest.mark.parametrize("given", ["4,5", None])
+def test_an_engine_says_which_gpus_ray_gave_it(rooms, monkeypatch, given) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+
+    assert rooms.engine_room().call("gpus") == given

@@ -10,6 +10,7 @@ one before: its requests are cancelled and its runs are over, as if their proces
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.room import RoomContext
     from trinity.synchronizer.weights import PackedWeights
 
-__all__ = ["Answers", "EngineRoom", "News", "RunId", "run_id"]
+__all__ = ["VISIBLE_GPUS", "Answers", "EngineRoom", "News", "RunId", "run_id"]
+
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # which Ray sets in a process that it gives some
 
 # Answers that are ready soon after the first travel with it: after half of what it took, but
 _LEAST_LINGER_S = 0.002
@@ -98,6 +101,7 @@ class EngineRoom(ReceivesWeights):
 
     def __init__(self, context: RoomContext, *, number: int) -> None:
         self._number = number
+        self._gpus = os.environ.get(VISIBLE_GPUS)  # before the engine changes it for itself
         self._engine = make_engine(context.config, context.manager)
         self._changed = threading.Condition()
         self._applying = threading.Lock()
@@ -172,6 +176,10 @@ class EngineRoom(ReceivesWeights):
         """Return the version of the weights that the next request is answered with."""
         self._wait_for_weights()
         return self._version()
+
+    def gpus(self) -> str | None:
+        """Return which GPUs of its machine it may use, as CUDA's variable says; None: any."""
+        return self._gpus
 
     def is_there(self) -> bool:
         """Return True: who calls is answered once this is built."""

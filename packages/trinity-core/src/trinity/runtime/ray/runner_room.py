@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
@@ -16,14 +17,16 @@ from trinity.extend import get_manager
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.pace import is_in_flight
+from trinity.runtime.ray.engine_room import VISIBLE_GPUS
 from trinity.runtime.ray.handle import find_room
 from trinity.runtime.ray.remote_engine import RemoteEngine
-from trinity.runtime.ray.returning import Patience
+from trinity.runtime.ray.returning import Patience, Returning
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from trinity.explorer.order import RunReport
+    from trinity.runtime.ray.returning import Callee
     from trinity.runtime.ray.room import RoomContext
 
 __all__ = ["RunnerRoom"]
@@ -50,11 +53,11 @@ class RunnerRoom:
         self._error: BaseException | None = None  # a group could not begin
         self._busy_s = 0.0  # that was told of
         self._turn = threading.Lock()
-        self._engine = RemoteEngine(
-            find_room(namespace, engine),
-            patience=Patience.of_runner(sync_timeout=config.synchronizer.sync_timeout),
-            in_lockstep=not is_in_flight(config),
-        )
+        room = find_room(namespace, engine)
+        patience = Patience.of_runner(sync_timeout=config.synchronizer.sync_timeout)
+        if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
+            _use_gpus_of(room, patience=patience)  # before anything here has looked for one
+        self._engine = RemoteEngine(room, patience=patience, in_lockstep=not is_in_flight(config))
         endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))
         model = ModelWrapper(
             self._engine,
@@ -197,3 +200,14 @@ class RunnerRoom:
         self._begun = set()
         self._session = session
         self._engine.forget()
+
+
+def _use_gpus_of(engine: Callee, *, patience: Patience) -> None:
+    """Let auxiliary models be on the GPUs of this runner's engine, once that is there.
+
+    Ray gives a runner none, and hides none from it: those of all runners would be on the machine's
+    first one, whoever has it.
+    """
+    gpus = Returning(engine, patience=patience).first_answer("gpus")
+    if gpus is not None:
+        os.environ[VISIBLE_GPUS] = gpus
