@@ -59,7 +59,13 @@ class Policy:
         module: the transformers model.
         precision: ``bfloat16`` computes in it; the weights stay as they are.
         device: that it computes on; None: the one that its weights are on.
+
+    Attributes:
+        keeps_rounded: weights that were rounded to the precision stay so to the end of a pass; a
+            policy whose layers have theirs for a moment rounds them each time.
     """
+
+    keeps_rounded = True
 
     def __init__(
         self, module: PreTrainedModel, *, precision: str, device: torch.device | None = None
@@ -76,8 +82,7 @@ class Policy:
     def states(self, inputs: ModelInputs) -> Tensor:
         """Return ``[N, D]``, the state that each scored token is predicted from."""
         inputs = inputs.to(self.device)
-        is_mixed = self.precision == "bfloat16"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
+        with self._precision():
             return self.hidden(inputs)[inputs.slots_N]
 
     def hidden(self, inputs: ModelInputs) -> Tensor:
@@ -87,8 +92,7 @@ class Policy:
     def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
         """Return each scored token's log-probability at its temperature, and what is wanted."""
         inputs = inputs.to(self.device)
-        is_mixed = self.precision == "bfloat16"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_mixed):
+        with self._precision():
             scores = score_tokens(
                 self.states(inputs),
                 inputs.targets_N,
@@ -136,6 +140,15 @@ class Policy:
         """Return the decoder without its output layer."""
         body: nn.Module = self.module.base_model
         return body
+
+    def _precision(self) -> torch.autocast:
+        """Return the block in which the model computes in its precision."""
+        return torch.autocast(
+            self.device.type,
+            dtype=torch.bfloat16,
+            enabled=self.precision == "bfloat16",
+            cache_enabled=self.keeps_rounded,
+        )
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:
         logits_NV = self._head(hidden_ND)

@@ -43,6 +43,7 @@ class ShardedPolicy(Policy):
     def __init__(self, policy: Policy, *, mesh: DeviceMesh, is_offloaded: bool = False) -> None:
         super().__init__(policy.module, precision=policy.precision, device=policy.device)
         self.sharing = policy.sharing
+        policy.keeps_rounded = False  # else each rank has all weights, rounded, in every pass
         self._root = _Root(policy)
         offload = OffloadPolicy()
         if is_offloaded:
