@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 # Who waits in a group watches it. The thread by which torch does so otherwise ends the process, a
 # minute after a member was late or lost, and marks the place where all groups meet, by which it
-# ends later members, too. Torch reads this when a group is made.
+# may end later members, too. Torch reads this when a group is made.
 _WITHOUT_WATCHDOG = {"gloo": {}, "nccl": {"TORCH_NCCL_BLOCKING_WAIT": 1}}
 
 
