@@ -10,7 +10,7 @@ from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.presence import LEASE_S, Presence, Published, Side
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.experience import EID, Experience
-from trinity.errors import ConfigError
+from trinity.errors import CheckpointError, ConfigError
 
 
 @pytest.fixture
@@ -116,6 +116,72 @@ def test_a_trainer_that_lacks_experiences_makes_room(presence, ledger) -> None:
     assert not issue(presence, 4)
 
 
+def test_what_the_trainer_is_training_is_nothing_that_it_lacks(presence, ledger) -> None:
+    presence.enter(a_side(), is_trainer=False)
+    presence.want(4)
+    assert issue(presence, 1, capacity=2)
+    write(ledger, 1)
+    ledger.claim(4, step=1, first=0, may_be_fewer=False)
+
+    assert not issue(presence, 2, capacity=2)  # its weights are on their way
+    presence.publish(Published(version=1, path="weights/v1", digest="d"))
+    assert issue(presence, 2, capacity=2)
+
+
+def test_a_trainer_that_publishes_seldom_gets_more_once_it_waits(presence, ledger) -> None:
+    presence.enter(a_side(), is_trainer=False)
+    presence.want(4)
+    issue(presence, 1, capacity=2)
+    write(ledger, 1)
+    ledger.claim(4, step=1, first=0, may_be_fewer=False)
+    assert not issue(presence, 2, capacity=2)
+
+    presence.want(4)  # trained, and no weights are published after this step
+    assert issue(presence, 2, capacity=2)
+
+
+def test_a_packet_that_cannot_be_read_is_waited_for_again(presence, ledger) -> None:
+    presence.enter(a_side(), is_trainer=False)
+    presence.want(4)
+    issue(presence, 1, capacity=2)
+    write(ledger, 1)
+    claimed = ledger.claim(4, step=1, first=0, may_be_fewer=False)
+    ledger.drop_broken(claimed[0].packet, step=1)
+
+    assert issue(presence, 2, capacity=2)
+
+
+def test_who_was_replaced_while_nothing_was_heard_of_it_ends(presence, monkeypatch) -> None:
+    first = a_side("trainer", token="a")
+    presence.enter(first, is_trainer=True)
+    later = time.time() + LEASE_S + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    presence.enter(a_side("trainer", token="b", pid=8), is_trainer=True)
+
+    with pytest.raises(CheckpointError, match=r"another one is trainer of its ledger \(process 8 "):
+        presence.beat(first, is_trainer=True)
+    assert presence.trainer().token == "b"
+
+
+def test_who_enters_again_as_the_answer_was_lost_does_not_stand_in_its_own_way(presence) -> None:
+    for _ in (1, 2):
+        presence.enter(a_side("trainer"), is_trainer=True)
+        presence.enter(a_side("one"), is_trainer=False)
+
+    assert presence.trainer().token == "a"
+
+
+def test_what_undone_weights_made_is_no_newer_than_the_step_that_trains_it(
+    ledger, database
+) -> None:
+    row = Experience(tokens=[1, 2], eid=EID("one:1", 0, 0), info={"model_version": 12})
+    ledger.cut_back(10)
+    ledger.write([row])  # an explorer had not heard of it
+    ledger.claim(1, step=11, first=0, may_be_fewer=False)
+
+    assert database.read(lambda rows: rows.all("SELECT * FROM ages")) == [(11, 0, 0)]
+
+
 def test_a_task_of_a_dead_explorer_holds_no_place(presence, monkeypatch) -> None:
     for name in ("one", "two"):
         presence.enter(a_side(name), is_trainer=False)
@@ -177,10 +243,11 @@ def test_a_step_that_is_asked_for_again_does_not_stand_in_its_own_way(presence, 
     assert presence.in_flight() == (2, 2)
 
 
-def finish(presence, *names):
+def finish(presence, *names, token="a"):
     for name in names:
         is_trainer = name == "trainer"
-        presence.beat(a_side(name, state="finished"), is_trainer=is_trainer)
+        side = a_side(name, token=token, state="finished")
+        presence.beat(side, is_trainer=is_trainer)
 
 
 def test_an_explorer_that_was_finished_waits_for_a_trainer_that_goes_on(presence, ledger) -> None:
@@ -209,8 +276,15 @@ def test_a_trainer_that_was_finished_waits_for_an_explorer_that_goes_on(presence
     assert not ledger.are_writers_finished()
     presence.enter(a_side("one", token="b"), is_trainer=False)
     assert not ledger.are_writers_finished()
-    finish(presence, "one")
+    finish(presence, "one", token="b")
     assert ledger.are_writers_finished()  # two has no more to do
+
+
+def test_who_was_killed_before_it_told_that_it_is_finished_asks_for_no_more(presence) -> None:
+    finish(presence, "one", "trainer")
+    presence.enter(a_side("one", token="b"), is_trainer=False, asks_for_more=False)
+
+    assert presence.trainer().is_finished
 
 
 def test_a_killed_trainer_ends_with_its_explorers(presence, ledger) -> None:

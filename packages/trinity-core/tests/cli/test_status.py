@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 import yaml
@@ -109,6 +110,41 @@ def test_a_ledger_tells_of_both_sides(run_dir, capsys) -> None:
     assert "age of what step 2 trained: mean 1, most 1 steps" in said
     assert "task one:4/0 runs for 0 s" in said
     assert json.loads(_json(directory, capsys))["ledger"]["num_waiting"] == 1
+
+
+def test_of_a_dead_run_nothing_works_or_runs(run_dir, capsys, monkeypatch) -> None:
+    directory = run_dir(mode="train", storage="sql")
+    database = SqliteDatabase(directory / "buffer/ledger.db")
+    ledger = Ledger(database, name="")
+    presence = Presence(database, is_gone=lambda side: False)
+    side = Side(name="one", token="a", host="far", pid=7, since=1.0, waits_for="room")
+    presence.enter(side, is_trainer=False)
+    presence.issue(side, batch="one:4", num_tasks=1, capacity=9, gives=2)
+    ledger.close()
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    status(directory)
+
+    said = capsys.readouterr().out
+    assert (
+        "one: silent, step 0, weights of version 0 (process 7 on far, last heard of 3600 s" in said
+    )
+    assert "task one:4/0" not in said
+
+
+def test_a_step_that_has_dropped_alone_has_no_age(run_dir, capsys) -> None:
+    directory = run_dir(mode="train", storage="sql")
+    ledger = Ledger(SqliteDatabase(directory / "buffer/ledger.db"), name="")
+    ledger.write([Experience(tokens=[1, 2], eid=EID("one:1", 0, run)) for run in (0, 1)])
+    ledger.claim(1, step=1, first=0, may_be_fewer=False)
+    ledger.drop_older(5, step=7)
+
+    status(directory)
+
+    said = capsys.readouterr().out
+    assert "ledger.db: train step 1, 0 wait" in said
+    assert "age of what step 1 trained" in said
 
 
 def _json(directory, capsys):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
 import torch
+from trinity.algorithm.sample_strategy.checked import CheckedStrategy
+from trinity.algorithm.sample_strategy.staleness_control import StalenessControlSampleStrategy
 from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.presence import Published
+from trinity.buffer.ledger.presence import Published, Side
 from trinity.buffer.ledger.sqlite import SqliteDatabase
+from trinity.buffer.sql import SqlStorage
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
-from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.common.ports import StorageUse, WeightSnapshot, WeightVersion
 from trinity.errors import ConfigError, TrinityError
 from trinity.explorer.explorer import ExploreResult
 from trinity.runtime.apart import Meeting
@@ -131,6 +135,27 @@ def test_an_explorer_ends_when_the_trainer_is_finished(side) -> None:
         an_explorer(explores).explore_step(1)
 
 
+@pytest.mark.parametrize(
+    ("told", "state"), [("running", "finished"), ("finished", "finished before")]
+)
+def test_an_explorer_that_was_finished_goes_on_only_if_its_run_was_told_so(
+    side, told, state
+) -> None:
+    explores, trains = side("explore"), side("train")
+    for one in (explores, trains):
+        one.meeting.finish()
+        one.meeting.close()
+    explores.rundir.create()
+    status = {"mode": "explore", "status": told, "asked": [1, None, None], "train_steps": 0}
+    values = {
+        "stage": "", "explore_steps": 0, "trained_experiences": 0, "total_steps": 4,
+        "seconds": 1.0, "first_evaluation": {}, "evaluation": {}, "buffer": {}, "error": "",
+    }  # fmt: skip
+    explores.rundir.write_status(values | status, mode="explore")
+
+    assert side("explore").meeting.trainers()[0].state == state
+
+
 def test_who_is_asked_to_stop_waits_no_longer(side) -> None:
     trains = side("train")
     trains.interrupt.is_requested = True
@@ -155,6 +180,63 @@ def test_an_explorer_says_whom_it_waited_for(side) -> None:
 
     with pytest.raises(TrinityError, match=r"explorer waited .* trainer: stopped, process \d+ on"):
         explorer.explore_step(3)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return the clock of a machine that sleeps for nothing: waits move it on."""
+    now = {"monotonic": 100.0, "time": time.time()}
+
+    def sleep(seconds):
+        for name in now:
+            now[name] += seconds
+
+    own = SimpleNamespace(
+        time=lambda: now["time"], monotonic=lambda: now["monotonic"], sleep=sleep, now=now
+    )
+    monkeypatch.setattr("trinity.runtime.apart.time", own)
+    return own
+
+
+def asked_in_order(*answers):
+    """Return a function that gives one answer after the other, and the last from then on."""
+    left = list(answers)
+    return lambda: left.pop(0) if len(left) > 1 else left[0]
+
+
+def a_trainer_that(says):
+    """Return what a trainer says of itself, the state and the time by its own clock."""
+    state, beat = says
+    return [Side(name="trainer", token="t", host="far", pid=1, since=0.0, beat=beat, state=state)]
+
+
+def test_a_trainer_that_was_stopped_just_now_is_waited_for(side, clock) -> None:
+    explores = side("explore", timeout_s=60.0)
+    says = [("working", float(second)) for second in range(300)]  # longer than sync_timeout
+    told = asked_in_order(*says, ("stopped", 300.0))
+    looks = asked_in_order(*[False] * 340, True)  # it comes back 30 s later
+
+    explores.meeting.wait(looks, what="room", of=lambda: a_trainer_that(told()))
+
+
+def test_a_clock_that_is_set_or_is_another_s_makes_nobody_silent(side, clock) -> None:
+    explores = side("explore", timeout_s=60.0)
+    told = asked_in_order(*[("working", float(second)) for second in range(200)])
+
+    def looks():
+        clock.now["time"] += 3600.0
+        return clock.now["monotonic"] > 250.0
+
+    explores.meeting.wait(looks, what="room", of=lambda: a_trainer_that(told()))
+
+
+def test_a_trainer_that_says_the_same_for_too_long_is_not_waited_for(side, clock) -> None:
+    explores = side("explore", timeout_s=60.0)
+
+    with pytest.raises(TrinityError, match=r"explorer waited 6\d s for room"):
+        explores.meeting.wait(
+            lambda: False, what="room", of=lambda: a_trainer_that(("working", 1.0))
+        )
 
 
 def test_another_run_s_ledger_is_named_without_its_password(side, tmp_path, monkeypatch) -> None:
@@ -219,3 +301,73 @@ def test_weights_that_others_replace_are_looked_for_anew(side, monkeypatch) -> N
     monkeypatch.setattr("trinity.runtime.apart._LONGEST_LOOK_S", 0.1)
 
     assert explores.meeting.newest_weights(but=(0, ""))[0].version == 50
+
+
+def a_strict_trainer(parts, tmp_path, *, interval=1):
+    """Return the sides of a trainer that trains nothing of older weights."""
+    section = parts.config.buffer.trainer_input.experience_buffer
+    storage = SqlStorage(section, path=section.path, use=StorageUse(run="", side="train"))
+    strict = StalenessControlSampleStrategy(max_staleness=0)
+    strict.bind({"buffer": storage}, train_batch_size=2, read_timeout_s=60.0)
+    trainer = TrainerApart(Trainer(), parts.meeting, interval=interval)
+    strategy = StrategyApart(
+        CheckedStrategy(strict, read_for=storage.read_for),
+        parts.meeting, trainer=trainer, ledger=parts.ledger, num_rows=2,
+    )  # fmt: skip
+    return trainer, strategy
+
+
+def rows_of(step, version):
+    eids = [EID(f"explorer:{step}", 0, run) for run in (0, 1)]
+    return [Experience(tokens=[1, 2], eid=e, info={"model_version": version}) for e in eids]
+
+
+def test_what_is_too_old_is_not_trained_however_late_it_is_written(side, tmp_path) -> None:
+    explores, trains = side("explore"), side("train")
+    trainer, strategy = a_strict_trainer(trains, tmp_path)
+    explores.ledger.write(rows_of(1, 0))
+    trainer.train_step(strategy.sample(1)[0], step=1)
+    explores.ledger.write(rows_of(2, 0))  # begun before there were newer weights
+    sampled = []
+    waiting = Thread(target=lambda: sampled.append(strategy.sample(2)))
+    waiting.start()
+    wait_for(lambda: not trains.ledger.num_waiting())
+    for step, version in ((3, 0), (4, 1)):
+        explores.ledger.write(rows_of(step, version))
+    waiting.join(60)
+
+    (batch, _) = sampled[0]
+    assert {row.info["model_version"] for row in batch} == {1}
+
+
+def test_a_trainer_whose_rows_were_all_too_old_hears_that_it_is_to_stop(side, tmp_path) -> None:
+    explores, trains = side("explore"), side("train")
+    trainer, strategy = a_strict_trainer(trains, tmp_path)
+    explores.ledger.write(rows_of(1, 0))
+    trainer.train_step(strategy.sample(1)[0], step=1)
+    explores.ledger.write(rows_of(2, 0))
+    trains.interrupt.is_requested = True
+
+    with pytest.raises(StopIteration):
+        strategy.sample(2)
+
+
+def test_weights_that_all_rows_are_too_old_for_are_published_early(side, tmp_path) -> None:
+    explores, trains = side("explore"), side("train")
+    trainer, strategy = a_strict_trainer(trains, tmp_path, interval=3)
+    explores.ledger.write(rows_of(1, 0))
+    trainer.train_step(strategy.sample(1)[0], step=1)
+    assert trains.meeting.presence.published() is None
+    explores.ledger.write(rows_of(2, 0))
+    trains.interrupt.is_requested = True
+    with pytest.raises(StopIteration):
+        strategy.sample(2)
+
+    assert trains.meeting.presence.published().version == 1
+
+
+def wait_for(condition):
+    limit = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)

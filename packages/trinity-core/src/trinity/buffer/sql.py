@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.ledger import Claimed
     from trinity.common.config import ExperienceBufferConfig
 
-__all__ = ["SqlStorage"]
+__all__ = ["SqlStorage", "TooOldError"]
 
 logger = logging.getLogger(__name__)
 
 MOST_BROKEN = 3  # packets that cannot be read one after the other; then the run ends
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
+
+
+class TooOldError(TimeoutError):
+    """What waited was too old for a step and is dropped; what is left are too few."""
 
 
 class SqlStorage:
@@ -105,21 +109,22 @@ class SqlStorage:
         Raises:
             DataError: the database cannot be used, or several packets in it cannot be read.
             TimeoutError: too few came in time; all that did stay in the ledger.
+            TooOldError: the same, at once: of sides apart the trainer waits elsewhere.
             StopIteration: the writers closed and nothing is left.
         """
         if not self._is_told:
             self._step, self._taken, self._num_claimed = self._step + 1, [], 0
-        if min_model_version > 0:
-            self.drop_older(min_model_version)
         limit, pause = time.monotonic() + timeout_s, _SHORTEST_WAIT_S
         while True:
             is_over = self._is_over()  # before the claim: what comes in between is claimed
-            claimed = self._claim(count, may_be_fewer=is_over)
+            claimed = self._claim(count, may_be_fewer=is_over, min_version=min_model_version)
             experiences = self._read(claimed)
             if experiences:
-                return self._filled_up(experiences, count)
+                return self._filled_up(experiences, count, min_version=min_model_version)
             if is_over and not claimed:
                 raise StopIteration
+            if min_model_version > 0 and not claimed and self._use.side == "train":
+                raise TooOldError(self._too_few(count, 0.0))
             left = limit - time.monotonic()
             if left <= 0 and not claimed:
                 raise TimeoutError(self._too_few(count, timeout_s))
@@ -215,17 +220,24 @@ class SqlStorage:
         is_apart = self._use.side == "train"
         return self._is_closed or (is_apart and self._ledger.are_writers_finished())
 
-    def _claim(self, count: int, *, may_be_fewer: bool) -> list[Claimed]:
+    def _claim(self, count: int, *, may_be_fewer: bool, min_version: int = 0) -> list[Claimed]:
         claimed = self._ledger.claim(
-            count, step=self._step, first=self._num_claimed, may_be_fewer=may_be_fewer
+            count,
+            step=self._step,
+            first=self._num_claimed,
+            may_be_fewer=may_be_fewer,
+            min_version=min_version,
         )
         self._num_claimed += len(claimed)
         return claimed
 
-    def _filled_up(self, experiences: list[Experience], count: int) -> list[Experience]:
+    def _filled_up(
+        self, experiences: list[Experience], count: int, *, min_version: int
+    ) -> list[Experience]:
         """Return them with what comes next in place of those that could not be read, if it is."""
         while len(experiences) < count:
-            claimed = self._claim(count - len(experiences), may_be_fewer=True)
+            missing = count - len(experiences)
+            claimed = self._claim(missing, may_be_fewer=True, min_version=min_version)
             if not claimed:
                 break
             experiences = experiences + self._read(claimed)

@@ -88,9 +88,10 @@ def _of_ledger(ledger: LedgerStanding) -> Iterator[str]:
 
 
 def _of_side(side: Side) -> str:
-    waits = f", waits for {side.waits_for}" if side.waits_for and side.state == "working" else ""
+    state = "silent" if side.is_silent else side.state
+    waits = f", waits for {side.waits_for}" if side.waits_for and state == "working" else ""
     return (
-        f"{side.name}: {side.state}, step {side.step}, weights of version {side.version}{waits} "
+        f"{side.name}: {state}, step {side.step}, weights of version {side.version}{waits} "
         f"({side.where()})"
     )
 

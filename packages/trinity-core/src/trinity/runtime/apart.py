@@ -23,6 +23,7 @@ from trinity.buffer.ledger.presence import Presence, Published, Side
 from trinity.errors import TrinityError
 from trinity.runtime.ledger_of_run import database_of, shared_part
 from trinity.runtime.record.lock import Owner
+from trinity.runtime.record.result import RunStatus
 from trinity.synchronizer.weights_folder import WeightsFolder
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ class Meeting:
         self.side = _this_side(self.name)
         self._over = threading.Event()
         self._lock = threading.Lock()
-        self.presence.enter(self.side, is_trainer=self.is_trainer)
+        told = parts.rundir.read_status(mode=config.mode).get("status")
+        self.presence.enter(
+            self.side, is_trainer=self.is_trainer, asks_for_more=told == RunStatus.FINISHED.value
+        )
         self._beater = threading.Thread(target=self._beat, name="trinity-beat", daemon=True)
         self._beater.start()
 
@@ -89,14 +93,19 @@ class Meeting:
             StopIteration: the run was asked to stop.
             TrinityError: nobody has heard of those sides for ``sync_timeout``.
         """
-        began, pause, is_told = time.time(), _SHORTEST_LOOK_S, False
+        began = heard = time.monotonic()  # of them last: clocks of machines differ, and jump
+        pause, is_told = _SHORTEST_LOOK_S, False
+        words: set[tuple[str, str, float]] | None = None
         while not is_there():
             if self._interrupt.is_requested:
                 raise StopIteration
-            waited = time.time() - began
+            waited = time.monotonic() - began
             if pause >= _LONGEST_LOOK_S:
                 sides = of()
-                self._give_up_if_silent(sides, what=what, waited_s=waited)
+                words, before = {(side.name, side.token, side.beat) for side in sides}, words
+                heard = began + waited if before not in (None, words) else heard
+                if began + waited - heard > self._timeout_s:
+                    raise TrinityError(self._silence(sides, what=what, waited_s=waited))
                 if not self.side.waits_for:
                     self.note(waits_for=what)
                 if waited > _TELL_S and not is_told:
@@ -184,15 +193,12 @@ class Meeting:
             for side in self.trainers()
         )
 
-    def _give_up_if_silent(self, sides: list[Side], *, what: str, waited_s: float) -> None:
-        working = [side for side in sides if side.state == "working"]
-        silent_s = min([waited_s, *(side.age_s() for side in working)])
-        if silent_s > self._timeout_s:
-            raise TrinityError(
-                f"{self.name} waited {waited_s:.0f} s for {what}, and for sync_timeout "
-                f"({self._timeout_s:g} s) nobody was heard of: {_who(sides)}. Start the other side "
-                f"again, then run the same command: it goes on from what is saved."
-            )
+    def _silence(self, sides: list[Side], *, what: str, waited_s: float) -> str:
+        return (
+            f"{self.name} waited {waited_s:.0f} s for {what}, and for sync_timeout "
+            f"({self._timeout_s:g} s) nobody was heard of: {_who(sides)}. Start the other side "
+            f"again, then run the same command: it goes on from what is saved."
+        )
 
 
 def _missing(published: Published) -> str:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.ledger import Ledger
+from trinity.buffer.sql import TooOldError
 from trinity.common.config.database_path import address_of
 from trinity.runtime.apart import Meeting
 from trinity.runtime.assembly import rows_of_a_batch
@@ -144,11 +145,13 @@ class TrainerApart:
 
     def __init__(self, trainer: TrainerRole, meeting: Meeting, *, interval: int) -> None:
         self._trainer, self._meeting, self._interval = trainer, meeting, interval
+        self._is_ahead = False  # of what the explorers may have, by a step or more
 
     def train_step(self, experiences: Any, *, step: int) -> Metrics:
         """Return the metrics of one optimizer step (Any: the strategy's batch)."""
         metrics = self._trainer.train_step(experiences, step=step)
         began = time.perf_counter()
+        self._is_ahead = True
         if step % self._interval == 0:
             self.publish()
             metrics = {**metrics, "time/publish_s": time.perf_counter() - began}
@@ -157,9 +160,15 @@ class TrainerApart:
 
     def publish(self) -> None:
         """Write the weights for the explorers."""
+        self._is_ahead = False
         snapshot = self._trainer.snapshot(copy=False)
         self._meeting.publish(snapshot)
         self._meeting.note(version=int(snapshot.version))
+
+    def publish_if_ahead(self) -> None:
+        """Write weights that the explorers lack, though an interval is not full."""
+        if self._is_ahead:
+            self.publish()
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
         """Return the weights."""
@@ -204,11 +213,16 @@ class StrategyApart:
         if self._is_first and (step > 1 or self._meeting.presence.published() is not None):
             self._trainer.publish()  # explorers may have weights that were undone
         self._is_first = False
+        self._meeting.note(step=step - 1)
         presence = self._meeting.presence
+        presence.want(self._num_rows)
+        sampled: list[tuple[Any, Metrics]] = []
         self._meeting.wait(
-            self._is_there, what=f"{self._num_rows} experiences", of=presence.explorers
+            lambda: self._is_sampled(step, sampled),
+            what=f"{self._num_rows} experiences",
+            of=presence.explorers,
         )
-        return self._strategy.sample(step)
+        return sampled[0]
 
     def put_back(self, experiences: Any) -> None:
         """Give back what was sampled last and not used."""
@@ -222,8 +236,16 @@ class StrategyApart:
         """Go on from a state."""
         self._strategy.load_state_dict(state)
 
-    def _is_there(self) -> bool:
-        return self._ledger.num_waiting() >= self._num_rows or self._ledger.are_writers_finished()
+    def _is_sampled(self, step: int, sampled: list[tuple[Any, Metrics]]) -> bool:
+        """Sample once there is enough; what is too old counts no more afterwards."""
+        if self._ledger.num_waiting() < self._num_rows and not self._ledger.are_writers_finished():
+            return False
+        try:
+            sampled.append(self._strategy.sample(step))
+        except TooOldError:
+            self._trainer.publish_if_ahead()  # or all that comes would be too old again
+            return False
+        return True
 
 
 def _ledger(parts: Parts) -> Ledger:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.buffer.ledger.groups import remove_beyond, remove_other_groups, rows_of_group
-from trinity.buffer.ledger.presence import FINISHED, FINISHED_BEFORE, note
+from trinity.buffer.ledger.presence import FINISHED, FINISHED_BEFORE, note, want_more
 from trinity.buffer.ledger.schema import SCHEMA
 from trinity.buffer.ledger.writing import packets_of, uids_of, write_packets
 from trinity.common.experience_bytes import to_bytes
@@ -92,7 +92,9 @@ class Ledger:
         query = "SELECT COUNT(*) FROM experience WHERE train_step IS NULL"
         return int(self._database.read(lambda rows: rows.all(query))[0][0])
 
-    def claim(self, count: int, *, step: int, first: int, may_be_fewer: bool) -> list[Claimed]:
+    def claim(
+        self, count: int, *, step: int, first: int, may_be_fewer: bool, min_version: int = 0
+    ) -> list[Claimed]:
         """Give the oldest experiences to a step; none where there are too few.
 
         Args:
@@ -100,9 +102,12 @@ class Ledger:
             step: the optimizer step.
             first: how many it claimed already; what it has beyond them was lost on the way.
             may_be_fewer: whether fewer will do.
+            min_version: what older models made is dropped first, however lately it was written.
         """
 
         def waiting(rows: Rows) -> list[tuple[int, int, int]]:
+            if min_version > 0:
+                _drop_older(rows, min_version, step=step)
             found = rows.waiting(count)
             return [] if len(found) < count and not may_be_fewer else found
 
@@ -141,6 +146,13 @@ class Ledger:
             )
             found = waiting(rows)
             rows.mark([one for one, _, _ in found], step=step, first=first)
+            rows.do(  # by weights that were undone while it was explored
+                "UPDATE experience SET version = ? WHERE train_step = ? AND version >= ?",
+                step - 1,
+                step,
+                step,
+            )
+            want_more(rows, -len(found))
             return [Claimed(*row) for row in found]
 
         return self._database.write(work, is_durable=self._is_durable)
@@ -165,27 +177,20 @@ class Ledger:
 
         def work(rows: Rows) -> None:
             rows.do("UPDATE packet SET outcome = 'broken' WHERE id = ?", packet)
-            rows.do(
+            num_dropped = rows.do(
                 "UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'broken' "
                 "WHERE packet = ? AND (train_step IS NULL OR train_step = ?)",
                 step,
                 packet,
                 step,
             )
+            want_more(rows, num_dropped)
 
         self._database.write(work)
 
     def drop_older(self, min_version: int, *, step: int) -> None:
         """Drop what waits and older models made; a step says when."""
-        self._database.write(
-            lambda rows: rows.do(
-                "UPDATE experience SET train_step = ?, dropped = ? "
-                "WHERE train_step IS NULL AND version < ?",
-                step,
-                f"older than version {min_version}",
-                min_version,
-            )
-        )
+        self._database.write(lambda rows: _drop_older(rows, min_version, step=step))
 
     def cut_back(self, step: int, *, waiting: int | Sequence[str] | None = None) -> None:
         """Let wait again what later steps trained or dropped, but for what was deleted since.
@@ -320,6 +325,16 @@ def _of_another_directory(name: str, run: str, run_id: str) -> str:
         f"the ledger {name} holds experiences of run {run!r} from another run directory{id_file}: "
         f"one under another checkpoint_root_dir or machine, or one that was removed. Name another "
         f"database; or, if nobody needs those experiences any more, remove that one first."
+    )
+
+
+def _drop_older(rows: Rows, min_version: int, *, step: int) -> None:
+    rows.do(
+        "UPDATE experience SET train_step = ?, dropped = ? "
+        "WHERE train_step IS NULL AND version < ?",
+        step,
+        f"older than version {min_version}",
+        min_version,
     )
 
 

@@ -15,14 +15,14 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from trinity.errors import ConfigError
+from trinity.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.buffer.ledger.database import Database, Rows
 
-__all__ = ["LEASE_S", "Presence", "Published", "Side"]
+__all__ = ["LEASE_S", "Presence", "Published", "Side", "want_more"]
 
 LEASE_S = 60.0  # without a word for so long, a side of another machine is taken for dead
 FINISHED, WORKING = "finished", "working"
@@ -72,6 +72,11 @@ class Side:
         """Return whether it did all that it was asked for."""
         return self.state == FINISHED
 
+    @property
+    def is_silent(self) -> bool:
+        """Return whether it did not say that it ended, and is taken for dead."""
+        return self.state == WORKING and self.age_s() > LEASE_S
+
     def age_s(self) -> float:
         """Return how long ago it said that it lives."""
         return max(0.0, time.time() - self.beat)
@@ -102,10 +107,15 @@ class Presence:
         self._database = database
         self._is_gone = is_gone
 
-    def enter(self, side: Side, *, is_trainer: bool) -> None:
+    def enter(self, side: Side, *, is_trainer: bool, asks_for_more: bool = True) -> None:
         """Begin to work as this side.
 
         One that was finished goes on for more: that the other side finished says nothing then.
+
+        Args:
+            side: that this process is.
+            is_trainer: whether it trains.
+            asks_for_more: False: if it was finished, it was killed before anybody was told.
 
         Raises:
             ConfigError: another process does.
@@ -114,21 +124,32 @@ class Presence:
         def work(rows: Rows) -> None:
             rows.alone()
             before = _trainer(rows) if is_trainer else _explorer(rows, side.name)
-            if before is not None and self._lives(before):
+            is_asked_again = before is not None and before.token == side.token
+            if before is not None and not is_asked_again and self._lives(before):
                 raise ConfigError(_refusal(before, side, is_trainer=is_trainer))
             if not is_trainer:
                 rows.do(_LOST, side.name)
-            if before is not None and before.state in {FINISHED, FINISHED_BEFORE}:
+            was_finished = before is not None and before.state in {FINISHED, FINISHED_BEFORE}
+            if was_finished and asks_for_more:
                 _let_go_on(rows, is_trainer=is_trainer)
             _write(rows, replace(side, beat=time.time()), is_trainer=is_trainer)
 
         self._database.write(work)
 
     def beat(self, side: Side, *, is_trainer: bool) -> None:
-        """Say that a side lives, and what it does."""
-        self._database.write(
-            lambda rows: _write(rows, replace(side, beat=time.time()), is_trainer=is_trainer)
-        )
+        """Say that a side lives, and what it does.
+
+        Raises:
+            CheckpointError: it was taken for dead, and another process took its place.
+        """
+
+        def work(rows: Rows) -> None:
+            now = _trainer(rows) if is_trainer else _explorer(rows, side.name)
+            if now is not None and now.token != side.token:
+                raise CheckpointError(_replaced(now))
+            _write(rows, replace(side, beat=time.time()), is_trainer=is_trainer)
+
+        self._database.write(work)
 
     def trainer(self) -> Side | None:
         """Return the trainer; None: none has begun."""
@@ -148,7 +169,7 @@ class Presence:
             num_tasks: of the step.
             capacity: how many tasks all explorers may have running, or untrained.
             gives: how many experiences a task gives: where all that waits and runs is too little
-                for the trainer's next step, there is room.
+                for what the trainer waits for, there is room.
         """
 
         def work(rows: Rows) -> bool:
@@ -186,7 +207,7 @@ class Presence:
         )
 
     def want(self, count: int) -> None:
-        """Say how many experiences the trainer reads for a step."""
+        """Say how many experiences the trainer waits for; what it claims is taken off."""
         self._database.write(lambda rows: note(rows, "wanted", str(count)))
 
     def publish(self, weights: Published) -> None:
@@ -227,6 +248,13 @@ def note(rows: Rows, key: str, value: str) -> None:
         key,
         value,
     )
+
+
+def want_more(rows: Rows, count: int) -> None:
+    """Note that a trainer that said how many it waits for waits for more; below 0: for fewer."""
+    found = rows.all("SELECT value FROM run WHERE key = 'wanted'")
+    if found:
+        note(rows, "wanted", str(max(0, int(found[0][0]) + count)))
 
 
 def _in_flight(rows: Rows) -> tuple[int, int, int]:
@@ -282,3 +310,11 @@ def _refusal(before: Side, side: Side, *, is_trainer: bool) -> str:
         return f"{before.where()}, trains on this ledger since {since}. {remedy}"
     remedy = "Stop that one, or set explorer.name to a name of its own."
     return f"{before.where()}, is explorer {side.name!r} of this ledger since {since}. {remedy}"
+
+
+def _replaced(now: Side) -> str:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now.since))
+    return (
+        f"nothing was heard of this process for a while, and since {since} another one is "
+        f"{now.name} of its ledger ({now.where()}). That one goes on, and this one ends."
+    )

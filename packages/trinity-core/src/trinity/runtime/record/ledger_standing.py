@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.presence import Presence
+from trinity.buffer.ledger.presence import LEASE_S, Presence
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ _AGES = """
 SELECT AVG(train_step - 1 - version), MAX(train_step - 1 - version) FROM experience
 WHERE train_place IS NOT NULL AND train_step = ?
 """  # as the view ages, which anybody can have replaced
-_SLOWEST = "SELECT batch, place, began FROM task WHERE state = 'running' ORDER BY began, id LIMIT 5"
+_SLOWEST = """
+SELECT task.batch, task.place, task.began FROM task JOIN explorer ON explorer.name = task.owner
+WHERE task.state = 'running' AND explorer.beat > ? ORDER BY task.began, task.id LIMIT 5
+"""  # of an explorer that is dead nothing runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +66,9 @@ def _told(rows: Rows) -> dict[str, Any]:
     ((num_waiting, oldest),) = rows.all(
         "SELECT COUNT(*), MIN(version) FROM experience WHERE train_step IS NULL"
     )
-    ((trained,),) = rows.all("SELECT COALESCE(MAX(train_step), 0) FROM experience")
+    ((trained,),) = rows.all(
+        "SELECT COALESCE(MAX(train_step), 0) FROM experience WHERE train_place IS NOT NULL"
+    )
     ((mean, most),) = rows.all(_AGES, trained)
     ((num_dropped,),) = rows.all(
         "SELECT COUNT(*) FROM experience WHERE train_step IS NOT NULL AND dropped IS NOT NULL"
@@ -78,7 +83,7 @@ def _told(rows: Rows) -> dict[str, Any]:
         "broken": broken,
         "slowest": [
             (f"{batch}/{place}", max(0.0, time.time() - _number(began, of="task.began")))
-            for batch, place, began in rows.all(_SLOWEST)
+            for batch, place, began in rows.all(_SLOWEST, time.time() - LEASE_S)
         ],
     }
 
