@@ -67,3 +67,14 @@ def test_it_is_cut_back_to_the_groups_that_waited_whenever_others_were_written(
     assert went_on._ledger.trained(1) == ["1/0/0/0", "1/0/1/0"]
     went_on.write(group("1", 1))  # explored again, under its old ids
     assert went_on.count_groups(["1/1"]) == [2]
+
+
+def test_it_is_cut_back_with_what_a_workflow_kept_apart_below_a_task(ledger, path) -> None:
+    ledger.write([*group("2", 0), *group("2", "0-verdicts")])
+    ledger.write([*group("2", 1), *group("2", "1-verdicts")])
+    went_on = opened(path)
+
+    went_on.load_state_dict(ledger.state_dict() | {"trained": 0, "waiting": ["2/0"]})
+
+    assert went_on.count_groups(["2/0", "2/1"]) == [4, 0]
+    assert went_on.available() == 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from trinity.explorer.flight import Flight, FlightPlan
+from trinity.common.experience import EID
+from trinity.explorer.flight import Flight, FlightPlan, has_ended
 
 
 def a_flight(*, batch_size=2, capacity=4, window=1):
@@ -144,3 +145,12 @@ def test_weights_that_lack_a_step_that_was_trained_free_no_place() -> None:
     flight.loaded(2, is_all=False)
 
     assert (flight.version, flight.has_room) == (2, False)
+
+
+def test_what_a_workflow_keeps_apart_below_a_task_has_ended_with_its_group() -> None:
+    flight = a_flight()
+    begin_all(flight)
+    flight.ended(3)
+
+    own = [EID(batch=2, task=f"{task}-verdicts") for task in (0, 1)]
+    assert [has_ended(eid, flight.state_dict()) for eid in own] == [False, True]

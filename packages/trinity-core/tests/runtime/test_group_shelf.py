@@ -85,6 +85,21 @@ def test_an_experience_of_another_group_is_refused(shelf) -> None:
         shelf.write_group([*a_group(1, 0), *a_group(2, 0)])
 
 
+def test_what_a_workflow_keeps_apart_below_a_task_comes_and_goes_with_its_group(shelf) -> None:
+    shelf.write_group([*a_group(1, 1), *a_group(1, "1-verdicts")])
+    shelf.write_group(a_group(1, 10))
+
+    assert shelf.take(["1/1"]) == 4
+    rows = shelf.read(9, timeout_s=0.0)
+    assert uids(rows) == ["1/1/0/0", "1/1/1/0", "1/1-verdicts/0/0", "1/1-verdicts/1/0"]
+
+    shelf.put_back(rows)
+
+    assert shelf.available() == 4
+    assert sorted(uids(shelf.read(9, timeout_s=0.0))) == sorted(uids(rows))
+    assert shelf.take(["1/10"]) == 2
+
+
 def test_groups_in_memory_go_into_a_checkpoint_and_those_of_a_ledger_lie_there(
     shelf, request
 ) -> None:

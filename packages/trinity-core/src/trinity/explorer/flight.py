@@ -25,6 +25,7 @@ __all__ = [
     "Flight",
     "FlightPlan",
     "GroupNumber",
+    "group_of",
     "has_ended",
     "name_of_group",
     "names_of_ended",
@@ -211,6 +212,18 @@ def name_of_group(number: GroupNumber, *, batch_size: int) -> tuple[str, int]:
     return str(batch + 1), task
 
 
+def group_of(eid: EID) -> str:
+    """Return the name of the group that was begun for an experience, ``batch/task``.
+
+    A workflow may name a group of its own below the task, by a dash: it comes and goes with it.
+
+    >>> from trinity.common.experience import EID
+    >>> [group_of(EID(batch=2, task=task)) for task in (1, "1-verdicts")]
+    ['2/1', '2/1']
+    """
+    return f"{eid.batch}/{str(eid.task).partition('-')[0]}"
+
+
 def names_of_ended(state: Mapping[str, Any]) -> list[str]:
     """Return the names of the groups that waited or were taken when a state was written.
 
@@ -237,5 +250,6 @@ def has_ended(eid: EID, state: Mapping[str, Any]) -> bool:
     >>> [has_ended(EID(batch=2, task=n), flight.state_dict()) for n in (0, 1, 2)]
     [False, True, False]
     """
-    number = (int(eid.batch) - 1) * int(state["batch_size"]) + int(eid.task)
+    batch, task = map(int, group_of(eid).split("/"))
+    number = (batch - 1) * int(state["batch_size"]) + task
     return number < state["num_begun"] and all(number != n for n, _ in state["running"])

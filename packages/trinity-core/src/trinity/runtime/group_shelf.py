@@ -13,20 +13,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError, TrinityError
+from trinity.explorer.flight import group_of
 from trinity.runtime.bounded_source import BoundedSource
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
-    from trinity.common.experience import EID, Experience
+    from trinity.common.experience import Experience
     from trinity.runtime.whole_storage import WholeStorage
 
-__all__ = ["GroupShelf", "GroupSink", "LedgerShelf", "WholeGroups", "group_of", "shelf_of"]
-
-
-def group_of(eid: EID) -> str:
-    """Return the name of the group that an experience belongs to: ``batch/task``."""
-    return f"{eid.batch}/{eid.task}"
+__all__ = ["GroupShelf", "GroupSink", "LedgerShelf", "WholeGroups", "shelf_of"]
 
 
 class GroupShelf:

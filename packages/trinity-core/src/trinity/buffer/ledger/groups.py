@@ -1,6 +1,7 @@
 """Groups of a ledger by their names, for who trains whole groups and says which.
 
-A group is the experiences of one task, ``batch/task`` of their ids, in one packet or more.
+A group is the experiences of one task, ``batch/task`` of their ids, in one packet or more; those
+that a workflow keeps apart (``batch/task-word``) come and go with it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _BEYOND = (
 _OF_GROUP = """
 SELECT experience.id, experience.packet, experience.place
 FROM task JOIN packet ON packet.task = task.id JOIN experience ON experience.packet = packet.id
-WHERE task.owner = ? AND task.batch = ? AND task.place = ? AND experience.train_step IS NULL
+WHERE task.owner = ? AND task.batch = ? AND (task.place = ? OR task.place LIKE ?)
+AND experience.train_step IS NULL
 ORDER BY experience.packet, experience.place
 """
 _WAITING = """
@@ -35,13 +37,13 @@ WHERE experience.train_step IS NULL
 def rows_of_group(rows: Rows, name: str, *, owner: str) -> list[tuple[int, int, int]]:
     """Return id, packet and place of what waits of a group, in order."""
     batch, _, task = name.rpartition("/")
-    return rows.all(_OF_GROUP, owner, batch, task)
+    return rows.all(_OF_GROUP, owner, batch, task, f"{task}-%")
 
 
 def remove_other_groups(rows: Rows, names: Collection[str]) -> None:
     """Remove what waits of all groups but these."""
     for packet, batch, task in rows.all(_WAITING):
-        if f"{batch}/{task}" not in names:
+        if f"{batch}/{task.partition('-')[0]}" not in names:
             rows.do("DELETE FROM experience WHERE packet = ? AND train_step IS NULL", packet)
             _remove_empty(rows, [packet])
 
