@@ -78,3 +78,18 @@ def test_a_run_that_failed_goes_on_and_trains_each_group_once(
     assert len(ages) == 12
     assert max(ages) <= 3  # capacity 6, window 3, 2 a batch: (6 + 3 - 2) // 2
     assert status_of()["guarantee"] == "same ledger"
+
+
+def test_a_run_whose_filter_lets_no_group_pass_ends_after_its_steps(
+    config_dict, write_yaml, run_dir, status_of
+) -> None:
+    config_dict["buffer"] |= {"batch_size": 1, "total_steps": 2}  # and no last epoch
+    config_dict["synchronizer"] = {"sync_style": "fully_async"}
+    whatever = {"name": "reward_std_filter", "args": {"threshold": 100.0}}
+    config_dict["data_processor"] = {"experience_pipeline": {"operators": [whatever]}}
+
+    trinity.run(load_config(write_yaml(config_dict)), local=True)
+
+    status = status_of()
+    assert (status["status"], status["explore_steps"], status["train_steps"]) == ("finished", 0, 0)
+    assert "10 groups in a row left nothing to train on" in (run_dir / "trinity.log").read_text()

@@ -38,9 +38,10 @@ class Held(Workflow):
 
 
 class Stream:
-    """Eight tasks, and where they stand."""
+    """Eight tasks, or one after the other without an end, and where they stand."""
 
     num_steps = 4
+    is_endless = False
 
     def __init__(self):
         self.position, self.fed = 0, []
@@ -54,9 +55,10 @@ class Stream:
         return self._task(index["index"])
 
     def read(self, count):
-        if self.position >= 8:
+        if self.position >= 8 and not self.is_endless:
             raise StopIteration
-        first, self.position = self.position, min(8, self.position + count)
+        last = self.position + count
+        first, self.position = self.position, last if self.is_endless else min(8, last)
         return [self._task(row) for row in range(first, self.position)]
 
     def feedback(self, outcomes):
@@ -178,6 +180,26 @@ def test_a_group_that_is_dropped_is_replaced_by_the_next_task(explorer) -> None:
     assert groups.taken == [["1/0", "2/0"]]
     assert stream.position == 6  # two tasks are chosen together
     assert result.metrics["groups/dropped"] == 1.0
+
+
+def test_of_tasks_without_an_end_too_many_in_vain_cost_the_run_a_step(explorer) -> None:
+    one, stream, groups = explorer(fails=range(45), max_failed_ratio=1.0)
+    stream.is_endless = one._is_endless = True
+    first = one.explore_step(1)
+    one.loaded(1)
+    one.explore_step(2)
+    one.loaded(2)
+
+    with pytest.raises(StopIteration):  # after two of four: twice ten batches were in vain
+        one.explore_step(3)
+
+    assert first.metrics["groups/dropped"] == 45.0
+    assert sorted(groups.written) == sorted(name for batch in groups.taken for name in batch)
+    again, _, _ = explorer()
+    again._is_endless = True
+    again.load_state_dict(one.state_dict())
+    with pytest.raises(StopIteration):
+        again.explore_step(3)
 
 
 def test_tasks_that_were_chosen_and_have_not_begun_are_saved(explorer) -> None:

@@ -97,3 +97,33 @@ def test_an_engine_that_a_workflow_names_itself_is_no_engine_of_ours() -> None:
     rows = [a_reply("engine-1", 3), a_reply("engine-1", 2), a_reply("stockfish", 4)]
 
     assert tokens_by_engine(rows) == {"engine-1": 5.0}
+
+
+def test_what_operators_counted_is_the_sum_of_the_step() -> None:
+    metrics = StepMetrics(num_slots=1)
+    for number in range(3):
+        group = a_group(1.0, written=2.0)
+        group.processed["experience_pipeline/filtered_count"] = 4.0
+        metrics.ended(number, group)
+
+    told = metrics.of_step([0, 1, 2], busy_s=0.0)
+
+    assert told["experience_pipeline/filtered_count"] == 12.0
+
+
+def test_slots_that_an_evaluation_has_do_not_stand_empty() -> None:
+    metrics = StepMetrics(num_slots=1)
+    metrics.evaluated(1000.0)
+
+    assert metrics.of_step([], busy_s=0.0)["idle/slots"] == 0.0
+    assert metrics.of_step([], busy_s=0.0)["idle/slots"] == 1.0
+
+
+def test_what_nobody_waited_for_was_trained_beside() -> None:
+    metrics = StepMetrics(num_slots=1)
+    metrics.waits(for_step=1)
+
+    told = metrics.of_step([], busy_s=0.0)
+
+    spent = told["time/wait_train_s"] + told["time/trained_beside_s"]
+    assert spent == pytest.approx(told["time/rollout_s"])

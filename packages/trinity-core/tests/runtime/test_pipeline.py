@@ -236,8 +236,19 @@ def test_a_row_of_an_evaluation_names_the_weights_that_it_is_of(syncing) -> None
     assert versions == {3: 2.0, 4: 4.0}
 
 
-def test_a_step_is_all_since_the_last_sync(syncing, monkeypatch) -> None:
-    parts, clock, steps = syncing(steps=5, interval=2), SimpleNamespace(now=0.0), {}
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"interval": 2}, [(2, 22.0), (4, 22.0), (5, 11.0)]),
+        # Two batches a step, each with its weights: what is trained after the first is told too.
+        (
+            {"style": "trainer_driven", "train_batch": 2},
+            [row for step in range(1, 6) for row in ((step, 11.0), (step, 1.0))],
+        ),
+    ],
+)
+def test_a_step_is_all_since_the_last_sync(syncing, monkeypatch, settings, told) -> None:
+    parts, clock, steps = syncing(steps=5, **settings), SimpleNamespace(now=0.0), []
     monkeypatch.setattr("trinity.runtime.pipeline.time.perf_counter", lambda: clock.now)
     explore_step, train_step = parts.explore_step, parts.train_step
 
@@ -251,10 +262,10 @@ def test_a_step_is_all_since_the_last_sync(syncing, monkeypatch) -> None:
 
     def record(role, metrics, *, step):
         if role == "synchronizer":
-            steps[step] = metrics["time/step_s"]
+            steps.append((step, metrics["time/step_s"]))
 
     parts.explore_step, parts.train_step, parts.record = explore, train, record
 
     Pipeline(parts).run()
 
-    assert steps == {2: 22.0, 4: 22.0, 5: 11.0}
+    assert steps == told

@@ -38,6 +38,7 @@ __all__ = ["ContinuousExplorer", "OrderTaker", "Shelf"]
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+MOST_IN_VAIN = 10  # batches of groups in a row: a filter may let none pass for good
 
 
 class OrderTaker(OrderRunner, Protocol):
@@ -105,6 +106,8 @@ class ContinuousExplorer(Explorer):
         self._marks = marks
         self._flight = Flight(FlightPlan.of(config))
         self._most_groups = _most_groups(config, tasks)
+        self._is_endless = config.buffer.total_steps is not None  # there is always another task
+        self._num_in_vain, self._num_given_up = 0, 0  # groups in a row; and batches for those
         self._is_out = False  # no more groups begin
         self._ahead: list[Task] = []  # that were chosen and have not begun
         self._held: list[GroupNumber] = []  # of an earlier process: they run once somebody asks
@@ -161,6 +164,7 @@ class ContinuousExplorer(Explorer):
                 "flight": self._flight.state_dict(),
                 "ahead": [task.index for task in self._ahead],
                 "group_metrics": self._metrics.state_dict(),
+                "in_vain": [self._num_in_vain, self._num_given_up],
             }
             return {**super().state_dict(), **own, "files": dict(self._marks())}
 
@@ -173,6 +177,7 @@ class ContinuousExplorer(Explorer):
         self._flight.load_state_dict(flight)
         self._metrics.load_state_dict(state["group_metrics"])
         self._ahead = [self._stream.again(index) for index in state["ahead"]]
+        self._num_in_vain, self._num_given_up = state.get("in_vain", (0, 0))
         self._held = sorted(self._flight.running)
         self._shelf.take([self._name(number) for number in self._flight.taken], is_again=True)
 
@@ -204,7 +209,14 @@ class ContinuousExplorer(Explorer):
             self._is_evaluating = False
             self._slow.paused(self._began)
             self._began = dict.fromkeys(self._began, time.monotonic())
-            return [report for name in orders for report in self._evaluated.pop(name)]
+            reports = [report for name in orders for report in self._evaluated.pop(name)]
+            self._metrics.evaluated(sum(report.duration_s for report in reports))
+            return reports
+
+    @property
+    def _most_wanted(self) -> int:
+        """Return how many groups are to be trained in the whole run."""
+        return self._most_groups - self._num_given_up * self._batch_size
 
     def _begin_groups(self) -> None:
         flight = self._flight
@@ -213,7 +225,7 @@ class ContinuousExplorer(Explorer):
             flight.versions[number] = flight.version
             self._begin(number, self._stream.again(flight.running[number]))
         while flight.has_room and not self._is_out:
-            if flight.num_wanted >= self._most_groups:
+            if flight.num_wanted >= self._most_wanted:
                 break
             task = self._next_task()
             if task is not None:
@@ -302,12 +314,25 @@ class ContinuousExplorer(Explorer):
                 if num_left:
                     self._flight.ended(number)
                     self._metrics.ended(number, own)
+                    self._num_in_vain = 0
                 else:
                     self._flight.dropped(number)
                     self._metrics.dropped(own)
+                    self._note_in_vain()
                 self._metrics.runs(num_running=len(self._flight.running))
                 self._begin_groups()
                 self._changed.notify_all()
+
+    def _note_in_vain(self) -> None:
+        """Count a group that left nothing; so many in a row cost the run a batch."""
+        self._num_in_vain += 1
+        if self._is_endless and self._num_in_vain >= MOST_IN_VAIN * self._batch_size:
+            logger.warning(
+                "%d groups in a row left nothing to train on: the run makes a step less",
+                self._num_in_vain,
+            )
+            self._num_in_vain, self._num_given_up = 0, self._num_given_up + 1
+            self._metrics.forget_dropped()
 
     def _whole_batch(self) -> list[GroupNumber] | None:
         """Return the groups of the next batch; None: it is not whole yet.
@@ -318,7 +343,7 @@ class ContinuousExplorer(Explorer):
         self._check()
         flight = self._flight
         numbers = flight.takeable()
-        is_all = not flight.running and (self._is_out or flight.num_wanted >= self._most_groups)
+        is_all = not flight.running and (self._is_out or flight.num_wanted >= self._most_wanted)
         if is_all and not numbers:
             self._metrics.tell_the_rest()
             raise StopIteration

@@ -23,7 +23,8 @@ __all__ = ["GroupMetrics", "StepMetrics"]
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0  # with a batch, until it is said what it waits for
-_SUMS = ("experience_pipeline/num_", "time/")  # of a step: the others are means over its groups
+_SUMS = ("experience_pipeline/num_", "time/")  # of a step, as what ends so; else means of groups
+_COUNT = "_count"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,7 @@ class StepMetrics:
     patience_s: float = PATIENCE_S
     _groups: dict[int, GroupMetrics] = field(default_factory=dict)  # that wait, by number
     _dropped: list[GroupMetrics] = field(default_factory=list)  # since the last step
+    _num_forgotten: int = 0  # that were dropped before those
     _began: float = field(default_factory=time.monotonic)  # the last step was taken then
     _step: int = 0  # that somebody waits for
     _waits_since: float = 0.0
@@ -110,6 +112,15 @@ class StepMetrics:
         self._dropped.append(group)
         self._note(group)
 
+    def evaluated(self, seconds: float) -> None:
+        """Note for how long all runs of an evaluation together had slots."""
+        self._slots_s += seconds
+
+    def forget_dropped(self) -> None:
+        """Keep of the groups that were dropped so far their number alone."""
+        self._num_forgotten += len(self._dropped)
+        self._dropped = []
+
     def of_step(self, numbers: Iterable[int], *, busy_s: float) -> Metrics:
         """Return the metrics of the groups that a step takes, and begin the next step.
 
@@ -123,18 +134,21 @@ class StepMetrics:
             self._idle_s, self._idle_since = self._idle_s + now - self._idle_since, now
         ended = [*groups, *self._dropped]  # means over what is trained alone would be biased
         room_s = self.num_slots * max(now - self._began, 1e-9)
+        num_dropped = float(self._num_forgotten + len(self._dropped))
+        rollout_s, waited_s = now - self._began, now - self._waits_since
         metrics = {
             **aggregate([row for group in ended for row in group.rows], prefix="rollout"),
             **_sums([group.counts for group in ended]),
             **_sums([_part(group.processed, is_sum=True) for group in ended]),
             **merge([_part(group.processed, is_sum=False) for group in ended]),
-            "rollout/dropped_groups": float(len(self._dropped)),
-            "groups/dropped": float(len(self._dropped)),
+            "rollout/dropped_groups": num_dropped,
+            "groups/dropped": num_dropped,
             "groups/cut": float(sum(group.is_cut for group in ended)),
             "idle/slots": min(1.0, max(0.0, 1.0 - self._slots_s / room_s)),
-            "time/rollout_s": now - self._began,  # since the last step was taken
+            "time/rollout_s": rollout_s,  # since the last step was taken
+            "time/trained_beside_s": max(0.0, rollout_s - waited_s),
             "time/engine_s": busy_s - self._busy_s,
-            "time/wait_train_s": now - self._waits_since,
+            "time/wait_train_s": waited_s,
             "time/wait_explore_s": self._idle_s,
             **self._rates.of_step(
                 max(now - self._began, 1e-9),
@@ -142,7 +156,7 @@ class StepMetrics:
             ),
         }
         self._dropped, self._began, self._idle_s, self._slots_s = [], now, 0.0, 0.0
-        self._busy_s = busy_s
+        self._num_forgotten, self._busy_s = 0, busy_s
         return metrics
 
     def _note(self, group: GroupMetrics) -> None:
@@ -151,7 +165,8 @@ class StepMetrics:
 
     def tell_the_rest(self) -> None:
         """Say what was dropped after the last step, which no step's metrics tell."""
-        count, self._dropped = len(self._dropped), []
+        self.forget_dropped()
+        count, self._num_forgotten = self._num_forgotten, 0
         if count:
             groups = "group was" if count == 1 else "groups were"
             logger.warning("%d %s dropped after the last step", count, groups)
@@ -161,16 +176,19 @@ class StepMetrics:
         return {
             "waiting": [[number, asdict(group)] for number, group in self._groups.items()],
             "dropped": [asdict(group) for group in self._dropped],
+            "num_forgotten": self._num_forgotten,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self._groups = {number: GroupMetrics(**group) for number, group in state["waiting"]}
         self._dropped = [GroupMetrics(**group) for group in state["dropped"]]
+        self._num_forgotten = state.get("num_forgotten", 0)
 
 
 def _part(metrics: Mapping[str, float], *, is_sum: bool) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if name.startswith(_SUMS) is is_sum}
+    sums = {name for name in metrics if name.startswith(_SUMS) or name.endswith(_COUNT)}
+    return {name: value for name, value in metrics.items() if (name in sums) is is_sum}
 
 
 def _sums(rows: Sequence[Mapping[str, float]]) -> Metrics:

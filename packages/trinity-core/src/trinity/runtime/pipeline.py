@@ -134,7 +134,7 @@ class Pipeline(Phases):
         """Train as long as the pace wants, or in the last turn down to the last short batch."""
         source, pace, progress = self._parts.source, self._pace, self.progress
         assert source is not None
-        source.num_due = progress.num_due
+        source.num_due, pulled = progress.num_due, progress.pulled
         while not self._is_trained_enough():
             if source.available() < (1 if is_last else pace.num_needed(progress)):
                 break
@@ -144,7 +144,10 @@ class Pipeline(Phases):
                 break
             if pace.syncs_now(progress, is_turn_over=False):
                 self._sync()
+                self._step_began = time.perf_counter()  # what is trained now is of it too
         progress.num_due = source.num_due if source.available() else 0
+        if pulled < progress.pulled == progress.trained:
+            self._step_began = None
 
     def _train_ahead(self, is_explored: Callable[[], bool]) -> None:
         """Train whole batches of what the next sync waits for, while a step is explored."""

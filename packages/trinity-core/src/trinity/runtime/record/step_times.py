@@ -98,7 +98,7 @@ def step_times(rows: Iterable[Mapping[str, float]], *, skip: int = 3) -> StepTim
         if _EVALUATION in row:
             evaluations.append(row[_EVALUATION])
         elif row["step"] > skip:
-            by_role.setdefault(str(row["role"]), {}).setdefault(row["step"], {}).update(row)
+            _add(row, to=by_role.setdefault(str(row["role"]), {}).setdefault(row["step"], {}))
     steps = [row[_STEP] for row in by_role.get("synchronizer", {}).values() if _STEP in row]
     num_steps = len(steps) or max(map(len, by_role.values()), default=0)
     if not num_steps:
@@ -122,6 +122,12 @@ def step_times(rows: Iterable[Mapping[str, float]], *, skip: int = 3) -> StepTim
         other_s=max(0.0, step_s - known),
         evaluation_s=fmean(evaluations) if evaluations else 0.0,
     )
+
+
+def _add(row: Mapping[str, float], *, to: dict[str, float]) -> None:
+    """Add a row to those of its step before it: weights may move several times in one."""
+    spent = {name: value for name, value in row.items() if name in {_STEP, "time/sync_s"}}
+    to |= dict(row) | {name: (value or 0.0) + to.get(name, 0.0) for name, value in spent.items()}
 
 
 def _parts(
