@@ -5,16 +5,36 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trinity.common.config import Config
+from trinity.common.config import Config, Machine
 from trinity.errors import ConfigError
+from trinity.runtime.ray.bundles import Host
 from trinity.runtime.ray.cluster import _num_rooms
-from trinity.runtime.ray.share import shares_of
+from trinity.runtime.ray.share import shares_of, unseen_gpus
 
 
 def test_a_machine_without_gpus_is_asked_for_none() -> None:
     shares = shares_of(0, trains=True, num_engines=3)
 
     assert (shares.trainer, shares.engine) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("origin", ["default", "machine"])
+def test_a_machine_without_gpus_says_which_of_its_cluster_it_did_not_count_on(origin) -> None:
+    config, hosts = Config(), [Host(total=8, free=8), Host(total=0, free=0)]
+    config.origins["cluster.gpu_per_node"] = origin
+
+    said = unseen_gpus(config, hosts=hosts, machine=Machine())
+
+    assert said.startswith("warning: the cluster has 8 GPUs, and this machine")
+    assert unseen_gpus(config, hosts=hosts, machine=Machine(num_gpus=1)) == ""
+    assert unseen_gpus(config, hosts=hosts[1:], machine=Machine()) == ""
+
+
+def test_who_asks_for_no_gpus_is_not_warned_of_those_that_the_cluster_has() -> None:
+    config = Config()
+    config.origins["cluster.gpu_per_node"] = "command line"
+
+    assert unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine()) == ""
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config import probe
 from trinity.runtime.apart_roles import meet
 from trinity.runtime.boundary import boundary
 from trinity.runtime.lead import lead_of
@@ -24,7 +25,7 @@ from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.remote_trainer import RemoteTrainer
 from trinity.runtime.ray.returning import LEAST_LOAD_S
 from trinity.runtime.ray.rooms import Rooms
-from trinity.runtime.ray.share import gpu_shares
+from trinity.runtime.ray.share import gpu_shares, unseen_gpus
 from trinity.runtime.sides import AtOnce, may_overlap
 from trinity.runtime.stage_builder import StageBuilder
 
@@ -100,7 +101,10 @@ class _Builder(StageBuilder):
         self._rooms = rooms
         namespace = rooms.passport.namespace
         await_ended_groups(namespace.partition("/")[0])
-        self._shares, groups = gpu_shares(parts.config, parts.manager, hosts=hosts_of_cluster())
+        hosts = hosts_of_cluster()
+        if said := unseen_gpus(parts.config, hosts=hosts, machine=probe()):
+            parts.display.say(said)
+        self._shares, groups = gpu_shares(parts.config, parts.manager, hosts=hosts)
         rooms.placement = Placement(groups, namespace=namespace)
         self._engines: list[KeptEngine] = []
         self._format = _chat_format(parts.config)

@@ -13,11 +13,14 @@ from trinity.runtime.ray.bundles import groups_for, ranks_left
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trinity.common.config import Config
+    from trinity.common.config import Config, Machine
     from trinity.extend import PluginManager
     from trinity.runtime.ray.bundles import Group, Host
 
-__all__ = ["GpuShares", "gpu_shares", "shares_of"]
+__all__ = ["GpuShares", "gpu_shares", "shares_of", "unseen_gpus"]
+
+
+_GPUS = "cluster.gpu_per_node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,26 @@ def gpu_shares(
         is_together=config.has_trainer and needs_one_machine(config, manager),
     )
     return shares, groups
+
+
+def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> str:
+    """Return what a run says that was resolved without the GPUs of its cluster; empty: it was not.
+
+    Args:
+        config: of the stage.
+        hosts: of the cluster.
+        machine: that the run was started on, and its configuration resolved for.
+    """
+    there = sum(host.total for host in hosts)
+    is_meant = config.origins.get(_GPUS) not in {None, "default", "machine"}
+    if not there or machine.num_gpus or is_meant:
+        return ""
+    count = f"{there} GPU{'s'[: there > 1]}"
+    return (
+        f"warning: the cluster has {count}, and this machine, where the run was started, has none: "
+        f"engine, number formats and engine_num are those of a machine without GPUs. Start the run "
+        f"on a machine that has GPUs; if this is meant, set {_GPUS}: 0."
+    )
 
 
 def _may_have_ranks(config: Config, manager: PluginManager) -> bool:
