@@ -6,7 +6,7 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
-from trinity.common.config import Config
+from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import DamagedError
 from trinity.runtime.record.result import RunStatus
@@ -26,9 +26,9 @@ def rundir(tmp_path):
     return RunDir(tmp_path)
 
 
-def story_of(rundir):
+def story_of(rundir, *, config=None):
     return _Story(
-        Config(mode="train"),
+        config or Config(mode="train"),
         rundir=rundir,
         display=SimpleNamespace(say=lambda line: None),
         build=lambda: pytest.fail("it began"),
@@ -54,6 +54,22 @@ def test_a_start_whose_files_are_damaged_is_refused_with_all_samples_there(rundi
         )
 
     assert [path.read_bytes() for path in part_files(rundir.path)] == [b"what was trained"]
+
+
+@pytest.mark.parametrize(
+    ("storage", "remedy"),
+    [("sql", "set another explorer.name"), ("file", "what was written is cut")],
+)
+def test_an_explorer_whose_place_is_damaged_names_what_helps_with_its_storage(
+    rundir, storage, remedy
+) -> None:
+    config = Config(mode="explore")
+    section = ExperienceBufferConfig(storage_type=storage)
+    config.buffer.trainer_input.experience_buffer = section
+    (rundir.path / "explorer_state.json").write_text("{")
+
+    with pytest.raises(DamagedError, match=remedy):
+        story_of(rundir, config=config).tell()
 
 
 @pytest.mark.parametrize("overlap", [True, False])

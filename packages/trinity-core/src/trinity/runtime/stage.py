@@ -54,6 +54,10 @@ logger = logging.getLogger(__name__)
 EXPLORE_ANEW = (
     "Put it back from a copy. Or remove it: all is explored anew, and what was written is cut off."
 )
+EXPLORE_BESIDE = (
+    "Put it back from a copy. Or leave it and set another explorer.name, which explores from the "
+    "beginning beside what the ledger has; under this name the ledger would take no step twice."
+)
 
 
 def run_stage(
@@ -225,7 +229,8 @@ class _Story:
         path = self._rundir.path / EXPLORER_STATE
         collects = self._config.mode in {"explore", "serve"} and not self._config.has_trainer
         if collects and os.path.lexists(path):
-            return None, read_record(path, State, remedy=EXPLORE_ANEW)
+            remedy = EXPLORE_BESIDE if self._config.is_apart else EXPLORE_ANEW
+            return None, read_record(path, State, remedy=remedy)
         if self._config.has_trainer:
             checkpoints = CheckpointStore(self._rundir.path)
             checkpoints.recover()
