@@ -24,8 +24,9 @@ __all__ = ["Ages"]
 
 _VERSION = "sample/model_version"
 _REMEDY = (
-    "This is a fault of the runtime: please report it with trinity.log. To go on, set sync_style "
-    "fixed."
+    "If a workflow or an operator brought them with an info['model_version'] of their own, as rows "
+    "of another model or of another day have it, leave that out. Otherwise it is a fault of the "
+    "runtime: please report it with trinity.log. To go on, set sync_style fixed."
 )
 
 
