@@ -203,14 +203,35 @@ def test_one_that_cannot_be_built_again_is_done_without(start, rooms, caplog) ->
     until(lambda: rooms[1].weights[-1:] == ["v5"])
 
 
-def test_where_all_are_lost_the_sync_waits_for_them(start, rooms) -> None:
+def test_where_all_are_lost_the_sync_waits_for_the_first_that_is_back(start, rooms) -> None:
     sync = start()
     for room in rooms:
         room.dies_of_weights = True
-
     sync.sync(of("v4"))
 
-    assert [room.weights for room in rooms] == [["v4"], ["v4"]]
+    assert ["v4"] in [room.weights for room in rooms]
+
+
+def test_where_all_are_lost_one_that_stays_away_is_not_waited_for(start, rooms, caplog) -> None:
+    sync = start(return_s=1.0)
+    rooms[0].kill(comes_back=False)
+    rooms[1].dies_of_weights = True
+
+    assert sync.sync(of("v4")) == 4
+    assert rooms[1].weights == ["v4"]
+    assert "engine-0 is lost: weights go to the others" in caplog.text
+    rooms[0].come_back()
+    until(lambda: rooms[0].weights[-1:] == ["v4"])
+
+
+def test_where_all_are_lost_and_one_cannot_be_built_the_other_answers(start, rooms) -> None:
+    sync = start()
+    rooms[0].fault_of_building = ModelError("no memory is left")
+    rooms[0].kill()
+    rooms[1].dies_of_weights = True
+
+    assert sync.sync(of("v4")) == 4
+    assert rooms[1].weights == ["v4"]
 
 
 def test_a_sync_ends_where_no_process_takes_the_place_of_any(start, rooms) -> None:
@@ -349,7 +370,7 @@ def test_a_process_that_is_done_without_is_ended_and_the_next_takes_the_senders_
     engine.miss(ends=True)
 
     assert not engine.finish()
-    engine.load_once_back()
+    until(lambda: engine.is_back(since=time.monotonic(), wait_s=0.1))
     assert rooms[1].weights == ["v4"]
     assert engine.expect(FakeSender()) == 2
 

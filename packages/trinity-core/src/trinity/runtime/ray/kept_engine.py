@@ -173,24 +173,32 @@ class KeptEngine:
             else:
                 return
 
-    def load_once_back(self) -> None:
-        """Return when another process is there with the weights, after :meth:`finish` was False.
+    def is_back(self, *, since: float, wait_s: float) -> bool:
+        """Return whether another process is there with the weights, once :meth:`finish` was False.
+
+        Args:
+            since: when it began to be waited for, by ``time.monotonic``.
+            wait_s: how long this call waits for it, in seconds.
 
         Raises:
-            RoomLostError: there is none, or not in time.
+            RoomLostError: there is none in time.
             Exception: it cannot be built, or refuses the weights.
         """
         assert self._loading is not None
-        (_, num_before), self._loading = self._loading, None
-        began = time.monotonic()
+        num_before = self._loading[1]
         with self._changed:
-            while self._num_brought == num_before:
-                if self._failure is not None:
-                    raise self._failure
-                if self._is_closed:
-                    raise RoomLostError(self.name, cause="the run is over", is_final=True)
-                self._check_wait(began)
-                self._changed.wait(LOOK_S)
+            self._changed.wait_for(
+                lambda: self._num_brought != num_before or self._failure is not None, wait_s
+            )
+            if self._num_brought != num_before:
+                self._loading = None
+                return True
+            if self._failure is not None:
+                raise self._failure
+            if self._is_closed:
+                raise RoomLostError(self.name, cause="the run is over", is_final=True)
+            self._check_wait(since)
+        return False
 
     def _check_wait(self, began: float) -> None:
         """Check that a process is there in time, and then has its weights in time.

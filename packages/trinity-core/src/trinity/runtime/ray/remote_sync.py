@@ -8,12 +8,15 @@ driver --steps-------> trainer ==> memory of one machine ====> engines   (ipc)
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import ray
 
+from trinity.errors import RayLostError
 from trinity.runtime.assembly import make_sync
 from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
+from trinity.runtime.ray.watch import LOOK_S
 from trinity.runtime.record.engine_weights import write_weights
 from trinity.synchronizer.memory import MemorySync
 
@@ -74,13 +77,12 @@ class RemoteSync:
     def _brought(self, method: SyncMethod, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
         version: WeightVersion = method.sync(lambda: self._noted(snapshot()))
         lost = [engine for engine in self._engines if not engine.finish()]
+        if len(lost) == len(self._engines):
+            lost.remove(_first_back(lost))
         for engine in lost:
-            if len(lost) < len(self._engines):
-                logger.warning(
-                    "%s is lost: weights go to the others, and to it once it is there", engine.name
-                )
-            else:
-                engine.load_once_back()
+            logger.warning(
+                "%s is lost: weights go to the others, and to it once it is there", engine.name
+            )
         return version
 
     def save(self, checkpoint: Path) -> None:
@@ -106,6 +108,25 @@ class RemoteSync:
         assert isinstance(snapshot.tensors, RemoteTensors)
         self._latest = lambda: snapshot
         return snapshot
+
+
+def _first_back(lost: Sequence[KeptEngine]) -> KeptEngine:
+    """Return the engine that is there first, with the weights.
+
+    Raises:
+        Exception: why the first of them does not come back, once there is a reason for each.
+    """
+    began, failures = time.monotonic(), dict[str, Exception]()
+    while len(failures) < len(lost):
+        for engine in lost:
+            try:
+                if engine.is_back(since=began, wait_s=LOOK_S / len(lost)):
+                    return engine
+            except RayLostError:  # nobody answers then
+                raise
+            except Exception as error:  # noqa: BLE001 -- raised where it is that of all of them
+                failures[engine.name] = error
+    raise failures[lost[0].name]
 
 
 class RemoteEngines:
