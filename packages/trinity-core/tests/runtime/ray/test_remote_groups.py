@@ -16,6 +16,7 @@ from trinity.errors import (
     UnknownComponentError,
 )
 from trinity.explorer.order import orders_of
+from trinity.explorer.packing import PackedOrders
 from trinity.runtime.ray import remote_groups, runner_room
 from trinity.runtime.ray.remote_scheduler import RemoteScheduler
 from trinity.runtime.ray.returning import Patience
@@ -126,6 +127,48 @@ def test_a_runner_that_died_between_two_calls_is_noticed(rooms, scheduler) -> No
     assert ends(remote, 1) == expected(1)
 
 
+@pytest.mark.parametrize("failing", ["ended", "engine_away_s"])
+def test_ends_that_were_lost_on_their_way_are_told_again(rooms, scheduler, failing) -> None:
+    """The process lives on, and its session: only the network failed for a moment."""
+    rooms.engine_room()
+    runner = rooms.runner_room()
+    call, told, lost = runner.call, [], []
+
+    def losing(method, *args):
+        answer = call(method, *args)
+        told.extend(answer if method == "ended" else [])
+        if method == failing and told and not lost:
+            lost.extend(told)
+            raise RoomLostError(runner.name, cause="the network failed")
+        return answer
+
+    runner.call = losing
+    remote = scheduler(runner)
+    begin(remote, 0)
+
+    assert ends(remote, 1) == expected(0)
+    assert [name for name, _ in lost] == [0]
+    begin(remote, 1)
+    assert ends(remote, 1) == expected(1)
+    assert remote.ended(0.5) == []  # neither is told twice
+
+
+def test_ends_that_a_call_took_which_nobody_waits_for_any_more_are_told_by_the_next(rooms) -> None:
+    engine = rooms.engine_room()
+    runner = rooms.runner_room().part
+    task = a_task(workflow=Asking, repeat_times=2)
+    orders = orders_of(task, batch="1", number=0, max_repeat_times=None)
+    runner.open("own")
+    runner.begin("own", [("group", PackedOrders.of(orders))])
+    lost = runner.ended("own", LIMIT_S)
+    again = runner.ended("own", LIMIT_S)
+
+    assert [name for name, _ in lost] == [name for name, _ in again] == ["group"]
+    assert runner.ended("own", 0.1, ["group"]) == []
+    assert runner.ended("own", 0.1) == []
+    assert engine.calls.count("open") == 1
+
+
 def test_a_runner_that_does_not_come_back_ends_the_run(rooms, scheduler) -> None:
     rooms.engine_room()
     runner = rooms.runner_room()
@@ -141,16 +184,20 @@ def test_a_runner_that_does_not_come_back_ends_the_run(rooms, scheduler) -> None
 def two(rooms, scheduler, keyed_engine, monkeypatch):
     """Return a scheduler over two engines, whose groups move soon, and the rooms."""
     monkeypatch.setattr(remote_groups, "PROBE_S", 0.05)
+    rooms.config.explorer.rollout_model.engine_num = 2
     engines = [rooms.engine_room(keyed_engine(), number=number) for number in (0, 1)]
     runners = [rooms.runner_room(number) for number in (0, 1)]
     return scheduler(*runners, move_s=0.3), engines, runners
 
 
+@pytest.mark.parametrize("is_final", [False, True])
 @pytest.mark.parametrize("lost", ["runner", "engine"])
-def test_groups_of_an_engine_that_does_not_come_back_go_to_another(two, lost, caplog) -> None:
+def test_groups_of_an_engine_that_does_not_come_back_go_to_another(
+    two, lost, is_final, caplog
+) -> None:
     remote, engines, runners = two
     room = {"runner": runners, "engine": engines}[lost][0]
-    room.num_refused = 10**6
+    room.fault = RoomLostError(room.name, cause="killed", is_final=is_final)
     for number in range(4):
         begin(remote, number)
 
@@ -159,6 +206,17 @@ def test_groups_of_an_engine_that_does_not_come_back_go_to_another(two, lost, ca
     assert remote.moved() == []
     assert "engine-0 is lost for" in caplog.text
     assert "other engines make its 2 groups anew" in caplog.text
+
+
+def test_where_all_runners_are_gone_for_good_the_run_ends(two) -> None:
+    remote, _, runners = two
+    for runner in runners:
+        runner.fault = RoomLostError(runner.name, cause="killed", is_final=True)
+    begin(remote, 0)
+    begin(remote, 1)
+
+    with pytest.raises(RoomLostError, match="killed"):
+        ends(remote, 2)
 
 
 @pytest.mark.parametrize("lost", ["runner", "engine"])
@@ -209,8 +267,7 @@ def test_an_engine_that_is_back_and_cannot_be_built_gets_no_groups(two) -> None:
     engines[0].fault = ModelError("no memory is left")
     begin(remote, 0)
     begin(remote, 1)
-    found = ends(remote, 2)
-    assert found[1] == expected(1)[1]
+    assert ends(remote, 2) == expected(0, 1)
     time.sleep(0.1)
     for number in (2, 3, 4):
         begin(remote, number)

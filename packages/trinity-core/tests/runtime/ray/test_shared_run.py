@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
-from trinity.errors import RoomLostError
+from trinity.errors import ModelError, RoomLostError
 from trinity.explorer.local import build_scheduler
 from trinity.explorer.order import orders_of
 from trinity.explorer.packing import PackedOrders
@@ -111,6 +111,58 @@ def test_what_one_that_is_lost_was_to_make_others_make(two, rooms, local, lost, 
     assert ends(results) == local(rooms.config, orders)
     said = "engine-1 is lost: other engines make its 6 runs of this step that had not ended"
     assert said in caplog.text
+
+
+@pytest.mark.parametrize("on_failed_run", ["drop", "fail"])
+@pytest.mark.parametrize("how", ["is not built again", "is gone for good"])
+def test_what_an_engine_that_never_answers_again_was_to_make_others_make(
+    rooms, scheduler, keyed_engine, local, how, on_failed_run
+) -> None:
+    rooms.config.explorer.on_failed_run = on_failed_run
+    rooms.config.explorer.rollout_model.engine_num = 2
+    stuck = keyed_engine(is_stuck=True)
+    rooms.engine_room(number=0)
+    engine = rooms.engine_room(stuck, keyed_engine(), number=1)
+    runners = [rooms.runner_room(number) for number in (0, 1)]
+    remote = scheduler(*runners, move_s=0.3)
+    first, second = (orders_for(*some_tasks(), step=step) for step in (1, 2))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(remote.run, first)
+        assert stuck.arrived.wait(60)
+        if how == "is not built again":
+            engine.fault = ModelError("no memory is left")
+        else:
+            engine.fault = RoomLostError("engine-1", cause="killed", is_final=True)
+        engine.kill()
+        results = running.result(40)
+    num_calls = runners[1].calls.count("run")
+
+    assert ends(results) == local(rooms.config, first)
+    assert ends(remote.run(second)) == local(rooms.config, second)
+    assert runners[1].calls.count("run") == num_calls
+
+
+def test_where_all_engines_are_lost_each_is_waited_for_as_the_only_one_is(
+    rooms, scheduler, keyed_engine, local
+) -> None:
+    """They are there again, and get their weights, later than a runner's process would be."""
+    stuck = [keyed_engine(is_stuck=True) for _ in range(2)]
+    engines = [rooms.engine_room(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
+    runners = [rooms.runner_room(number) for number in (0, 1)]
+    orders = orders_for(*some_tasks())
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(scheduler(*runners, move_s=0.0, return_s=0.5).run, orders)
+        assert all(one.arrived.wait(60) for one in stuck)
+        for engine in engines:
+            engine.num_refused = 10**6
+            engine.kill()
+        time.sleep(6.0)
+        assert not running.done()
+        for engine in engines:
+            engine.num_refused = 0
+        results = running.result(40)
+
+    assert ends(results) == local(rooms.config, orders)
 
 
 def test_one_whose_engine_is_back_within_a_minute_makes_its_runs_itself(

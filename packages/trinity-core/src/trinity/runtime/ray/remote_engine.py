@@ -79,13 +79,19 @@ class RemoteEngine:
         room: the engine's.
         patience: with a process that dies.
         in_lockstep: whether the engine lets first requests wait for each other.
+        has_others: whether others make the runs of an engine that is lost: requests wait for that.
     """
 
     def __init__(
-        self, room: Callee, *, patience: Patience | None = None, in_lockstep: bool = True
+        self,
+        room: Callee,
+        *,
+        patience: Patience | None = None,
+        in_lockstep: bool = True,
+        has_others: bool = False,
     ) -> None:
         self._room = room
-        self._in_lockstep = in_lockstep
+        self._in_lockstep, self._has_others = in_lockstep, has_others
         self._returning = Returning(room, patience=patience)
         self._changed = threading.Condition()
         self._news: list[News] = []
@@ -212,11 +218,14 @@ class RemoteEngine:
     def _score(self, token_ids: tuple[int, ...], temperature: float) -> list[float]:
         try:
             answer: list[float] = self._returning.first_answer(
-                "score", token_ids, temperature, is_wanted=lambda: not self._is_closed
+                "score", token_ids, temperature, is_wanted=self._is_wanted
             )
         except RoomLostError as error:
             raise given_up(error) from error
         return answer
+
+    def _is_wanted(self) -> bool:
+        return not self._is_closed
 
     def _give_up(self, number: int) -> None:
         """Take back a request that has not left, else tell the engine that nobody wants it."""
@@ -340,10 +349,9 @@ class RemoteEngine:
                 return  # the other thread met it first, or this was closed
             self._lose_session()
             try:
-                if not isinstance(error, RoomLostError):
-                    raise error
+                loss = self._returning.loss_of(error, has_others=self._has_others)
                 self._away_since = self._away_since or time.monotonic()
-                self._returning.lost(error)
+                self._returning.lost(loss)
             except Exception as last:  # noqa: BLE001 -- the runs' failure, whatever it was
                 self._fail_all(given_up(last))
             self._changed.notify_all()
@@ -353,7 +361,9 @@ class RemoteEngine:
         session, failure = uuid.uuid4().hex, None
         self._away_since = self._away_since or time.monotonic()  # until it answers
         try:
-            self._returning.first_answer("open", session, is_wanted=lambda: not self._is_closed)
+            self._returning.first_answer(
+                "open", session, is_wanted=self._is_wanted, has_others=self._has_others
+            )
         except Exception as error:  # noqa: BLE001 -- also why the room cannot be built
             failure = given_up(error)
         with self._changed:

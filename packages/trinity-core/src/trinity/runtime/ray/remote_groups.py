@@ -61,7 +61,10 @@ class RemoteGroupRuns:
         self._move_s = (patience or Patience()).move_s
         self._told: set[str] = set()  # engines that are waited for
         self._moved: list[Hashable] = []  # groups, and not told yet
-        self._runners = [_Runner(room, self._ends, patience=patience) for room in rooms]
+        self._runners = [
+            _Runner(room, self._ends, patience=patience, has_others=len(rooms) > 1)
+            for room in rooms
+        ]
 
     @property
     def num_hung(self) -> int:
@@ -108,7 +111,14 @@ class RemoteGroupRuns:
         return moved
 
     def _move_lost(self) -> None:
-        """Let others make the groups of those that are lost for too long."""
+        """Let others make the groups of those that are lost for too long.
+
+        Raises:
+            RoomLostError: all are, for good.
+        """
+        gone = [runner.gone for runner in self._runners if runner.gone]
+        if len(gone) == len(self._runners):
+            raise gone[-1]
         lost = [runner for runner in self._runners if runner.away_s() > self._move_s]
         self._told &= {runner.engine for runner in lost}
         there = [r for r in self._runners if r not in lost and not r.is_given_up]
@@ -159,18 +169,21 @@ class _Runner:
         ends: queue.SimpleQueue[_End | BaseException],
         *,
         patience: Patience | None,
+        has_others: bool,
     ) -> None:
         self._room = room
-        self._ends = ends
+        self._ends, self._has_others = ends, has_others
         self._returning = Returning(room, patience=patience)
         self._session = uuid.uuid4().hex
         self._changed = threading.Condition()  # guards the following
         self._groups: dict[Hashable, Sequence[RunOrder]] = {}
+        self._heard: list[Hashable] = []  # groups that ended; the room is told so next
         self._is_open = self._is_stopped = False
         self._thread: threading.Thread | None = None
         self._away_since: float | None = None  # None: its process is there
         self._engine_away_s = 0.0  # as it said last
         self.is_given_up = False  # others have its groups
+        self.gone: RoomLostError | None = None  # why it does not come back, where others do
         self.num_hung = 0
         self.busy_s = 0.0
 
@@ -210,7 +223,7 @@ class _Runner:
     def give_up(self) -> dict[Hashable, Sequence[RunOrder]]:
         """Return the groups that have not ended; whatever it still does of them is not heard."""
         with self._changed:
-            groups, self._groups = self._groups, {}
+            groups, self._groups, self._heard = self._groups, {}, []
             self._session, self._is_open, self.is_given_up = uuid.uuid4().hex, False, True
             self._changed.notify_all()
         return groups
@@ -237,19 +250,21 @@ class _Runner:
             self._ends.put(error)
 
     def _note_failure(self, error: Exception) -> None:
-        """Note a loss; of one whose groups others have, none ends the run.
+        """Note a loss; of one whose groups others have, or will have, none ends the run.
 
         Raises:
             Exception: it was one loss too many, or something else.
         """
         with self._changed:
-            is_given_up = self.is_given_up
-            if is_given_up or isinstance(error, RoomLostError):
+            is_done_without = self.is_given_up
+            if isinstance(error, RoomLostError) and error.is_final and self._has_others:
+                self.gone, is_done_without = error, True
+            if is_done_without or isinstance(error, RoomLostError):
                 self._is_open = False
                 self._away_since = self._away_since or time.monotonic()
-            if is_given_up and not self._is_stopped:
+            if is_done_without and not self._is_stopped:
                 self._changed.wait(PROBE_S)
-        if is_given_up:
+        if is_done_without:
             return
         if not isinstance(error, RoomLostError):
             raise error
@@ -268,7 +283,7 @@ class _Runner:
         session = self._session
         self._away_since = self._away_since or time.monotonic()  # until it answers
         self._returning.first_answer("open", session, is_wanted=lambda: not self._is_stopped)
-        self._away_since = None
+        self._away_since = self.gone = None
         with self._changed:
             if session != self._session:  # given up meanwhile
                 return
@@ -281,16 +296,19 @@ class _Runner:
         if self.is_given_up:
             self._look_whether_it_is_back()
             return
-        ends = self._room.call("ended", session, PROBE_S if self._engine_away_s else POLL_S)
-        self._engine_away_s = self._room.call("engine_away_s")
+        timeout_s, heard = PROBE_S if self._engine_away_s else POLL_S, list(self._heard)
+        ends = self._room.call("ended", session, timeout_s, heard)
+        self._heard = []
         for name, answer in ends:
             self._returning.is_well()
             with self._changed:
                 if session != self._session:  # given up meanwhile: another one makes it
                     return
                 orders = self._groups.pop(name)
+                self._heard.append(name)
                 self.num_hung, self.busy_s = answer.num_hung, self.busy_s + answer.busy_s
             self._ends.put(_End(name, answer.unpacked(orders)))
+        self._engine_away_s = self._room.call("engine_away_s")
 
     def _look_whether_it_is_back(self) -> None:
         """Take part again once the engine answers."""

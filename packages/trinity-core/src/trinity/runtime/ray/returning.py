@@ -83,27 +83,57 @@ class Returning:
             raise error
         logger.warning("%s; it is started again and what it had to do is done again", error)
 
+    def loss_of(self, error: Exception, *, has_others: bool) -> RoomLostError:
+        """Return an error of a call as a loss of the room.
+
+        Args:
+            error: that the call raised.
+            has_others: who waits is moved to another room: one that is gone for good, or is not
+                built again, is then waited for as others are.
+
+        Raises:
+            Exception: the error, where it is no loss.
+        """
+        if isinstance(error, RoomLostError) and not (error.is_final and has_others):
+            return error
+        if not has_others:
+            raise error
+        cause = error.cause if isinstance(error, RoomLostError) else f"it is not built: {error}"
+        return RoomLostError(self._room.name, cause=cause)
+
     def first_answer(
-        self, method: str, *args: Any, is_wanted: Callable[[], bool] = lambda: True
+        self,
+        method: str,
+        *args: Any,
+        is_wanted: Callable[[], bool] = lambda: True,
+        has_others: bool = False,
     ) -> Any:  # Any: what the method returns
         """Return what the room answers once it is back, and has its weights.
+
+        Args:
+            method: of the room.
+            args: of the method.
+            is_wanted: whether to go on.
+            has_others: as for :meth:`loss_of`.
 
         Raises:
             RoomLostError: no process took its place in time, the one that did was given no weights
                 in time, or nobody wants it any more.
+            Exception: the method's own, or why the room is not built.
         """
         began, pause_s, was_there = time.monotonic(), _FIRST_PAUSE_S, False
         while True:
             try:
                 return self._room.call(method, *args)
-            except RoomLostError as error:
+            except Exception as fault:
+                error = self.loss_of(fault, has_others=has_others)
                 is_there, now = isinstance(error, RoomWaitsError), time.monotonic()
                 if is_there is not was_there:  # another wait, with a limit of its own
                     began, was_there = now, is_there
                 if error.is_final or not is_wanted():
                     raise
                 if now + pause_s - began > self._limit_s(is_there=is_there):
-                    raise self._too_late(error, is_there=is_there) from error
+                    raise self._too_late(error, is_there=is_there) from fault
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

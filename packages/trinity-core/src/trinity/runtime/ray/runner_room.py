@@ -50,6 +50,7 @@ class RunnerRoom:
         self._session = ""
         self._call = ""  # of `run`, that is made now
         self._begun: set[Hashable] = set()  # groups, in this session
+        self._ended: dict[Hashable, PackedResults] = {}  # of them, until they are heard of
         self._error: BaseException | None = None  # a group could not begin
         self._busy_s = 0.0  # that was told of
         self._turn = threading.Lock()
@@ -57,7 +58,12 @@ class RunnerRoom:
         patience = Patience.of_runner(sync_timeout=config.synchronizer.sync_timeout)
         if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
             _use_gpus_of(room, patience=patience)  # before anything here has looked for one
-        self._engine = RemoteEngine(room, patience=patience, in_lockstep=not is_in_flight(config))
+        self._engine = RemoteEngine(
+            room,
+            patience=patience,
+            in_lockstep=not is_in_flight(config),
+            has_others=config.explorer.rollout_model.engine_num > 1,
+        )
         endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))
         model = ModelWrapper(
             self._engine,
@@ -138,8 +144,15 @@ class RunnerRoom:
                     self._error = error
                     self._scheduler.stop()
 
-    def ended(self, session: str, timeout_s: float) -> list[tuple[Hashable, PackedResults]]:
+    def ended(
+        self, session: str, timeout_s: float, heard: Sequence[Hashable] = ()
+    ) -> list[tuple[Hashable, PackedResults]]:
         """Return the groups whose last run ended; none where none did in time.
+
+        Args:
+            session: of the explorer.
+            timeout_s: how long to wait for a first one, in seconds.
+            heard: names that arrived; others are told again, as an answer may be lost on its way.
 
         Raises:
             RoomLostError: the session is another's: this process took the place of one that died.
@@ -150,14 +163,15 @@ class RunnerRoom:
             raise RoomLostError(self._name, cause="it was started anew")
         if self._error is not None:
             raise self._error
-        ended = []
-        for (owner, name), results in self._scheduled_ends(timeout_s):
-            if owner != session:  # of groups that others were given meanwhile
+        for name in heard:
+            self._ended.pop(name, None)
+        for (owner, name), results in self._scheduled_ends(0.0 if self._ended else timeout_s):
+            if owner != self._session:  # of groups that others were given meanwhile
                 continue
             busy_s, self._busy_s = self._busy_s, self._engine.busy_s
             spent_s, num_hung = self._busy_s - busy_s, self._scheduler.num_hung
-            ended.append((name, PackedResults.of(results, busy_s=spent_s, num_hung=num_hung)))
-        return ended
+            self._ended[name] = PackedResults.of(results, busy_s=spent_s, num_hung=num_hung)
+        return list(self._ended.items()) if session == self._session else []
 
     def engine_away_s(self) -> float:
         """Return for how long the engine's process is lost; 0: it is there, or nobody knows."""
@@ -197,7 +211,7 @@ class RunnerRoom:
             return
         for name in self._begun:
             self._scheduler.cut((self._session, name))
-        self._begun = set()
+        self._begun, self._ended = set(), {}
         self._session = session
         self._engine.forget()
 

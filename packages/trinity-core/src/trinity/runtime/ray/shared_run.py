@@ -91,6 +91,7 @@ class SharedRun:
         self._calls: dict[Future[list[RunReport]], tuple[int, list[int]]] = {}
         self._looks: dict[Future[float], int] = {}
         self._looked = time.monotonic()
+        self._away: set[int] = set()  # whose engine was lost when they were asked last
         self._cut: dict[int, float] = {}  # whose call is to end, and since when
         self._gone: set[int] = set()  # that do not come back
         self._losses: Counter[int] = Counter()  # of runners that made a task, by the task
@@ -184,14 +185,14 @@ class SharedRun:
             raise error
 
     def _ask(self) -> None:
-        """Ask who is missed, and once a second who makes something, whether it is there."""
+        """Ask who is missed, and now and then who makes something, whether it is there."""
         now = time.monotonic()
         is_time = now - self._looked > LOOK_S
         self._looked = now if is_time else self._looked
         asked = set(self._looks.values())
         for number, runner in enumerate(self._runners):
-            is_making = is_time and self._shares.is_busy(number)
-            if number not in asked and (runner.is_missed or is_making):
+            is_asked = is_time and (self._shares.is_busy(number) or number in self._away)
+            if number not in asked and (runner.is_missed or is_asked):
                 self._looks[self._pool.submit(runner.look)] = number
         for number, since in list(self._cut.items()):
             if now - since > CUT_S and self._shares.is_busy(number):
@@ -201,9 +202,11 @@ class SharedRun:
         number = self._looks.pop(look)
         if look.exception(0) is not None:  # the call that waits for it tells how
             return
-        runner = self._runners[number]
-        is_late = look.result(0) > runner.patience.move_s
-        if is_late and self._shares.is_busy(number) and self._has_other(number):
+        runner, away_s = self._runners[number], look.result(0)
+        self._away = self._away | {number} if away_s else self._away - {number}
+        others = self._away | {number}
+        has_other = any(not r.is_missed and n not in others for n, r in enumerate(self._runners))
+        if away_s > runner.patience.move_s and self._shares.is_busy(number) and has_other:
             self._cut.setdefault(number, time.monotonic())
             self._pool.submit(runner.cut, runner.call)
 
