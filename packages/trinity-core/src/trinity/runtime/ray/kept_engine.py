@@ -68,6 +68,7 @@ class KeptEngine:
         self._load_began = 0.0
         # Whether there is a process that is brought weights, and since when that is so.
         self._is_new, self._since = False, 0.0
+        self._hung_at = 0.0  # one that loaded weights was ended then, as it did not come back
 
     @property
     def name(self) -> str:
@@ -207,9 +208,10 @@ class KeptEngine:
             RoomLostError: it is, or has, not.
         """
         limit_s, what = self._patience.return_s, "none took its place"
-        if self._is_new:
+        hung = self._hung_at - began > self._load_s  # the next one has no time of its own
+        if self._is_new or hung:
             limit_s, what = self._load_s, "another took its place, and has not loaded the weights"
-        if time.monotonic() - max(began, self._since) > limit_s:
+        if hung or time.monotonic() - max(began, self._since) > limit_s:
             cause = f"{what} in {limit_s:.0f} s"
             raise RoomLostError(self.name, cause=cause, is_final=True)
 
@@ -276,6 +278,7 @@ class KeptEngine:
             else:
                 return version
         if not self._is_closed:
+            self._hung_at = time.monotonic()
             logger.warning(
                 "%s is there again and has not loaded its weights in %.0f s "
                 "(synchronizer.sync_timeout, 600 at least): it is ended and started again",
