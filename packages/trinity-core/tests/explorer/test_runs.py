@@ -10,6 +10,7 @@ import numpy
 import pytest
 import torch
 from trinity.common.experience import EID, Experience
+from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.common.workflows import SimpleWorkflow, Workflow
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
@@ -97,6 +98,34 @@ def test_the_runner_fills_mask_eid_version_and_temperature(world):
     assert experience.eid == EID(batch=1, task=0, run=0, step=0)
     assert experience.info["model_version"] == 0
     assert experience.temperature == 0.7
+
+
+@pytest.mark.parametrize("asks_by", ["wrapper", "client"])
+def test_rows_that_a_workflow_builds_are_as_old_as_the_first_reply(world, asks_by):
+    engine = ScriptedEngine("46", repeat=True)
+    loads = iter([3, 5])
+
+    class Waiting(Tutorial):
+        """Weights come before each of its two calls."""
+
+        def run(self):
+            for _ in range(2):
+                weights = WeightSnapshot(version=WeightVersion(next(loads)), tensors={})
+                engine.load_weights(weights)
+                if asks_by == "wrapper":
+                    self.model.chat([{"role": "user", "content": "2 + 2?"}])
+                else:
+                    asked = [{"role": "user", "content": "2 + 2?"}]
+                    self.model.get_openai_client().chat.completions.create(
+                        model=self.model.model_name, messages=asked
+                    )
+            return [Experience(tokens=[1, 2], prompt_length=1, reward=1.0, logprobs=[-0.5])]
+
+    made = world(a_task(workflow=Waiting), engine=engine)
+    made.step()
+
+    assert engine.version == 5
+    assert [row.info["model_version"] for row in made.sink.last] == [3]
 
 
 def test_a_workflow_that_can_repeat_is_called_once_for_the_group(world):

@@ -43,7 +43,7 @@ def finished(
     Args:
         returned: what the workflow returned; anything at all.
         order: the order that it was called with.
-        version: the engine's weight version, for experiences that do not say theirs.
+        version: of the oldest weights that answered, for experiences that do not say theirs.
         engine: the name of the engine that answered.
         earlier_chains: gives what the model left out of an experience.
 

@@ -193,7 +193,9 @@ class Runner:
         try:
             returned = self._called(workflow, attempt)
             instance.model.check_served()
-            version = getattr(self._model, "model_version", 0)
+            version = instance.model.oldest_version  # that workflows may have built rows from
+            if version is None:
+                version = getattr(self._model, "model_version", 0)
             experiences = finished(
                 returned,
                 order=order,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from dataclasses import dataclass, replace
 from sys import intern
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from trinity.common.models.reply_names import reply_info
 from trinity.common.models.versions import spans_of, version_info
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from concurrent.futures import Future
 
     from torch import Tensor
@@ -33,10 +35,12 @@ class RunRequests:
         has_cut_prompts: whether a prompt was too long.
         is_over: whether nothing more may be asked.
         endpoints: of the wrapper and its clones.
+        oldest: the version of the oldest weights that answered; None: nothing was answered.
     """
 
     def __init__(self, key: RunKey) -> None:
         self.endpoints: list[RunEndpoints] = []
+        self._lock = threading.Lock()
         self.begin(key)
 
     def begin(self, key: RunKey) -> None:
@@ -44,12 +48,19 @@ class RunRequests:
         self.key = key
         self.broken: list[tuple[Tensor, list[Experience]]] = []
         self.has_cut_prompts = self.is_over = False
+        self.oldest: int | None = None
         self._count = itertools.count(key.request)
 
     def close_endpoints(self) -> None:
         """Refuse what comes by the endpoints, and cancel what is being answered."""
         for endpoints in self.endpoints:
             endpoints.close()
+
+    def heard(self, versions: Iterable[int]) -> None:
+        """Note the weights that replies were sampled with."""
+        with self._lock:
+            known = [] if self.oldest is None else [self.oldest]
+            self.oldest = min([*known, *versions], default=None)
 
     def next_key(self) -> RunKey:
         """Return the key of the next request."""

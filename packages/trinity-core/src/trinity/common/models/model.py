@@ -99,6 +99,11 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
         return int(self._engine.version)
 
     @property
+    def oldest_version(self) -> int | None:
+        """Return the version of the oldest weights that answered this run; None: none has."""
+        return self._run.oldest
+
+    @property
     def chat_format(self) -> ChatFormat:
         """Return the tokenizer with its chat template."""
         return self._chat_format
@@ -116,7 +121,7 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
             settings=self._settings,
             parser=reply_parser(self._chat_format, self._settings),
             send=self._ask,
-            record=self._recorder.add,
+            record=self._record,
         )
 
     def chat(self, messages: Sequence[Message], **options: Any) -> list[Experience]:
@@ -275,9 +280,14 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
             for call, answer in pairs
             for index, completion in enumerate(answer)
         ]
+        self._run.heard(reply.version for reply in recorded)
         if self.enable_history:
             self._recorder.add(recorded)
         return [reply.experience for reply in recorded]
+
+    def _record(self, replies: Sequence[Recorded]) -> None:
+        self._run.heard(reply.version for reply in replies)
+        self._recorder.add(replies)
 
     def _recorded(self, call: Call, completion: Completion, *, name: str) -> Recorded:
         text = self._chat_format.decode(completion.token_ids)

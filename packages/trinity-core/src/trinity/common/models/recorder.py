@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.models.reply_names import reply_info
 from trinity.common.models.versions import version_info
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from trinity.common.experience import Experience
     from trinity.common.models.history import Conversation
@@ -26,12 +26,21 @@ class Said(Protocol):
     def experience(self) -> Experience:
         """Return it; always the same object."""
 
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Return what is noted of it, without making it (Any: as the experience has it)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Made:
     """An experience that is there."""
 
     experience: Experience
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """Return what is noted of it (Any: as the experience has it)."""
+        return self.experience.info
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -46,6 +55,11 @@ class Recorded:
     def experience(self) -> Experience:
         """Return the reply as it is trained."""
         return self.said.experience
+
+    @property
+    def version(self) -> int:
+        """Return the version of the oldest weights that sampled it."""
+        return int(self.said.info["model_version"])
 
 
 class Recorder:
