@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Rows(Protocol):
         """Return the bodies of packets; None: it was deleted."""
 
 
-class Database:
+class Database(ABC):
     """What SQLite and PostgreSQL have in common.
 
     Args:
@@ -104,16 +105,18 @@ class Database:
         except self.errors:
             return
 
+    @abstractmethod
     def _connected(self) -> Any:
         """Return a connection to a database that has the tables."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
-        raise NotImplementedError
+        """Return what the work gives, once all of it or nothing is written."""
 
+    @abstractmethod
     def _may_pass(self, error: Exception) -> bool:
         """Return whether what failed may work a second later."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _failed(self, error: Exception) -> DataError:
-        raise NotImplementedError
+        """Return what a person is told of a failure that stays."""
