@@ -49,6 +49,15 @@ def write(ledger, step, *, name="one", tasks=2):
     ledger.write(rows)
 
 
+def first_step_is_claimed(presence, ledger):
+    """Let all room be taken by a step that is explored, and claimed by the trainer."""
+    presence.enter(a_side(), is_trainer=False)
+    presence.want(4)
+    assert issue(presence, 1, capacity=2)
+    write(ledger, 1)
+    return ledger.claim(4, step=1, first=0, may_be_fewer=False)
+
+
 def test_a_ledger_has_one_trainer(presence) -> None:
     presence.enter(a_side("trainer"), is_trainer=True)
 
@@ -117,11 +126,7 @@ def test_a_trainer_that_lacks_experiences_makes_room(presence, ledger) -> None:
 
 
 def test_what_the_trainer_is_training_is_nothing_that_it_lacks(presence, ledger) -> None:
-    presence.enter(a_side(), is_trainer=False)
-    presence.want(4)
-    assert issue(presence, 1, capacity=2)
-    write(ledger, 1)
-    ledger.claim(4, step=1, first=0, may_be_fewer=False)
+    first_step_is_claimed(presence, ledger)
 
     assert not issue(presence, 2, capacity=2)  # its weights are on their way
     presence.publish(Published(version=1, path="weights/v1", digest="d"))
@@ -129,11 +134,7 @@ def test_what_the_trainer_is_training_is_nothing_that_it_lacks(presence, ledger)
 
 
 def test_a_trainer_that_publishes_seldom_gets_more_once_it_waits(presence, ledger) -> None:
-    presence.enter(a_side(), is_trainer=False)
-    presence.want(4)
-    issue(presence, 1, capacity=2)
-    write(ledger, 1)
-    ledger.claim(4, step=1, first=0, may_be_fewer=False)
+    first_step_is_claimed(presence, ledger)
     assert not issue(presence, 2, capacity=2)
 
     presence.want(4)  # trained, and no weights are published after this step
@@ -141,11 +142,7 @@ def test_a_trainer_that_publishes_seldom_gets_more_once_it_waits(presence, ledge
 
 
 def test_a_packet_that_cannot_be_read_is_waited_for_again(presence, ledger) -> None:
-    presence.enter(a_side(), is_trainer=False)
-    presence.want(4)
-    issue(presence, 1, capacity=2)
-    write(ledger, 1)
-    claimed = ledger.claim(4, step=1, first=0, may_be_fewer=False)
+    claimed = first_step_is_claimed(presence, ledger)
     ledger.drop_broken(claimed[0].packet, step=1)
 
     assert issue(presence, 2, capacity=2)
