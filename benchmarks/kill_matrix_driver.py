@@ -18,14 +18,8 @@ from typing import Any
 
 import kill_matrix_agents as agents
 
-METHODS = {
-    "explore": "_explore",
-    "train": "_train_step",
-    "sync": "_sync",
-    "save": "_save",
-    "evaluation": "_evaluate",
-}
-METHODS_AHEAD = {"explore": "_explore_by_itself", "evaluation": "_evaluate_by_itself"}
+METHODS = {"train": "_train", "sync": "_sync", "save": "_save"}
+ROLLOUT_METHODS = {"explore": "_explored", "evaluation": "_evaluated"}  # also in a thread
 
 SHORT_S = 0.005  # the phase would be over before the thread runs
 
@@ -119,13 +113,13 @@ def main() -> None:
     """Run ``trinity`` with the pipeline watched."""
     killer = Killer(Path(sys.argv.pop(1)))
     from trinity.cli.main import main as trinity
-    from trinity.runtime.pipeline import Pipeline
-    from trinity.runtime.pipeline_ahead import PipelineAhead
+    from trinity.runtime.loop import Loop
+    from trinity.runtime.rollouts import Rollouts
 
     for phase, name in METHODS.items():
-        setattr(Pipeline, name, killer.watch(phase, getattr(Pipeline, name)))
-    for phase, name in METHODS_AHEAD.items():  # in the explorer's thread
-        setattr(PipelineAhead, name, killer.watch(phase, getattr(PipelineAhead, name)))
+        setattr(Loop, name, killer.watch(phase, getattr(Loop, name)))
+    for phase, name in ROLLOUT_METHODS.items():
+        setattr(Rollouts, name, killer.watch(phase, getattr(Rollouts, name)))
     if "--local" not in sys.argv:
         _learn_process_ids(killer)
     trinity()

@@ -113,7 +113,9 @@ def measure(
     """Return the CPU seconds of all processes, and those of making the experiences."""
     from trinity.common.config import ExperienceBufferConfig
     from trinity.extend import get_manager
-    from trinity.runtime.assembly import make_bounded_source, make_storage, make_strategy
+    from trinity.common.sync_policy import policy_of
+    from trinity.explorer.rollout_buffer import RolloutBuffer
+    from trinity.runtime.assembly import make_ready_source, make_storage, make_strategy
     from trinity.runtime.ray.handle import start_room
     from trinity.runtime.ray.passport import Passport
     from trinity.runtime.record.rundir import RunDir
@@ -127,9 +129,10 @@ def measure(
     writer = start_room(passport, "writer", "queue_throughput:Writer", **sizes)
     reader = start_room(passport, "reader", "queue_throughput:Reader")
     storage = make_storage(config, manager, chat_format=None, rundir=rundir)
-    source = make_bounded_source(config, manager, storage=storage)
+    rollouts = RolloutBuffer(policy_of(config), batch=options.rows)
+    source = make_ready_source(storage, rollouts)
     strategy = make_strategy(config, manager, source=source, chat_format=None)
-    carry = Carrier(writer, storage, source, strategy, reader, options.rows)
+    carry = Carrier(writer, storage, rollouts, strategy, reader, options.rows)
     for step in range(WARM_UP):
         carry(step)
     making_s = writer.call("make_only", options.batches)
@@ -145,7 +148,7 @@ class Carrier:
 
     writer: Any
     storage: Any
-    source: Any
+    rollouts: Any
     strategy: Any
     reader: Any
     num: int
@@ -155,7 +158,7 @@ class Carrier:
         from trinity.common.wire import encode
 
         self.storage.write(self.writer.call("packed", step).held())
-        self.source.num_due = self.num
+        self.rollouts.finish(self.rollouts.begin().number, self.num)
         experiences, _ = self.strategy.sample(step)
         if self.reader.call("train_step", encode(experiences)) != self.num:
             raise SystemExit(f"batch {step} did not arrive whole")

@@ -10,7 +10,7 @@ import trinity
 from trinity.common.config import load_config
 from trinity.errors import CheckpointError
 from trinity.extend import PLUGIN_API
-from trinity.runtime.pipeline import Interrupted, Pipeline
+from trinity.runtime.loop import Interrupted, Loop
 from trinity.runtime.record.result import RunStatus
 from trinity_testing.fixtures import throwaway_plugin
 
@@ -66,7 +66,7 @@ def stop_after_exploring(monkeypatch):
         self._save()
         raise Interrupted
 
-    monkeypatch.setattr(Pipeline, "_stop_if_asked", stop)
+    monkeypatch.setattr(Loop, "_stop_if_asked", stop)
     return monkeypatch.undo
 
 

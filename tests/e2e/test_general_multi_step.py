@@ -83,7 +83,7 @@ def test_the_published_file_runs_from_end_to_end(published) -> None:
 
 
 def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_weights(published, monkeypatch) -> None:
-    from trinity.runtime.pipeline import Interrupted, Pipeline
+    from trinity.runtime.loop import Interrupted, Loop
 
     reuse = (
         "buffer.trainer_input.experience_buffer.replay_buffer.reuse_cooldown_time=0",
@@ -103,7 +103,7 @@ def test_a_run_that_is_stopped_anywhere_goes_on_to_the_same_weights(published, m
             raise Interrupted
 
     with monkeypatch.context() as stopping:
-        stopping.setattr(Pipeline, "_stop_if_asked", stop_at_the_third_place)
+        stopping.setattr(Loop, "_stop_if_asked", stop_at_the_third_place)
         for _ in range(2):
             parts = trinity.run(published(*reuse, name="parts"), local=True)
             assert parts.status is RunStatus.INTERRUPTED

@@ -18,7 +18,7 @@ from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.errors import RoomLostError, RunFailedError
 from trinity.explorer.explorer import Explorer
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.pipeline import Pipeline
+from trinity.runtime.loop import Loop
 from trinity.runtime.record.history import read_history
 from trinity.runtime.record.result import RunStatus
 from trinity.runtime.record.sample_files import places_of, read_step
@@ -135,8 +135,8 @@ def assert_alike(rows, others) -> None:
         ),
         pytest.param(
             [
-                (f"{RUN}.pipeline:Pipeline._sync", 1, "before"),
-                (f"{RUN}.pipeline:Pipeline._sync", 1, "after"),
+                (f"{RUN}.loop:Loop._sync", 1, "before"),
+                (f"{RUN}.loop:Loop._sync", 1, "after"),
                 ("trinity.explorer.explorer:Explorer.evaluate", 2, "after"),
                 (f"{RUN}.record.checkpoint:CheckpointStore.restate", 1, "before"),
                 (f"{RUN}.record.rundir:RunDir.write_status", 2, "before"),
@@ -180,7 +180,7 @@ LEDGER = "trinity.buffer.ledger.ledger:Ledger"
                 (f"{LEDGER}.cut_back", 1, "after"),
                 (EXPLORE, 1, "after"),
                 (f"{LEDGER}.claim", 1, "before"),
-                (f"{RUN}.pipeline:Pipeline._sync", 1, "after"),
+                (f"{RUN}.loop:Loop._sync", 1, "after"),
             ],
             marks=pytest.mark.acceptance,
         ),
@@ -344,7 +344,7 @@ def test_a_room_that_is_lost_while_the_run_stops_is_not_started_anew(
         self._parts.interrupt.request()
         raise RoomLostError("trainer", cause="The actor died unexpectedly.")
 
-    monkeypatch.setattr(Pipeline, "_sync", dies)
+    monkeypatch.setattr(Loop, "_sync", dies)
 
     assert run().exit_code == 130
     assert status_of()["status"] == "interrupted"

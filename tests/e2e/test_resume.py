@@ -8,7 +8,7 @@ import pytest
 import trinity
 from trinity.common.config import load_config
 from trinity.errors import CheckpointError, TrinityError
-from trinity.runtime.pipeline import Interrupted, Pipeline
+from trinity.runtime.loop import Interrupted, Loop
 from trinity.runtime.record.history import read_history
 from trinity.runtime.record.result import RunStatus
 from trinity.runtime.record.sample_files import places_of, read_step
@@ -47,7 +47,7 @@ def stop_at(monkeypatch):
             self._save()
             raise Interrupted
 
-    monkeypatch.setattr(Pipeline, "_stop_if_asked", maybe)
+    monkeypatch.setattr(Loop, "_stop_if_asked", maybe)
 
     def set_place(number):
         place.update(number=0, wanted=number)

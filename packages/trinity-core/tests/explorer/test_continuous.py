@@ -1,20 +1,25 @@
-"""Groups begin when there is room for them, and a step takes the oldest whole batch."""
+"""Groups begin while there are slots, and a train step consumes the oldest whole batch."""
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 from trinity.common.config import Config
 from trinity.common.experience import Experience
+from trinity.common.sync_policy import policy_of
 from trinity.common.workflows import Workflow
 from trinity.errors import EnvError, RunFailedError
 from trinity.explorer import flight_metrics
 from trinity.explorer.continuous import ContinuousExplorer
+from trinity.explorer.explorer import ExploreResult
 from trinity.explorer.local import build_scheduler
+from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -72,10 +77,10 @@ class Stream:
 
 
 class Groups:
-    """What was written and taken; stands for pipeline and shelf."""
+    """What was written and consumed; stands for pipeline and shelf."""
 
     def __init__(self):
-        self.written, self.taken = [], []
+        self.written, self.consumed = [], []
 
     def process(self, exps):
         self.written.append(f"{exps[0].eid.batch}/{exps[0].eid.task}")
@@ -84,8 +89,8 @@ class Groups:
     def feedback(self):
         return {}
 
-    def take(self, groups, *, is_again=False):
-        self.taken.append(list(groups))
+    def take(self, groups):
+        self.consumed.append(list(groups))
         return 2 * len(groups)
 
     def close(self):
@@ -101,15 +106,65 @@ class HeldOut:
         return [a_task("held_out", workflow=Held)]
 
 
+@dataclass
+class Run:
+    """An explorer with its groups, driven as the loop drives it."""
+
+    explorer: ContinuousExplorer
+    buffer: RolloutBuffer
+    stream: Stream
+    groups: Groups
+
+    def batch(self, step: int, *, limit_s: float = LIMIT_S) -> ExploreResult | None:
+        """Take a whole batch once it is ready, or what is left; None: it is not in time.
+
+        Raises:
+            StopIteration: all groups were consumed, and no more will begin.
+        """
+        until = time.monotonic() + limit_s
+        while True:
+            self.explorer.check()
+            self.explorer.admit(for_step=step)
+            with self.buffer.changed:
+                num_ready, is_out = len(self.buffer.ready_groups()), self.explorer.is_out
+                if num_ready == self.buffer.batch or (is_out and num_ready):
+                    break
+                if is_out:
+                    self.explorer.tell_the_rest()
+                    raise StopIteration
+                rest_s = until - time.monotonic()
+                if rest_s <= 0:
+                    return None
+                self.buffer.changed.wait(min(rest_s, 0.1))
+        return self.explorer.take(step)
+
+    def synced(self, version: int) -> None:
+        """Give the rollouts weights of so many train steps."""
+        with self.buffer.changed:
+            self.buffer.weights_synced(version=version)
+        self.explorer.admit(for_step=version + 1)
+
+    def saved(self) -> dict:
+        """Return the state of the explorer, as a checkpoint holds it."""
+        return json.loads(json.dumps(self.explorer.state_dict()))
+
+    def resume(self, state: dict, *, version: int) -> None:
+        """Go on from there, with weights of so many train steps."""
+        self.buffer.load_state_dict(state["rollouts"])
+        self.explorer.load_state_dict(state)
+        self.synced(version)
+
+
 @pytest.fixture
-def explorer():
-    """Return a function that builds one with two groups a batch, and its stream and groups."""
+def a_run():
+    """Return a function that begins one with two groups a batch."""
     made = []
 
     def build(*, held=(), fails=(), max_inflight_batches=2, window=0.0, **settings):
         Held.doors = {str(row): threading.Event() for row in held}
         Held.fails = {str(row) for row in fails}
-        config = Config()
+        config = Config(mode="both")
+        config.synchronizer.sync_style = "fully_async"
         config.buffer.batch_size = 2
         config.explorer.max_inflight_batches = max_inflight_batches
         config.explorer.window = window
@@ -118,15 +173,17 @@ def explorer():
             setattr(config.explorer, name, value)
         engine = ScriptedEngine("46", repeat=True)
         stream, groups = Stream(), Groups()
-        one = ContinuousExplorer(
+        buffer = RolloutBuffer(policy_of(config), batch=2)
+        explorer = ContinuousExplorer(
             config,
             tasks=stream,
             scheduler=build_scheduler(config, engines=[engine], model=model_over(engine)),
             pipeline=groups,
             shelf=groups,
+            rollouts=buffer,
         )
-        made.append(one)
-        return one, stream, groups
+        made.append(explorer)
+        return Run(explorer, buffer, stream, groups)
 
     yield build
     for door in Held.doors.values():
@@ -136,142 +193,169 @@ def explorer():
         one.close()
 
 
-def test_no_more_groups_begin_than_there_are_places(explorer) -> None:
-    one, stream, groups = explorer()
+def test_no_more_groups_begin_than_there_are_slots(a_run) -> None:
+    run = a_run()
 
-    result = one.next_batch(1, timeout_s=LIMIT_S)
+    result = run.batch(1)
 
-    assert result is not None
     assert result.num_experiences == 4
-    assert groups.taken == [["1/0", "1/1"]]
-    assert stream.position == 4  # two batches: the places of the first are free after a sync
+    assert run.groups.consumed == [["1/0", "1/1"]]
+    assert run.stream.position == 4  # two batches: the slots of the first are free after a sync
 
-    one.loaded(1)
+    run.synced(1)
 
-    assert stream.position == 6
+    assert run.stream.position == 6
 
 
-def test_a_step_takes_the_groups_in_order_whatever_ended_first(explorer) -> None:
-    one, _, groups = explorer(held=[0])
+def test_a_step_consumes_the_groups_in_order_whatever_ended_first(a_run) -> None:
+    run = a_run(held=[0])
 
-    assert one.next_batch(1, timeout_s=0.3) is None
+    assert run.batch(1, limit_s=0.3) is None
 
     Held.doors["0"].set()
-    one.explore_step(1)
+    run.batch(1)
 
-    assert groups.taken == [["1/0", "1/1"]]
+    assert run.groups.consumed == [["1/0", "1/1"]]
 
 
-def test_within_the_window_a_slow_group_is_overtaken(explorer) -> None:
-    one, _, groups = explorer(held=[0, 3], window=0.75)
+def test_within_the_window_a_slow_group_is_overtaken(a_run) -> None:
+    run = a_run(held=[0, 3], window=0.75)
 
-    result = one.explore_step(1)
+    result = run.batch(1)
 
-    assert groups.taken == [["1/1", "2/0"]]
+    assert run.groups.consumed == [["1/1", "2/0"]]
     assert result.metrics["groups/overtaken"] == 1.0
     assert result.metrics["groups/running"] == 2.0
+    assert result.metrics["groups/waiting"] == 0.0
 
 
-def test_a_group_that_is_dropped_is_replaced_by_the_next_task(explorer) -> None:
-    one, stream, groups = explorer(fails=[1], max_failed_ratio=1.0)
+def test_a_step_tells_how_many_train_steps_the_oldest_group_has_not_seen(a_run) -> None:
+    run = a_run(max_inflight_batches=3)
+    ages = []
+    for step in (1, 2, 3, 4):
+        ages.append(run.batch(step).metrics["age/in_flight"])
+        if step == 1:
+            run.synced(1)  # groups 6 and 7 begin with version 1, all others with version 0
 
-    result = one.explore_step(1)
+    assert ages == [0.0, 1.0, 2.0, 2.0]
 
-    assert groups.taken == [["1/0", "2/0"]]
-    assert stream.position == 6  # two tasks are chosen together
+
+def test_a_group_that_is_dropped_is_replaced_by_the_next_task(a_run) -> None:
+    run = a_run(fails=[1], max_failed_ratio=1.0)
+
+    result = run.batch(1)
+
+    assert run.groups.consumed == [["1/0", "2/0"]]
+    assert run.stream.position == 6  # two tasks are chosen together
     assert result.metrics["groups/dropped"] == 1.0
 
 
-def test_of_tasks_without_an_end_too_many_in_vain_cost_the_run_a_step(explorer) -> None:
-    one, stream, groups = explorer(fails=range(45), max_failed_ratio=1.0)
-    stream.is_endless = one._is_endless = True
-    first = one.explore_step(1)
-    one.loaded(1)
-    one.explore_step(2)
-    one.loaded(2)
+def test_of_tasks_without_an_end_too_many_in_vain_cost_the_run_a_step(a_run) -> None:
+    run = a_run(fails=range(45), max_failed_ratio=1.0)
+    run.stream.is_endless = run.explorer._is_endless = True
+    first = run.batch(1)
+    run.synced(1)
+    run.batch(2)
+    run.synced(2)
 
     with pytest.raises(StopIteration):  # after two of four: twice ten batches were in vain
-        one.explore_step(3)
+        run.batch(3)
 
     assert first.metrics["groups/dropped"] == 45.0
-    assert sorted(groups.written) == sorted(name for batch in groups.taken for name in batch)
-    again, _, _ = explorer()
-    again._is_endless = True
-    again.load_state_dict(one.state_dict())
+    names = [name for batch in run.groups.consumed for name in batch]
+    assert sorted(run.groups.written) == sorted(names)
+    again = a_run()
+    again.explorer._is_endless = True
+    again.resume(run.saved(), version=2)
     with pytest.raises(StopIteration):
-        again.explore_step(3)
+        again.batch(3)
 
 
-def test_tasks_that_were_chosen_and_have_not_begun_are_saved(explorer) -> None:
-    one, _, _ = explorer(fails=[1], max_failed_ratio=1.0)
-    one.explore_step(1)
-    again, _, groups = explorer()
-    again.load_state_dict(one.state_dict())
-    again.loaded(1)
+def test_tasks_that_were_chosen_and_have_not_begun_are_saved(a_run) -> None:
+    run = a_run(fails=[1], max_failed_ratio=1.0)
+    run.batch(1)
+    again = a_run()
+    again.resume(run.saved(), version=1)
     for step in (2, 3, 4):
-        again.explore_step(step)
-        again.loaded(step)
+        again.batch(step)
+        again.synced(step)
 
-    assert one.state_dict()["ahead"] == [{"taskset_id": 0, "index": 5}]
-    assert groups.taken[1:] == [["2/1", "3/0"], ["3/1", "4/0"], ["4/1"]]
+    assert run.saved()["ahead"] == [{"taskset_id": 0, "index": 5}]
+    assert again.groups.consumed == [["2/1", "3/0"], ["3/1", "4/0"], ["4/1"]]
 
 
-def test_too_many_failures_end_the_run(explorer) -> None:
-    one, _, _ = explorer(fails=range(8))
+def test_too_many_failures_end_the_run(a_run) -> None:
+    run = a_run(fails=range(8))
 
     with pytest.raises(RunFailedError, match="the shop is closed"):
-        one.explore_step(1)
+        run.batch(1)
 
 
-def test_one_bad_group_that_ends_first_is_no_reason_to_end_the_run(explorer) -> None:
-    one, _, groups = explorer(held=[1, 2, 3], fails=[0], max_failed_ratio=0.5)
+def test_one_bad_group_that_ends_first_is_no_reason_to_end_the_run(a_run) -> None:
+    run = a_run(held=[1, 2, 3], fails=[0], max_failed_ratio=0.5)
 
-    assert one.next_batch(1, timeout_s=0.5) is None  # it ended, and nothing else has
+    assert run.batch(1, limit_s=0.5) is None  # it ended, and nothing else has
 
     for row in (1, 2, 3):
         Held.doors[str(row)].set()
-    one.explore_step(1)
+    run.batch(1)
 
-    assert groups.taken == [["1/1", "2/0"]]
+    assert run.groups.consumed == [["1/1", "2/0"]]
 
 
-def test_a_run_of_fewer_groups_than_a_batch_may_fail_too(explorer) -> None:
-    one, stream, _ = explorer(fails=[7], max_failed_ratio=0.5)
-    stream.position = 7
+def test_a_run_of_fewer_groups_than_a_batch_may_fail_too(a_run) -> None:
+    run = a_run(fails=[7], max_failed_ratio=0.5)
+    run.stream.position = 7
 
     with pytest.raises(RunFailedError, match="the shop is closed"):
-        one.explore_step(1)
+        run.batch(1)
 
 
-def test_groups_that_were_dropped_after_the_last_step_are_told(explorer, caplog) -> None:
-    one, stream, groups = explorer(held=[7], fails=[7], max_failed_ratio=1.0)
-    stream.position = 5
-    one.explore_step(1)
-    one.loaded(1)
+def test_groups_that_were_dropped_after_the_last_step_are_told(a_run, caplog) -> None:
+    run = a_run(held=[7], fails=[7], max_failed_ratio=1.0)
+    run.stream.position = 5
+    run.batch(1)
+    run.synced(1)
     Held.doors["7"].set()
 
     with caplog.at_level(logging.WARNING), pytest.raises(StopIteration):
-        one.explore_step(2)
+        run.batch(2)
 
-    assert groups.taken == [["1/0", "1/1"]]
+    assert run.groups.consumed == [["1/0", "1/1"]]
     assert "1 group was dropped after the last step" in caplog.text
 
 
-def test_all_groups_are_taken_before_the_run_is_over(explorer) -> None:
-    one, _, groups = explorer(fails=[3], max_failed_ratio=1.0, max_inflight_batches=3)
+def test_all_groups_are_consumed_before_the_run_is_over(a_run) -> None:
+    run = a_run(fails=[3], max_failed_ratio=1.0, max_inflight_batches=3)
     for step in range(1, 5):
-        one.explore_step(step)
-        one.loaded(step)
+        run.batch(step)
+        run.synced(step)
 
     with pytest.raises(StopIteration):
-        one.explore_step(5)
-    names = [name for batch in groups.taken for name in batch]
+        run.batch(5)
+    names = [name for batch in run.groups.consumed for name in batch]
     assert names == ["1/0", "1/1", "2/0", "3/0", "3/1", "4/0", "4/1"]
 
 
-def test_an_evaluation_stands_in_line_with_groups(explorer) -> None:
-    one, _, groups = explorer(held=[0, 1])
-    one.next_batch(1, timeout_s=0.0)
+def test_no_group_is_out_as_long_as_one_runs_or_may_still_begin(a_run) -> None:
+    run = a_run(held=[7])
+    is_out = [run.explorer.is_out]
+    for step in (1, 2, 3):
+        run.batch(step)
+        run.synced(step)
+        is_out.append(run.explorer.is_out)
+    assert run.batch(4, limit_s=0.2) is None  # 6 is ready, 7 runs
+    is_out.append(run.explorer.is_out)
+    Held.doors["7"].set()
+    run.batch(4)
+
+    assert is_out == [False] * 5
+    assert run.explorer.is_out
+
+
+def test_an_evaluation_stands_in_line_with_groups(a_run) -> None:
+    run = a_run(held=[0, 1])
+    run.batch(1, limit_s=0.0)
 
     class Evaluation:
         name, repeat_times = "held_out", 1
@@ -279,19 +363,20 @@ def test_an_evaluation_stands_in_line_with_groups(explorer) -> None:
         def tasks(self):
             return [a_task("6 x 7?", workflow=Held), a_task("5 x 5?", workflow=Held)]
 
-    one._evaluation_sets = [Evaluation()]
-    metrics = one.evaluate(1)
+    run.explorer._evaluation_sets = [Evaluation()]
+    metrics = run.explorer.evaluate(1)
 
     assert metrics["eval/held_out/num_tasks"] == 2.0
-    assert groups.taken == []
+    assert run.groups.consumed == []
 
 
-def test_no_group_is_too_slow_because_an_evaluation_has_the_slots(explorer) -> None:
+def test_no_group_is_too_slow_because_an_evaluation_has_the_slots(a_run) -> None:
     limit = {"enable": True, "ratio": 3.0, "warmup_min_steps": 1}
-    one, _, _ = explorer(held=[0, "held_out"], dynamic_timeout=limit)
+    run = a_run(held=[0, "held_out"], dynamic_timeout=limit)
+    one = run.explorer
     one._slow.ended(10.0)  # so 30 s are too much
     one._slow.stepped()
-    one.next_batch(1, timeout_s=0.0)
+    run.batch(1, limit_s=0.0)
     one._evaluation_sets = [HeldOut()]
     with ThreadPoolExecutor(1) as pool:
         evaluating = pool.submit(one.evaluate, 1)
@@ -300,7 +385,7 @@ def test_no_group_is_too_slow_because_an_evaluation_has_the_slots(explorer) -> N
         one._began[0] -= 1000.0
         one._cut_slow_ones()
         time.sleep(0.2)
-        was_running = 0 in one._flight.running
+        was_running = 0 in run.buffer.running
         Held.doors["held_out"].set()
         evaluating.result(LIMIT_S)
 
@@ -308,69 +393,80 @@ def test_no_group_is_too_slow_because_an_evaluation_has_the_slots(explorer) -> N
     assert time.monotonic() - one._began[0] < LIMIT_S  # it counts from the evaluation's end
 
 
-def test_a_place_that_was_saved_has_what_ran_written_or_not(explorer) -> None:
-    one, _, _ = explorer(held=[0, 2])
-    one.next_batch(1, timeout_s=0.5)
-    state = one.state_dict()
-    again, stream, groups = explorer()
-    again.load_state_dict(state)
-    again.loaded(0)
-    again.explore_step(1)
-    again.loaded(1)
-    again.explore_step(2)
+def test_a_state_that_was_saved_has_what_ran_written_or_not(a_run) -> None:
+    run = a_run(held=[0, 2])
+    run.batch(1, limit_s=0.5)
+    state = run.saved()
+    again = a_run()
+    again.resume(state, version=0)
+    again.batch(1)
+    again.synced(1)
+    again.batch(2)
 
-    assert [number for number, _ in state["flight"]["running"]] == [0, 2]
-    assert groups.taken[1:] == [["1/0", "1/1"], ["2/0", "2/1"]]  # the first: what was due then
-    assert {"1/1", "2/1"} & set(groups.written) == set()
-    assert stream.position == 6
+    slots = state["rollouts"]["slots"]
+    assert [number for number, name, *_ in slots if name == "running"] == [0, 2]
+    assert again.groups.consumed == [["1/0", "1/1"], ["2/0", "2/1"]]
+    assert {"1/1", "2/1"} & set(again.groups.written) == set()
+    assert again.stream.position == 6
 
 
-def test_who_waits_long_is_told_for_which_group(explorer, caplog, monkeypatch) -> None:
+def test_groups_that_run_again_have_the_weights_of_the_resumed_run(a_run) -> None:
+    run = a_run(held=[0, 2])
+    run.batch(1, limit_s=0.5)
+    again = a_run(held=[0, 2])
+    again.resume(run.saved(), version=3)
+
+    assert {number: one.version for number, one in again.buffer.slots.items()} == {
+        0: 3, 1: 0, 2: 3, 3: 0,
+    }  # fmt: skip
+
+
+def test_who_waits_long_is_told_for_which_group(a_run, caplog, monkeypatch) -> None:
     monkeypatch.setattr(flight_metrics, "PATIENCE_S", 0.0)
-    one, _, _ = explorer(held=[0])
+    run = a_run(held=[0])
 
     with caplog.at_level(logging.WARNING):
-        one.next_batch(1, timeout_s=0.1)
+        run.batch(1, limit_s=0.1)
 
     assert "the trainer waits for group 1/0, which engine-0 has answered for 0 s" in caplog.text
 
 
-def test_a_group_that_is_not_waited_for_is_replaced_and_is_no_fault(explorer) -> None:
+def test_a_group_that_is_not_waited_for_is_replaced_and_is_no_fault(a_run) -> None:
     over = {"ratio": 0.5, "wait_after_min": 2.0}  # enough for the others to end
-    one, _, groups = explorer(
-        held=[0], over_rollout=over, max_failed_ratio=0.0, on_failed_run="fail"
-    )
+    run = a_run(held=[0], over_rollout=over, max_failed_ratio=0.0, on_failed_run="fail")
 
-    result = one.explore_step(1)
+    result = run.batch(1)
 
-    assert groups.taken == [["1/1", "2/0"]]
+    assert run.groups.consumed == [["1/1", "2/0"]]
     assert result.metrics["groups/cut"] == result.metrics["groups/dropped"] == 1.0
     assert result.metrics["rollout/failed_runs"] == 0.0
 
 
-def test_a_group_that_takes_much_longer_than_others_is_cut(explorer) -> None:
+def test_a_group_that_takes_much_longer_than_others_is_cut(a_run) -> None:
     limit = {"enable": True, "ratio": 3.0, "warmup_min_steps": 1}
-    one, _, groups = explorer(held=[2], dynamic_timeout=limit)
-    one._slow.ended(3.0)  # others take so long: no group of a busy machine takes three times that
-    one.explore_step(1)
-    one.loaded(1)
+    run = a_run(held=[2], dynamic_timeout=limit)
+    run.explorer._slow.ended(
+        3.0
+    )  # others take so long: none of a busy machine takes three times that
+    run.batch(1)
+    run.synced(1)
 
-    result = one.explore_step(2)
+    result = run.batch(2)
 
-    assert groups.taken[1] == ["2/1", "3/0"]
+    assert run.groups.consumed[1] == ["2/1", "3/0"]
     assert result.metrics["groups/cut"] == 1.0
 
 
-def test_a_group_that_began_again_elsewhere_has_its_whole_time_there(explorer, monkeypatch) -> None:
+def test_a_group_that_began_again_elsewhere_has_its_whole_time_there(a_run, monkeypatch) -> None:
     limit = {"enable": True, "ratio": 3.0, "warmup_min_steps": 1}
-    one, _, groups = explorer(held=[0], dynamic_timeout=limit)
-    one._slow.ended(3.0)
-    one._slow.stepped()
-    monkeypatch.setattr(one._own, "moved", lambda: [0], raising=False)
-    assert one.next_batch(1, timeout_s=0.2) is None
-    one._began[0] -= 60.0  # with the engine that was lost
-    assert one.next_batch(1, timeout_s=2.5) is None  # the pump has looked
+    run = a_run(held=[0], dynamic_timeout=limit)
+    run.explorer._slow.ended(3.0)
+    run.explorer._slow.stepped()
+    monkeypatch.setattr(run.explorer._own, "moved", lambda: [0], raising=False)
+    assert run.batch(1, limit_s=0.2) is None
+    run.explorer._began[0] -= 60.0  # with the engine that was lost
+    assert run.batch(1, limit_s=2.5) is None  # the pump has looked
     Held.doors["0"].set()
-    one.explore_step(1)
+    run.batch(1)
 
-    assert groups.taken == [["1/0", "1/1"]]
+    assert run.groups.consumed == [["1/0", "1/1"]]

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 from trinity.common.config import SynchronizerConfig
+from trinity.common.sync_policy import policy_of
 from trinity.errors import RunFailedError
-from trinity.runtime.bounded_source import BoundedSource
-from trinity.runtime.sides import Turns
+from trinity.explorer.rollout_buffer import RolloutBuffer
+from trinity.runtime.loop import Loop
+from trinity.runtime.ready_rows import ReadyRows
+from trinity.runtime.rollouts import Rollouts
 
 
 class CountingStorage:
@@ -21,6 +24,9 @@ class CountingStorage:
         taken, self.rows = self.rows[:count], self.rows[count:]
         return taken
 
+    def put_back(self, rows):
+        self.rows = [*rows, *self.rows]
+
     def available(self):
         return len(self.rows)
 
@@ -29,22 +35,23 @@ class FakeParts:
     """Parts that write down what happens to them."""
 
     has_evaluation = False
-    sides = Turns()
+    in_turns = True
+    is_in_order = False  # so that the loop does not check how old rows are
 
     def __init__(
         self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings
     ) -> None:
         self.story = []
         self.storage = CountingStorage()
-        self.source = BoundedSource(self.storage)
         self.num_explore_steps = self.total_steps = steps
         self.num_train_steps = settings.pop("num_train_steps", None)
         self.save_interval = settings.pop("save_interval", 0)
         self.fails_at = settings.pop("fails_at", None)
         self.train_fails_at = settings.pop("train_fails_at", None)
         self.per_step, self.train_batch = per_step, train_batch
-        self.batch_size = train_batch
         self.config = SimpleNamespace(
+            mode="both",
+            is_apart=False,
             synchronizer=SynchronizerConfig(
                 sync_interval=interval,
                 sync_offset=offset,
@@ -54,11 +61,16 @@ class FakeParts:
                 eval_on_startup=False,
                 eval_interval=settings.pop("eval_interval", 100),
                 max_inflight_batches=settings.pop("max_inflight", 2),
+                window=0.0,
             ),
             buffer=SimpleNamespace(batch_size=1),
             algorithm=SimpleNamespace(repeat_times=per_step),
             trainer=SimpleNamespace(save_interval=self.save_interval),
         )
+        self.policy = policy_of(self.config)
+        self.rollouts = RolloutBuffer(self.policy, batch=train_batch)
+        self.source = ReadyRows(self.storage, self.rollouts)
+        self.in_hand = []
         self.display = SimpleNamespace(
             began=lambda **_: None,
             explored=lambda *_: None,
@@ -68,7 +80,7 @@ class FakeParts:
         self.interrupt = SimpleNamespace(is_requested=False)
         self.info = SimpleNamespace(stage="")
         self.explorer = self.trainer = self.strategy = self
-        self.flight = None
+        self.groups = None
         self.sync = None
 
     def explore_step(self, step):
@@ -91,8 +103,10 @@ class FakeParts:
         self.story.append(f"evaluate {step}")
         return {"eval/rows/reward/mean@1": 0.5}
 
-    def put_back(self, experiences):
-        self.storage.rows = [*experiences, *self.storage.rows]
+    def put_back_batch(self):
+        batch, self.in_hand = self.in_hand, []
+        if batch:
+            self.source.put_back(batch)
 
     def snapshot(self, *, copy):
         return None
@@ -110,10 +124,10 @@ class FakeParts:
         pass
 
     def save_progress(self, progress, explorer_state):
-        self.story.append(f"note {progress.trained}")
+        self.story.append(f"note {progress.train_steps}")
 
     def save(self, progress, explorer_state):
-        self.story.append(f"save {progress.trained}")
+        self.story.append(f"save {progress.train_steps}")
 
 
 class Syncing(FakeParts):
@@ -128,6 +142,29 @@ class Syncing(FakeParts):
 
 class Evaluating(FakeParts):
     has_evaluation = True
+
+
+def loop_of(parts) -> Loop:
+    """Return a loop over parts, at the beginning."""
+    return Loop(parts, Rollouts(parts))
+
+
+def resumed(loop) -> Loop:
+    """Return a loop that goes on where another was stopped, as after a restart."""
+    parts = loop._parts
+    parts.rollouts.load_state_dict(parts.rollouts.state_dict())
+    again = loop_of(parts)
+    progress = loop.progress
+    if parts.in_turns or not parts.policy.in_rounds:
+        progress.weights_version = progress.train_steps  # the engines got the checkpoint's
+    again.resume(progress, parts.rollouts.state_dict())
+    return again
+
+
+@pytest.fixture
+def loops() -> SimpleNamespace:
+    """Return what makes a loop over parts, and one that goes on from another."""
+    return SimpleNamespace(of=loop_of, resumed=resumed)
 
 
 @pytest.fixture

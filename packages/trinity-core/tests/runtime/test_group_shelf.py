@@ -7,8 +7,10 @@ from trinity.buffer.queue import QueueStorage
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
+from trinity.common.sync_policy import Consume, SyncPolicy
 from trinity.errors import CheckpointError, PluginError, TrinityError
-from trinity.runtime.group_shelf import WholeGroups, shelf_of
+from trinity.explorer.rollout_buffer import RolloutBuffer, State
+from trinity.runtime.group_shelf import ReadyGroups, shelf_of
 from trinity.runtime.whole_storage import WholeStorage
 
 CAN = frozenset({"waiting", "state", "put_back"})
@@ -33,6 +35,15 @@ def a_group(batch, task, count=2):
     ]
 
 
+def a_buffer(*, batch, left):
+    """Return one whose groups have ended, and left so many experiences each."""
+    policy = SyncPolicy(style="", consume=Consume.GROUPS, max_active=len(left))
+    buffer = RolloutBuffer(policy, batch=batch)
+    for count in left:
+        buffer.finish(buffer.begin().number, count)
+    return buffer
+
+
 def uids(experiences):
     return [experience.eid.uid for experience in experiences]
 
@@ -49,13 +60,32 @@ def test_what_was_taken_is_read_in_the_order_in_which_it_was_taken(shelf) -> Non
 
 
 def test_a_batch_is_whole_groups_however_many_experiences_they_have(shelf) -> None:
-    source = WholeGroups(shelf)
+    source = ReadyGroups(shelf, a_buffer(batch=2, left=(3, 5)))
     shelf.write([*a_group(1, 0, count=3), *a_group(1, 1, count=5)])
-    source.num_due = shelf.take(["1/1", "1/0"])
+    shelf.take(["1/1", "1/0"])
 
+    assert source.available() == 8
     assert len(source.read(4, timeout_s=0.0)) == 8
     with pytest.raises(StopIteration):
         source.read(4, timeout_s=0.0)
+
+
+def test_a_batch_of_groups_that_was_put_back_is_ready_again_and_read_whole(shelf) -> None:
+    buffer = a_buffer(batch=2, left=(3, 5, 1))
+    source = ReadyGroups(shelf, buffer)
+    shelf.write([*a_group(1, 0, count=3), *a_group(1, 1, count=5), *a_group(2, 0, count=1)])
+    buffer.consume_groups()
+    shelf.take(["1/0", "1/1"])
+    rows = source.read(4, timeout_s=0.0)
+    assert [one.state for one in buffer.slots.values()] == [
+        State.CONSUMED, State.CONSUMED, State.READY,
+    ]  # fmt: skip
+    source.put_back(rows)
+
+    assert buffer.ready_groups() == [0, 1]
+    assert buffer.num_ready == 3
+    assert source.available() == 8
+    assert uids(source.read(4, timeout_s=0.0)) == uids(rows)
 
 
 def test_what_was_put_back_is_read_next(shelf) -> None:
@@ -67,10 +97,6 @@ def test_what_was_put_back_is_read_next(shelf) -> None:
     shelf.put_back(rows)
 
     assert uids(shelf.read(2, timeout_s=0.0)) == uids(rows)
-
-
-def test_a_group_that_was_taken_before_and_trained_is_no_longer_there(shelf) -> None:
-    assert shelf.take(["1/0"], is_again=True) == 0
 
 
 def test_a_group_that_was_lost_is_not_waited_for(shelf) -> None:

@@ -6,6 +6,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import TrinityError
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
@@ -38,7 +39,7 @@ def wrapped(*monitors):
 def parts():
     nothing = SimpleNamespace()
     return Parts(
-        config=nothing,
+        config=Config(),
         rundir=nothing,
         info=nothing,
         manager=SimpleNamespace(call=lambda *_, **__: []),
@@ -152,7 +153,7 @@ def test_a_run_in_turns_that_goes_on_from_beside_a_step_keeps_the_engines_weight
     again = tmp_path / "again" / "actor"
     again.mkdir(parents=True)
 
-    behind._write_weights(Progress(trained=5, pulled=4), again)
+    behind._write_weights(Progress(train_steps=5, weights_version=4), again)
 
     assert behind.sync.loaded == [4]
     assert read_weights(again.parent, version=4).tensors["w"].tolist() == [0.0, 1.0, 2.0]
@@ -164,7 +165,10 @@ def test_once_the_engines_have_the_trainers_weights_no_older_ones_are_kept(
     behind.load_engines(tmp_path, version=4)
     (tmp_path / "again").mkdir()
 
-    for progress in (Progress(trained=6, pulled=6), Progress(trained=7, pulled=6)):
+    for progress in (
+        Progress(train_steps=6, weights_version=6),
+        Progress(train_steps=7, weights_version=6),
+    ):
         behind._write_weights(progress, tmp_path / "again" / "actor")
 
     assert list((tmp_path / "again").iterdir()) == []
@@ -174,10 +178,10 @@ def test_the_models_own_weights_are_not_copied(behind, tmp_path) -> None:
     behind.load_engines(tmp_path, version=0)
     (tmp_path / "again").mkdir()
 
-    behind._write_weights(Progress(trained=2, pulled=0), tmp_path / "again" / "actor")
+    behind._write_weights(Progress(train_steps=2, weights_version=0), tmp_path / "again" / "actor")
 
     assert behind.sync.loaded == []
-    assert behind._engines_are_behind(Progress(trained=2, pulled=0))
+    assert behind._engines_are_behind(Progress(train_steps=2, weights_version=0))
     assert list((tmp_path / "again").iterdir()) == []
 
 

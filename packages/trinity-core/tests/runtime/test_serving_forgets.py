@@ -18,7 +18,7 @@ from trinity.runtime.serving import Service, _steps_seen
 
 
 def a_state(*, explored: int, trained: int) -> dict[str, object]:
-    progress = asdict(Progress(explored=explored, trained=trained))
+    progress = asdict(Progress(explore_steps=explored, train_steps=trained))
     parts = {"explorer": {}, "strategy": {}, "storage": {}, "files": {}, "plugins": []}
     return {"mode": "serve", "progress": progress, "digest": "", **parts}
 

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
+from trinity.common.sync_policy import policy_of
+from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import DamagedError
 from trinity.runtime.record.result import RunStatus
@@ -72,19 +74,19 @@ def test_an_explorer_whose_place_is_damaged_names_what_helps_with_its_storage(
         story_of(rundir, config=config).tell()
 
 
-@pytest.mark.parametrize("overlap", [True, False])
 def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_the_start(
-    rundir, overlap
+    rundir,
 ) -> None:
     synced, story = [], story_of(rundir)
-    story._progress = Progress(explored=3, trained=3, pulled=0)  # as a trainer that decides left it
+    progress = Progress(explore_steps=3, train_steps=3)  # as a trainer that decides left it
+    policy = policy_of(Config())
     parts = SimpleNamespace(
-        storage=None, explorer=None, strategy=None, flight=None, lead=None,
+        storage=None, explorer=None, strategy=None, groups=None, policy=policy,
+        rollouts=RolloutBuffer(policy, batch=1),
         trainer=SimpleNamespace(snapshot=lambda copy: 3),
         sync=SimpleNamespace(sync=lambda snapshot: synced.append(snapshot())),
-        sides=SimpleNamespace(overlap=overlap),
     )  # fmt: skip
-    state = {"storage": {}, "progress": asdict(story._progress)}
+    state = {"storage": {}, "explorer": {}, "progress": asdict(progress)}
 
     restore(
         parts,
@@ -92,11 +94,11 @@ def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_t
         directory=rundir.path,
         checkpoint=None,
         state=state,
-        progress=story._progress,
+        progress=progress,
     )
 
     assert synced == [3]
-    assert story._progress.pulled == (3 if overlap else 0)  # in turns: a turn's own sync tells
+    assert progress.weights_version == parts.rollouts.version == 3
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_a_kill_while_parts_are_written_leaves_the_checkpoint_before_it(of_two, 
     """And a part whose bytes changed on the disk is told by its name, which the manifest knows."""
     parts = of_two[1] / "parts" / "shards"
     values = {key: {} for key in ("explorer", "strategy", "storage", "files")}
-    progress = asdict(Progress(trained=1))
+    progress = asdict(Progress(train_steps=1))
     state = values | {"mode": "both", "progress": progress, "digest": "ab", "plugins": []}
     store = CheckpointStore(tmp_path)
     store.save(1, state=state, experiences=[], write_actor=lambda to: copied(parts, to / "shards"))

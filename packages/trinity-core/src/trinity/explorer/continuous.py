@@ -1,8 +1,8 @@
 """Groups in flight: each begins when there is room for it, and a step takes the oldest whole batch.
 
-    tasks --begin, while there is room--> scheduler --ended--> pump: operators, advantages, write
+    tasks --begin, while there is a slot--> scheduler --ended--> pump: operators, advantages, write
                ^                                                            |
-               +-- loaded(): places are free --+      explore_step(): take the oldest in the window
+               +-- admit(): slots are free --+               take(): the oldest in the window
 
 The pump is a thread of its own: groups end, and others take the place of those that left nothing,
 while the trainer trains. Who waits for a batch is told what it waits for.
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.explorer.cut_runs import without_cut_runs
 from trinity.explorer.explorer import Explorer, ExploreResult, OrderRunner
-from trinity.explorer.flight import Flight, FlightPlan, name_of_group
 from trinity.explorer.flight_metrics import GroupMetrics, StepMetrics
+from trinity.explorer.group_names import name_of_group
 from trinity.explorer.groups import experiences_of, is_cut, kept_groups
 from trinity.explorer.slow_groups import SlowGroups
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports import EvaluationSet, ExperienceProcessor, TaskReader
     from trinity.common.workflows import Task
-    from trinity.explorer.flight import GroupNumber
     from trinity.explorer.order import RunOrder, RunReport
+    from trinity.explorer.rollout_buffer import RolloutBuffer
 
 __all__ = ["ContinuousExplorer", "OrderTaker", "Shelf"]
 
@@ -66,7 +66,7 @@ class OrderTaker(OrderRunner, Protocol):
 class Shelf(Protocol):
     """Where groups lie until a step takes them."""
 
-    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
+    def take(self, groups: Sequence[str]) -> int:
         """Let these be read next, in this order; return how many experiences they have."""
 
 
@@ -80,6 +80,7 @@ class ContinuousExplorer(Explorer):
         scheduler: runs the orders; closed with the explorer.
         pipeline: takes the experiences of each group.
         shelf: where they lie.
+        rollouts: the groups and their slots; its lock guards what is here, too.
         marks: how long the files are that the pipeline appends to; part of the state.
     """
 
@@ -92,6 +93,7 @@ class ContinuousExplorer(Explorer):
         scheduler: OrderTaker,
         pipeline: ExperienceProcessor,
         shelf: Shelf,
+        rollouts: RolloutBuffer,
         marks: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         super().__init__(
@@ -104,14 +106,14 @@ class ContinuousExplorer(Explorer):
         self._own, self._stream, self._process = scheduler, tasks, pipeline
         self._shelf = shelf
         self._marks = marks
-        self._flight = Flight(FlightPlan.of(config))
+        self._buffer = rollouts
         self._most_groups = _most_groups(config, tasks)
         self._is_endless = config.buffer.total_steps is not None  # there is always another task
         self._num_in_vain, self._num_given_up = 0, 0  # groups in a row; and batches for those
         self._is_out = False  # no more groups begin
         self._ahead: list[Task] = []  # that were chosen and have not begun
-        self._held: list[GroupNumber] = []  # of an earlier process: they run once somebody asks
-        self._began: dict[GroupNumber, float] = {}
+        self._held: list[int] = []  # of an earlier process: they run once somebody asks
+        self._began: dict[int, float] = {}
         self._slow = SlowGroups(config.explorer, batch_size=config.buffer.batch_size)
         self._evaluated: dict[Hashable, list[RunReport]] = {}
         self._is_evaluating = False
@@ -119,49 +121,66 @@ class ContinuousExplorer(Explorer):
             num_slots=config.explorer.runner_per_model
             * max(1, config.explorer.rollout_model.engine_num)
         )
-        self._changed = threading.Condition()  # guards all above
+        self._changed = rollouts.changed  # guards all above
         self._writing = threading.Lock()  # held while a group is on its way to the shelf
         self._error: BaseException | None = None  # ends the run
         self._is_closed = False
         self._pump: threading.Thread | None = None
 
-    def explore_step(self, step: int) -> ExploreResult:
-        """Return what a whole batch gives, once one lies in the window.
+    def admit(self, *, for_step: int) -> None:
+        """Let groups begin while there are slots.
 
-        Raises:
-            StopIteration: there are no more tasks, and all groups were taken.
-            RunFailedError: too many runs failed.
-            TrinityError: what no run would be spared: a wrong name, a row without its key.
+        Args:
+            for_step: the explore step whose batch is waited for.
         """
-        while (result := self.next_batch(step, timeout_s=LOOK_S)) is None:
-            pass
-        return result
-
-    def next_batch(self, step: int, *, timeout_s: float) -> ExploreResult | None:
-        """Return the same, or None where no batch is whole after ``timeout_s`` seconds."""
-        limit = time.monotonic() + timeout_s
         with self._changed:
-            self._metrics.waits(for_step=step)
+            self._metrics.waits(for_step=for_step)
             self._begin_groups()
-            while (numbers := self._whole_batch()) is None:
-                self._tell_what_is_missing()
-                rest = limit - time.monotonic()
-                if rest <= 0:
-                    return None
-                self._changed.wait(min(rest, LOOK_S))
-            return self._taken(numbers, step=step)
+            self._tell_what_is_missing()
 
-    def loaded(self, version: int, *, is_all: bool = True) -> None:
-        """Note what weights the engines have: trained on all that was taken, or on less."""
+    def take(self, step: int) -> ExploreResult:
+        """Return what the next batch gives: the oldest groups in the window, fewer at the end."""
         with self._changed:
-            self._flight.loaded(version, is_all=is_all)
-            self._begin_groups()
+            buffer = self._buffer
+            numbers = buffer.ready_groups()
+            num_overtaken, num_lag = (
+                buffer.num_overtaken(numbers),
+                buffer.off_policy_steps(step - 1),
+            )
+            buffer.consume_groups()
+            self._slow.stepped()
+            num_experiences = self._shelf.take([self._name(number) for number in numbers])
+            metrics: Metrics = {
+                **self._metrics.of_step(numbers, busy_s=self._own.busy_s),
+                "rollout/hung_threads": float(self._own.num_hung),
+                "groups/running": float(len(buffer.running)),
+                "groups/waiting": float(buffer.num_ready),
+                "groups/overtaken": float(num_overtaken),
+                "age/in_flight": float(num_lag),
+            }
+        return ExploreResult(metrics=metrics, num_experiences=num_experiences)
+
+    @property
+    def is_out(self) -> bool:
+        """Return whether no group runs, and none will begin."""
+        with self._changed:
+            is_wanted = self._buffer.num_wanted < self._most_wanted and not self._is_out
+            return not (self._buffer.running or is_wanted)
+
+    def check(self) -> None:
+        """Raise what the thread failed by that follows the groups."""
+        if self._error is not None:
+            raise self._error
+
+    def tell_the_rest(self) -> None:
+        """Say what was dropped after the last step."""
+        self._metrics.tell_the_rest()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the tasks stand, and which groups are on their way, wait or were taken."""
         with self._writing, self._changed:
             own = {
-                "flight": self._flight.state_dict(),
+                "rollouts": self._buffer.state_dict(),
                 "ahead": [task.index for task in self._ahead],
                 "group_metrics": self._metrics.state_dict(),
                 "in_vain": [self._num_in_vain, self._num_given_up],
@@ -171,15 +190,12 @@ class ContinuousExplorer(Explorer):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there: groups that were on their way begin again under their numbers."""
         super().load_state_dict(state)
-        flight = state.get("flight")
-        if flight is None:  # of another style, which leaves nothing on its way
+        if "group_metrics" not in state:  # of another policy, which leaves nothing on its way
             return
-        self._flight.load_state_dict(flight)
         self._metrics.load_state_dict(state["group_metrics"])
         self._ahead = [self._stream.again(index) for index in state["ahead"]]
         self._num_in_vain, self._num_given_up = state.get("in_vain", (0, 0))
-        self._held = sorted(self._flight.running)
-        self._shelf.take([self._name(number) for number in self._flight.taken], is_again=True)
+        self._held = sorted(self._buffer.running)
 
     def close(self) -> None:
         """Leave behind what runs, and close what is held; safe to call twice."""
@@ -204,7 +220,7 @@ class ContinuousExplorer(Explorer):
             self._start_pump()
             self._is_evaluating = True  # it has slots that groups wait for: none is too slow
             while not orders.keys() <= self._evaluated.keys():
-                self._check()
+                self.check()
                 self._changed.wait(LOOK_S)
             self._is_evaluating = False
             self._slow.paused(self._began)
@@ -219,17 +235,17 @@ class ContinuousExplorer(Explorer):
         return self._most_groups - self._num_given_up * self._batch_size
 
     def _begin_groups(self) -> None:
-        flight = self._flight
+        buffer = self._buffer
         while self._held:
-            number = self._held.pop(0)
-            flight.versions[number] = flight.version
-            self._begin(number, self._stream.again(flight.running[number]))
-        while flight.has_room and not self._is_out:
-            if flight.num_wanted >= self._most_wanted:
+            one = buffer.slots[self._held.pop(0)]
+            one.version = buffer.version
+            self._begin(one.number, self._stream.again(one.task))
+        while buffer.has_slot and not self._is_out:
+            if buffer.num_wanted >= self._most_wanted:
                 break
             task = self._next_task()
             if task is not None:
-                self._begin(flight.begin(task=task.index), task)
+                self._begin(buffer.begin(task=task.index).number, task)
 
     def _next_task(self) -> Task | None:
         """Return the next task; a selector chooses those of a batch together, each once."""
@@ -241,11 +257,11 @@ class ContinuousExplorer(Explorer):
                 return None
         return self._ahead.pop(0)
 
-    def _begin(self, number: GroupNumber, task: Task) -> None:
+    def _begin(self, number: int, task: Task) -> None:
         batch, place = name_of_group(number, batch_size=self._batch_size)
         self._own.begin(number, self._orders(task, batch=batch, number=place))
         self._began[number] = time.monotonic()
-        self._metrics.runs(num_running=len(self._flight.running))
+        self._metrics.runs(num_running=len(self._buffer.running))
         self._start_pump()
 
     def _start_pump(self) -> None:
@@ -271,7 +287,7 @@ class ContinuousExplorer(Explorer):
         except BaseException as error:  # noqa: BLE001 -- raised where a batch is waited for
             with self._changed:
                 self._error = error
-                self._changed.notify_all()
+                self._buffer.notify()
 
     def _note_moved(self) -> None:
         """Let the time of groups begin anew that another engine makes from their beginning."""
@@ -285,15 +301,15 @@ class ContinuousExplorer(Explorer):
         with self._changed:
             if self._is_evaluating:
                 return
-            late = self._slow.late(self._flight, began=self._began, now=time.monotonic())
+            late = self._slow.late(self._buffer, began=self._began, now=time.monotonic())
         for number in late:
             self._own.cut(number)
 
-    def _end(self, number: GroupNumber, reports: Sequence[RunReport]) -> None:
+    def _end(self, number: int, reports: Sequence[RunReport]) -> None:
         """Write what a group left, or let another take its place."""
         faults = [report for report in reports if not is_cut(report)]
         with self._changed:  # all that may begin has begun
-            is_alone = len(self._flight.running) == 1
+            is_alone = len(self._buffer.running) == 1
         if is_alone or self._watch.is_enough(faults):
             self._watch.check(faults)  # the first that ends says little of those that run
         self._tell(faults, what=f"group {self._name(number)}")
@@ -311,17 +327,16 @@ class ContinuousExplorer(Explorer):
                 if len(faults) == len(reports) and not self._is_evaluating:
                     self._slow.ended(seconds, number=number)
                 own = GroupMetrics.of(reports, kept.results, processed)
+                self._buffer.finish(number, num_left)
                 if num_left:
-                    self._flight.ended(number)
                     self._metrics.ended(number, own)
                     self._num_in_vain = 0
                 else:
-                    self._flight.dropped(number)
                     self._metrics.dropped(own)
                     self._note_in_vain()
-                self._metrics.runs(num_running=len(self._flight.running))
+                self._metrics.runs(num_running=len(self._buffer.running))
                 self._begin_groups()
-                self._changed.notify_all()
+                self._buffer.notify()
 
     def _note_in_vain(self) -> None:
         """Count a group that left nothing; so many in a row cost the run a batch."""
@@ -333,41 +348,6 @@ class ContinuousExplorer(Explorer):
             )
             self._num_in_vain, self._num_given_up = 0, self._num_given_up + 1
             self._metrics.forget_dropped()
-
-    def _whole_batch(self) -> list[GroupNumber] | None:
-        """Return the groups of the next batch; None: it is not whole yet.
-
-        Raises:
-            StopIteration: nothing is left.
-        """
-        self._check()
-        flight = self._flight
-        numbers = flight.takeable()
-        is_all = not flight.running and (self._is_out or flight.num_wanted >= self._most_wanted)
-        if is_all and not numbers:
-            self._metrics.tell_the_rest()
-            raise StopIteration
-        return numbers if is_all or len(numbers) == flight.plan.batch_size else None
-
-    def _taken(self, numbers: list[GroupNumber], *, step: int) -> ExploreResult:
-        flight = self._flight
-        num_overtaken = flight.num_overtaken(numbers)
-        flight.take(numbers)
-        self._slow.stepped()
-        num_experiences = self._shelf.take([self._name(number) for number in numbers])
-        metrics: Metrics = {
-            **self._metrics.of_step(numbers, busy_s=self._own.busy_s),
-            "rollout/hung_threads": float(self._own.num_hung),
-            "groups/running": float(len(flight.running)),
-            "groups/waiting": float(len(flight.waiting)),
-            "groups/overtaken": float(num_overtaken),
-            "age/in_flight": float(flight.lag(step - 1)),
-        }
-        return ExploreResult(metrics=metrics, num_experiences=num_experiences)
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
 
     def _tell_what_is_missing(self) -> None:
         if self._metrics.waited_s() < self._metrics.patience_s:
@@ -381,7 +361,7 @@ class ContinuousExplorer(Explorer):
             self._name(number), self._own.where(number), time.monotonic() - self._began[number],
         )  # fmt: skip
 
-    def _name(self, number: GroupNumber) -> str:
+    def _name(self, number: int) -> str:
         batch, task = name_of_group(number, batch_size=self._batch_size)
         return f"{batch}/{task}"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.engine_arguments import engine_arguments, parameters_of
+from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
-from trinity.runtime.bounded_source import BoundedSource
-from trinity.runtime.group_shelf import GroupShelf, WholeGroups, shelf_of
+from trinity.runtime.group_shelf import GroupShelf, ReadyGroups, shelf_of
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
-from trinity.runtime.pace import is_in_flight, sync_interval_of
+from trinity.runtime.ready_rows import ReadyRows
 from trinity.runtime.whole_engine import whole_engine
 from trinity.runtime.whole_monitor import WholeMonitor
 from trinity.runtime.whole_storage import WholeStorage
@@ -35,15 +35,16 @@ if TYPE_CHECKING:
         SyncMethod,
         Trainer,
     )
+    from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.extend import Component, PluginManager
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.roles import WholeMonitorRole
 
 __all__ = [
-    "make_bounded_source",
     "make_engine",
     "make_experience_pipeline",
     "make_monitors",
+    "make_ready_source",
     "make_storage",
     "make_strategy",
     "make_sync",
@@ -61,7 +62,7 @@ def make_storage(
 ) -> WholeStorage | GroupShelf:
     """Return the experience buffer: where groups are in flight, one that is read group by group."""
     storage = _experience_buffer(config, manager, chat_format=chat_format, rundir=rundir)
-    return shelf_of(storage) if is_in_flight(config) else storage
+    return shelf_of(storage) if policy_of(config).in_groups else storage
 
 
 def _experience_buffer(
@@ -116,13 +117,13 @@ def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> W
     return WholeStorage(ReplayStorage(buffer, priority_fn=judge), abilities=can, name="replay")
 
 
-def make_bounded_source(
-    config: Config, manager: PluginManager, *, storage: WholeStorage | GroupShelf
-) -> BoundedSource:
-    """Return what lets the strategy read from ``storage`` only what is due."""
+def make_ready_source(
+    storage: WholeStorage | GroupShelf, rollouts: RolloutBuffer
+) -> ReadyRows | ReadyGroups:
+    """Return what lets the strategy read from ``storage`` only what is ready."""
     if isinstance(storage, GroupShelf):
-        return WholeGroups(storage)
-    return BoundedSource(storage, batch_size=rows_of_a_batch(config, manager))
+        return ReadyGroups(storage, rollouts)
+    return ReadyRows(storage, rollouts)
 
 
 def rows_of_a_batch(config: Config, manager: PluginManager) -> int:
@@ -147,7 +148,7 @@ def make_strategy(
     config: Config,
     manager: PluginManager,
     *,
-    source: WholeStorage | BoundedSource,
+    source: WholeStorage | ReadyRows | ReadyGroups,
     chat_format: ChatFormat | None,
 ) -> CheckedStrategy:
     """Return the sample strategy, reading from ``source`` and from the auxiliary buffers."""
@@ -234,7 +235,7 @@ def make_engine(
     if "shares_module" in can:
         arguments["module"] = module
     if parameters is not None and "in_lockstep" in parameters:
-        arguments["in_lockstep"] = not is_in_flight(config)
+        arguments["in_lockstep"] = not policy_of(config).in_groups
     engine = cls(**arguments)
     return whole_engine(
         engine, abilities=can, name=component.name, in_flight=config.synchronizer.in_flight
@@ -340,24 +341,15 @@ def _monitor(
 
 
 def steps_of_tasks(config: Config, manager: PluginManager, *, tasks: TaskSource | None) -> int:
-    """Return the optimizer steps.
-
-    With style ``fixed`` each turn of the trainer ends in a short batch, with reuse any turn in one
-    that is filled up; else only the last of the run is short.
-    """
+    """Return the train steps of a run whose groups are all kept."""
     assert tasks is not None
-    sync, num_read = config.synchronizer, rows_of_a_batch(config, manager)
-    per_step = config.buffer.batch_size * (config.algorithm.repeat_times or 1)
-    interval, offset = sync.sync_interval, sync.sync_offset
-    if sync.sync_style != "fixed":
-        if config.buffer.trainer_input.experience_buffer.replay_buffer.reuse_cooldown_time is None:
-            return max(1, -(-tasks.num_steps * per_step // num_read))
-        explores = sync.sync_style == "explorer_driven"
-        interval, offset = sync_interval_of(config) if explores else 1, 0
-    num_syncs = max(0, tasks.num_steps - offset) // interval
-    rest = tasks.num_steps - num_syncs * interval
-    batches = [-(-steps * per_step // num_read) for steps in (interval, rest)]
-    return max(1, num_syncs * batches[0] + batches[1])
+    replay = config.buffer.trainer_input.experience_buffer.replay_buffer
+    return policy_of(config).num_train_steps(
+        num_steps=tasks.num_steps,
+        rows=config.buffer.batch_size * (config.algorithm.repeat_times or 1),
+        batch=rows_of_a_batch(config, manager),
+        refills=replay.reuse_cooldown_time is not None,
+    )
 
 
 def steps_of_storage(config: Config, *, count: Callable[[], int]) -> int | None:

@@ -12,7 +12,6 @@ from trinity.runtime.assembly import make_engine, make_sync, make_trainer, share
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.boundary import boundary
 from trinity.runtime.endpoints import make_endpoints
-from trinity.runtime.pace import is_in_flight, sync_interval_of
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.samples import SampleLog
 from trinity.runtime.serving import Service
@@ -111,14 +110,12 @@ class _Builder(StageBuilder):
     def _shared_module(self) -> Any:
         """Return the trainer's own module where an engine may use it unseen, else None."""
         trainer = self._parts.trainer
-        sync, rollout = self._config.synchronizer, self._config.explorer.rollout_model
+        policy, rollout = self._parts.policy, self._config.explorer.rollout_model
         may_share = (
             trainer is not None
             and not self._config.model.lora_configs  # engines know no adapters
             and not self._config.trainer.param_offload  # they answer while weights are away
-            and sync_interval_of(self._config) == 1
-            and sync.sync_offset == 0
-            and not is_in_flight(self._config)  # it answers while the trainer works
+            and policy.is_always_newest  # else rollouts see weights that move
             and rollout.engine_num == 1
             # With another precision the trainer keeps float32 weights under autocast.
             and rollout.dtype == self._config.trainer.precision == "float32"

@@ -51,7 +51,7 @@ class Display:
     ) -> None:
         """Start the picture of a stage of ``total_steps`` steps; 0: it has no end."""
         self._stage, self._has_explorer, self._has_trainer = stage, has_explorer, has_trainer
-        done = progress.explored if has_explorer else progress.trained
+        done = progress.explore_steps if has_explorer else progress.train_steps
         self._start(total_steps=total_steps, done=done)
         if self.console.is_terminal:
             self._live = Live(

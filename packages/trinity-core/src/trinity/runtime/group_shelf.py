@@ -13,16 +13,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError, TrinityError
-from trinity.explorer.flight import group_of
-from trinity.runtime.bounded_source import BoundedSource
+from trinity.explorer.group_names import group_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from trinity.common.experience import Experience
+    from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.runtime.whole_storage import WholeStorage
 
-__all__ = ["GroupShelf", "GroupSink", "LedgerShelf", "WholeGroups", "shelf_of"]
+__all__ = ["GroupShelf", "GroupSink", "LedgerShelf", "ReadyGroups", "shelf_of"]
 
 
 class GroupShelf:
@@ -63,20 +63,15 @@ class GroupShelf:
             )
         self.write(experiences)
 
-    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
+    def take(self, groups: Sequence[str]) -> int:
         """Let these groups be read next, in this order; return how many experiences they have.
-
-        Args:
-            groups: their names.
-            is_again: they were taken before: of one that is not there, all was trained.
 
         Raises:
             TrinityError: one is not there.
         """
         with self._lock:
-            if not is_again:
-                _check_there(groups, self._groups, held=f"{len(self._groups)} others wait")
-            rows = [row for name in groups for row in self._groups.pop(name, ())]
+            _check_there(groups, self._groups, held=f"{len(self._groups)} others wait")
+            rows = [row for name in groups for row in self._groups.pop(name)]
             self._taken += rows
             return len(rows)
 
@@ -160,12 +155,11 @@ class LedgerShelf(GroupShelf):
         """Store whole groups."""
         self._storage.write(experiences)
 
-    def take(self, groups: Sequence[str], *, is_again: bool = False) -> int:
+    def take(self, groups: Sequence[str]) -> int:
         """Let these groups be read next; see :meth:`GroupShelf.take`."""
         counts = dict(zip(groups, self._storage.count_groups(groups), strict=True))
         there = {name: count for name, count in counts.items() if count}
-        if not is_again:
-            _check_there(groups, there, held=f"{self._storage.available()} experiences wait")
+        _check_there(groups, there, held=f"{self._storage.available()} experiences wait")
         with self._lock:
             self._next += there.items()
         return sum(there.values())
@@ -239,17 +233,42 @@ class GroupSink:
         """Leave the shelf open."""
 
 
-class WholeGroups(BoundedSource):
-    """Lets a strategy read the groups that a step took, all of them at once."""
+class ReadyGroups:
+    """A source for a sample strategy: the groups that a step took, all of them at once."""
+
+    last = 0.0  # of rollout steps; groups are taken by name
+
+    def __init__(self, shelf: GroupShelf, buffer: RolloutBuffer) -> None:
+        self._shelf, self._buffer = shelf, buffer
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        """Return all experiences that are due, however many were asked for.
+        """Return all that was taken, however many were asked for.
 
         Raises:
-            StopIteration: nothing is due.
+            StopIteration: nothing was taken.
         """
-        return super().read(
-            max(count, self.available()),
-            timeout_s=timeout_s,
-            min_model_version=min_model_version,
-        )
+        return self._shelf.read(max(count, self.available()), timeout_s=timeout_s)
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Give back the groups that were read last and not used: they are ready again."""
+        self._shelf.put_back(experiences)
+        with self._buffer.changed:
+            self._buffer.put_back(len(experiences))
+
+    def available(self) -> int:
+        """Return how many experiences were taken and not read."""
+        return self._shelf.available()
+
+    def reconcile(self) -> None:
+        """Do nothing: no group is given up for its age."""
+
+    def read_for(self, step: int) -> None:
+        """Tell the storage which train step reads from now on."""
+        self._shelf.read_for(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the run's checkpoint holds the groups."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state."""

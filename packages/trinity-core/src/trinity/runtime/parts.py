@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import copy
 import logging
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.sync_policy import policy_of
 from trinity.errors import TrinityError
-from trinity.explorer.flight import has_ended, names_of_ended
+from trinity.explorer.group_names import has_ended, names_of_ended
+from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.engine_weights import read_weights, write_weights
 from trinity.runtime.record.history import History
 from trinity.runtime.record.metrics import Recorder
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rewind import GrowingFiles
-from trinity.runtime.sides import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.common.ports import WeightSnapshot
+    from trinity.common.sync_policy import SyncPolicy
     from trinity.extend import PluginManager
     from trinity.runtime.apart import Meeting
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
-    from trinity.runtime.lead import Lead
     from trinity.runtime.record.progress import Progress
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.samples import SampleLog
@@ -37,18 +38,17 @@ if TYPE_CHECKING:
     from trinity.runtime.roles import (
         BatchSource,
         Closable,
-        DueSource,
         Engine,
         EngineWeights,
         ExplorerRole,
-        FlightRole,
+        GroupsRole,
+        ReadySource,
         StorageRole,
         SyncRole,
         TrainerRole,
         WholeMonitorRole,
         WritingRole,
     )
-    from trinity.runtime.sides import Sides
 
 __all__ = ["EXPLORER_STATE", "Parts", "RunInfo"]
 
@@ -85,17 +85,18 @@ class Parts:
     manager: PluginManager
     display: Display
     interrupt: Interrupt
+    policy: SyncPolicy = field(init=False)  # when weights move
+    rollouts: RolloutBuffer = field(init=False)  # slots, and what of them may be trained
+    in_turns: bool = True  # whether no rollout begins beside a train step
     explorer: ExplorerRole | None = None
-    flight: FlightRole | None = None  # the explorer, where groups begin one by one
+    groups: GroupsRole | None = None  # the explorer, where groups begin one by one
     engines: Sequence[Engine] = ()
     trainer: TrainerRole | None = None
     strategy: BatchSource | None = None
-    source: DueSource | None = None
+    source: ReadySource | None = None
     storage: StorageRole | None = None
     sync: SyncRole | None = None
     writing: WritingRole | None = None  # between the explorer and the storage
-    sides: Sides = field(default_factory=Turns)
-    lead: Lead | None = None  # of the explorer, where it begins its steps by itself
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
@@ -107,9 +108,13 @@ class Parts:
     samples: SampleLog | None = None  # None: nobody wants them, or the trainer's room has it
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
-    batch_size: int = 1  # experiences that an optimizer step reads from the buffer
     has_evaluation: bool = False
+    in_hand: Sequence[Experience] = ()  # the batch that was read and is not trained yet
     growing: GrowingFiles | None = None  # what the stage appends to; None: seen for the first time
+
+    def __post_init__(self) -> None:
+        self.policy = policy_of(self.config)
+        self.rollouts = RolloutBuffer(self.policy, batch=1)
 
     @property
     def files(self) -> GrowingFiles:
@@ -175,9 +180,9 @@ class Parts:
             self.save_progress(progress, explorer_state)
             return
         saved = self.checkpoints.save(
-            progress.trained,
+            progress.train_steps,
             state=self._state(progress, explorer_state),
-            experiences=self._waiting_experiences(progress, explorer_state),
+            experiences=self._waiting_experiences(explorer_state),
             write_actor=partial(self._write_weights, progress),
         )
         if self.storage is not None:
@@ -188,14 +193,17 @@ class Parts:
         """Note how far the run is, where weights and waiting experiences are saved already."""
         state = self._state(progress, explorer_state)
         if self.trainer is not None:
-            self.checkpoints.restate(progress.trained, state=state)
+            self.checkpoints.restate(progress.train_steps, state=state)
             return
         write_record(self.rundir.path / EXPLORER_STATE, state)
 
-    def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Give the buffer back what was read last and could not be trained."""
-        if self.strategy is not None:
-            self.strategy.put_back(experiences)
+    def put_back_batch(self) -> None:
+        """Give the buffer back the batch that was read last and could not be trained."""
+        batch, self.in_hand = self.in_hand, ()
+        if batch and self.strategy is not None:
+            self.strategy.put_back(batch)
+        elif self.groups is not None:  # they were taken, and the strategy failed
+            self.rollouts.put_back(0)
 
     def buffer_counts(self) -> dict[str, float]:
         """Return what became of the experiences in a replay buffer; empty: there is none."""
@@ -260,14 +268,14 @@ class Parts:
         is_behind = self._engines_are_behind(progress)
         return {
             "mode": self.config.mode,
-            "progress": asdict(progress),
+            "progress": progress.state_dict(),
             "explorer": explorer_state,
             "strategy": self.strategy.state_dict() if self.strategy else {},
             "storage": self._storage_state(progress, explorer_state),
             "files": self.files.marks() | explorer_state.get("files", {}),
             "plugins": self.manager.describe(),
             "digest": self.manager.digest(),
-            **({"engines": {"version": progress.pulled}} if is_behind else {}),
+            **({"engines": {"version": progress.weights_version}} if is_behind else {}),
         }
 
     def _storage_state(
@@ -275,17 +283,17 @@ class Parts:
     ) -> dict[str, Any]:
         """Return the storage's state; where it keeps a ledger, with the place of the checkpoint."""
         state = self.storage.state_dict() if self.storage is not None else {}
-        place: dict[str, Any] = {"trained": progress.trained}
-        if self.flight is not None:
-            place["waiting"] = names_of_ended(explorer_state["flight"])
+        place: dict[str, Any] = {"trained": progress.train_steps}
+        if self.groups is not None:
+            place["waiting"] = names_of_ended(explorer_state["rollouts"])
         elif self.explorer is not None and self.is_in_order:
-            place["waiting"] = progress.num_waiting
+            place["waiting"] = self.rollouts.num_rows()
         return state | {name: value for name, value in place.items() if name in state}
 
     def _write_weights(self, progress: Progress, actor: Path) -> None:
         assert self.trainer is not None
         self.trainer.save(actor)
-        if not self._engines_are_behind(progress) or not progress.pulled:
+        if not self._engines_are_behind(progress) or not progress.weights_version:
             return
         if self.engine_weights is not None:
             self.engine_weights.save(actor.parent)
@@ -299,8 +307,10 @@ class Parts:
 
         In turns they do only where the run goes on from a checkpoint that was written beside one.
         """
-        is_restored = self.restored is not None and self.restored.version == progress.pulled
-        return progress.pulled < progress.trained and (self.sides.overlap or is_restored)
+        version = progress.weights_version
+        is_restored = self.restored is not None and self.restored.version == version
+        is_ahead = self.policy.in_rounds and not self.in_turns
+        return version < progress.train_steps and (is_ahead or is_restored)
 
     def load_engines(self, checkpoint: Path, *, version: int) -> None:
         """Give the engines the weights that they had at a checkpoint; 0: the model's own."""
@@ -313,18 +323,16 @@ class Parts:
         elif self.sync is not None:
             self.sync.sync(lambda: snapshot)
 
-    def _waiting_experiences(
-        self, progress: Progress, explorer_state: Mapping[str, Any]
-    ) -> list[Experience]:
+    def _waiting_experiences(self, explorer_state: Mapping[str, Any]) -> list[Experience]:
         """Return what waits, without what a step wrote that has not ended or that failed.
 
         Of groups in flight: without those that had not ended when the explorer told where it is.
         """
         waiting = list(self.storage.waiting()) if self.storage is not None else []
-        if self.flight is not None:
-            return [row for row in waiting if has_ended(row.eid, explorer_state["flight"])]
+        if self.groups is not None:
+            return [row for row in waiting if has_ended(row.eid, explorer_state["rollouts"])]
         is_fed = self.explorer is not None and self.is_in_order
-        return waiting[: progress.num_waiting] if is_fed else waiting
+        return waiting[: self.rollouts.num_rows()] if is_fed else waiting
 
 
 def _try(failure: str, call: Callable[[], None]) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from trinity.common.config.check_names import problem_at, tasksets_in_use
 from trinity.common.config.preparation import run_manager
 from trinity.common.config.problem import config_error
+from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
 from trinity.runtime.assembly import sends_weights
 from trinity.runtime.boundary import place_of
+from trinity.runtime.determinism import determinism_of
 from trinity.runtime.environment import environment
-from trinity.runtime.guarantee import guarantee_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -168,5 +169,5 @@ def _trained(stages: Sequence[Config]) -> list[Config]:
 
 
 def _guarantee_line(stage: Config, manager: PluginManager) -> str:
-    style, level = stage.synchronizer.sync_style, guarantee_of(stage, manager)
+    style, level = policy_of(stage).style, determinism_of(stage, manager)
     return f"sync_style {style}: two runs of a seed have the {level}"

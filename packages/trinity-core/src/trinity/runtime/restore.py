@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.parts import EXPLORER_STATE
+from trinity.runtime.record.progress import read_progress, read_rollouts
 from trinity.runtime.record.second_start import check_style
-from trinity.runtime.sides import runs_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,23 +63,26 @@ def restore(
         with _fitting("storage", place):
             parts.storage.write(checkpoint.read_experiences())
     if parts.explorer is not None:
-        size = config.buffer.batch_size if parts.flight is not None else None
-        check_style(state, batch_size_in_flight=size, place=place)
+        rollouts = read_rollouts(state, parts.policy)
+        check_style(rollouts, parts.rollouts, place=place)
+        if rollouts is not None:
+            with _fitting("rollout buffer", place):
+                parts.rollouts.load_state_dict(rollouts)
         with _fitting("explorer", place):
             parts.explorer.load_state_dict(state["explorer"])
     if parts.strategy is not None and state["strategy"]:
         with _fitting("strategy", place):
             parts.strategy.load_state_dict(state["strategy"])
     if parts.sync is not None and parts.trainer is not None:
-        engines = state.get("engines") if runs_ahead(config) else None
+        policy = parts.policy
+        engines = state.get("engines") if policy.in_rounds and policy.can_overlap else None
         if engines and checkpoint is not None:
             with _fitting("engines", place):
                 parts.load_engines(checkpoint.path, version=engines["version"])
         else:
             parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
-            is_ahead = parts.flight is not None or parts.lead is not None
-            if state.get("engines") or is_ahead or parts.sides.overlap:
-                progress.pulled = progress.trained  # from here on
+            progress.weights_version = progress.train_steps  # from here on
+        parts.rollouts.weights_synced(version=progress.weights_version, frees=not policy.in_rounds)
 
 
 @contextmanager
@@ -106,5 +109,5 @@ def name_of(state: dict[str, Any]) -> str:
     """Return what a person calls the place that a state stands at."""
     if not state:
         return "the beginning"
-    progress = state["progress"]
-    return f"explore step {progress['explored']}, train step {progress['trained']}"
+    progress = read_progress(state)
+    return f"explore step {progress.explore_steps}, train step {progress.train_steps}"

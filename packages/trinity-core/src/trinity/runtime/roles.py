@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchSource",
     "Closable",
-    "DueSource",
     "Engine",
     "EngineWeights",
     "ExplorerRole",
-    "FlightRole",
+    "GroupsRole",
+    "ReadySource",
     "StorageRole",
     "SyncRole",
     "TrainerRole",
@@ -57,11 +57,24 @@ class ExplorerRole(Closable, Protocol):
         """Go on from there."""
 
 
-class FlightRole(Protocol):
-    """Lets groups begin whenever there is room."""
+class GroupsRole(Protocol):
+    """Begins groups one by one, while there are slots."""
 
-    def loaded(self, version: int, *, is_all: bool = True) -> None:
-        """Note what weights the engines have: trained on all that was taken, or on less."""
+    @property
+    def is_out(self) -> bool:
+        """Return whether no group runs, and none will begin."""
+
+    def admit(self, *, for_step: int) -> None:
+        """Let groups begin; the batch of an explore step is waited for."""
+
+    def take(self, step: int) -> ExploreResult:
+        """Consume the next batch and let the strategy read it."""
+
+    def check(self) -> None:
+        """Raise what ended the groups."""
+
+    def tell_the_rest(self) -> None:
+        """Say what no step's metrics tell."""
 
 
 class BatchSource(Stateful, Protocol):
@@ -107,13 +120,16 @@ class WritingRole(Protocol):
         """Return whether nothing is written any more, once the explorer was closed."""
 
 
-class DueSource(Protocol):
-    """Lets the strategy read what is due, and no more."""
+class ReadySource(Protocol):
+    """Lets the strategy read what is ready, and no more."""
 
-    num_due: int
+    last: float  # the youngest rollout step that may be consumed
 
     def available(self) -> int:
-        """Return how many experiences are due and there."""
+        """Return how many experiences are ready and there."""
+
+    def reconcile(self) -> None:
+        """Forget what was ready and is not there any more."""
 
 
 class TrainerRole(Closable, Protocol):

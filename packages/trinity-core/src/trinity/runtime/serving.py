@@ -28,6 +28,7 @@ from trinity.explorer.served import ServedExplorer
 from trinity.runtime.assembly import make_engine, make_experience_pipeline, make_sync
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.parts import EXPLORER_STATE
+from trinity.runtime.record.progress import read_progress
 from trinity.runtime.record.records import DamagedError, State, read_record, write_atomically
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _explored(states: Iterable[Callable[[], dict[str, Any]]]) -> Iterator[int]:
     """Yield the explore step of each state that is whole."""
     for read in states:
         with suppress(DamagedError):
-            yield int(read()["progress"]["explored"])
+            yield read_progress(read()).explore_steps
 
 
 def _identity(file: Path) -> str:

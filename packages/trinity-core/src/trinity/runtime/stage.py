@@ -9,19 +9,19 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.sync_policy import policy_of
 from trinity.errors import CheckpointError, RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.attempts import Attempts
 from trinity.runtime.bench import run_bench
-from trinity.runtime.guarantee import guarantee_of
+from trinity.runtime.determinism import determinism_of
+from trinity.runtime.loop import Interrupted, Loop
 from trinity.runtime.parts import EXPLORER_STATE
-from trinity.runtime.pipeline import Interrupted
-from trinity.runtime.pipeline_ahead import pipeline_of
 from trinity.runtime.record.changes import say_changes
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.manifest import check_models
-from trinity.runtime.record.progress import Progress
+from trinity.runtime.record.progress import Progress, read_progress, read_rollouts
 from trinity.runtime.record.records import State, read_record
 from trinity.runtime.record.result import RunStatus, StageResult
 from trinity.runtime.record.rewind import GrowingFiles
@@ -36,6 +36,7 @@ from trinity.runtime.record.second_start import (
 )
 from trinity.runtime.record.starts import note_start
 from trinity.runtime.restore import name_of, restore
+from trinity.runtime.rollouts import Rollouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,10 +196,11 @@ class _Story:
 
     def _attempt(self, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
         self._rewind(state)
-        self._progress = Progress(**state["progress"]) if state else Progress()
+        policy = policy_of(self._config)
+        self._progress = read_progress(state, policy) if state else Progress()
         parts = self._parts = self._build()
         parts.growing = self._files
-        pipeline = pipeline_of(parts)
+        loop = Loop(parts, Rollouts(parts))
         if self._status is None:
             parts.manager.call("trinity_run_started", run=parts.info)
         if state:
@@ -212,16 +214,16 @@ class _Story:
             )
             self._display.say(f"going on after {name_of(state)}")
             self._say_changed_plugins(state)
-            pipeline.resume(self._progress, flight=state["explorer"].get("flight"))
+            loop.resume(self._progress, read_rollouts(state, parts.policy))
         elif parts.storage is not None:
             parts.storage.begin_anew()
-        self._progress = pipeline.progress
+        self._progress = loop.progress
         self._status = RunStatus.RUNNING
         self._write()
         if self._config.mode == "bench":
             self._progress.evaluation = run_bench(parts)
         else:
-            pipeline.run()
+            loop.run()
             parts.finish()
 
     def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
@@ -253,7 +255,7 @@ class _Story:
 
     def _cut_samples(self, state: dict[str, Any]) -> None:
         if self._config.has_trainer:
-            trained = state["progress"]["trained"] if state else 0
+            trained = read_progress(state).train_steps if state else 0
             for problem in cut_samples(self._rundir.path, trained=trained):
                 logger.warning("%s", problem)
 
@@ -293,11 +295,11 @@ class _Story:
             "stage": self._stage,
             "mode": self._config.mode,
             "asked": settings_of(self._config),
-            "explore_steps": progress.explored,
-            "train_steps": progress.trained,
+            "explore_steps": progress.explore_steps,
+            "train_steps": progress.train_steps,
             "trained_experiences": progress.trained_experiences,
             "total_steps": self._parts.total_steps,
-            "guarantee": guarantee_of(self._config, self._parts.manager),
+            "guarantee": determinism_of(self._config, self._parts.manager),
             "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,
@@ -307,7 +309,8 @@ class _Story:
         logger.info(
             "%s %s: explore step %d, train step %d%s",
             f"stage {self._stage}" if self._stage else "run", self._status.value,
-            progress.explored, progress.trained, " ".join(f": {error}".split()) if error else "",
+            progress.explore_steps, progress.train_steps,
+            " ".join(f": {error}".split()) if error else "",
         )  # fmt: skip
         self._rundir.write_status(status, mode=self._config.mode)
 
@@ -322,8 +325,8 @@ class _Story:
             name=self._stage,
             status=self._status,
             directory=self._rundir.path,
-            explore_steps=self._progress.explored,
-            train_steps=self._progress.trained,
+            explore_steps=self._progress.explore_steps,
+            train_steps=self._progress.train_steps,
             seconds=self._seconds(),
             first_evaluation=self._progress.first_evaluation,
             evaluation=self._progress.evaluation,

@@ -11,20 +11,21 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.task_source import TaskSource, build_evaluation_sets
+from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.assembly import (
-    make_bounded_source,
     make_experience_pipeline,
     make_monitors,
+    make_ready_source,
     make_storage,
     make_strategy,
     rows_of_a_batch,
     steps_of_storage,
     steps_of_tasks,
 )
+from trinity.runtime.determinism import is_in_order
 from trinity.runtime.group_shelf import GroupShelf, GroupSink
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.shown_samples import ShownSamples
-from trinity.runtime.sides import is_in_order
 
 if TYPE_CHECKING:
     from trinity.buffer.pipeline import ExperiencePipeline
@@ -78,6 +79,9 @@ class StageBuilder(ABC):
                 config, self._manager, chat_format=self._chat_format(), rundir=parts.rundir
             )
             parts.is_in_order = is_in_order(config, self._manager)
+            parts.rollouts = RolloutBuffer(
+                parts.policy, batch=self._batch(), gives_again=self._storage.gives_again
+            )
         tasks = TaskSource(config) if mode in {"both", "explore"} else None
         if config.has_trainer:
             self._add_trainer(tasks)
@@ -95,8 +99,8 @@ class StageBuilder(ABC):
         parts.trainer = self._make_trainer(total_steps=num_steps)
         source: Any = self._storage
         if config.mode != "train":
-            source = make_bounded_source(config, self._manager, storage=self._storage)
-            parts.source, parts.batch_size = source, rows_of_a_batch(config, self._manager)
+            source = make_ready_source(self._storage, parts.rollouts)
+            parts.source = source
         parts.strategy = make_strategy(
             config, self._manager, source=source, chat_format=self._chat_format()
         )
@@ -111,11 +115,13 @@ class StageBuilder(ABC):
         parts.has_evaluation = bool(evaluation_sets)
         common = {"evaluation_sets": evaluation_sets, "scheduler": scheduler}
         if isinstance(self._storage, GroupShelf) and tasks is not None:
-            parts.explorer = parts.flight = ContinuousExplorer(
+            parts.in_turns = False
+            parts.explorer = parts.groups = ContinuousExplorer(
                 config,
                 tasks=tasks,
                 pipeline=self._pipeline(),
                 shelf=self._storage,
+                rollouts=parts.rollouts,
                 marks=GrowingFiles(config, rundir=parts.rundir).explorer_marks,
                 **common,
             )
@@ -126,6 +132,13 @@ class StageBuilder(ABC):
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:
             parts.sync = self._make_sync()
+
+    def _batch(self) -> int:
+        """Return how much a train step consumes: whole groups, or rows."""
+        if self._parts.policy.in_groups:
+            return self._config.buffer.batch_size
+        has_explorer = self._config.mode in {"both", "serve"}
+        return rows_of_a_batch(self._config, self._manager) if has_explorer else 1
 
     def _pipeline(self) -> ExperiencePipeline:
         parts, sink = self._parts, self._storage

@@ -20,7 +20,7 @@ def write_model(folder) -> None:
 
 def a_state(step, **changes):
     values = {"explorer": {}, "strategy": {}, "storage": {}, "files": {}, "plugins": []}
-    progress = asdict(Progress(trained=step))
+    progress = asdict(Progress(train_steps=step))
     return {"mode": "both", "progress": progress, "digest": "ab", **values, **changes}
 
 

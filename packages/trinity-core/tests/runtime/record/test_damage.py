@@ -28,7 +28,7 @@ STATUS = {
 
 def a_state(step):
     values = {"explorer": {}, "strategy": {}, "storage": {}, "files": {}, "plugins": []}
-    return {"mode": "both", "progress": asdict(Progress(trained=step)), "digest": "", **values}
+    return {"mode": "both", "progress": asdict(Progress(train_steps=step)), "digest": "", **values}
 
 
 def write_model(folder) -> None:

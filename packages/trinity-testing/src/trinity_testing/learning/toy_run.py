@@ -22,8 +22,10 @@ from trinity.common.config import (
 )
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import GenerationRequest, RunKey
+from trinity.common.sync_policy import policy_of
+from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.extend import KINDS
-from trinity.runtime.bounded_source import BoundedSource
+from trinity.runtime.ready_rows import ReadyRows
 from trinity.runtime.whole_storage import WholeStorage
 
 from trinity_testing.learning import lesson
@@ -80,7 +82,10 @@ class ToyRun:
         self._algorithm: Any = manager.load("algorithm", config.algorithm.algorithm_type)
         self._is_from_file = config.mode == "train"
         self._storage = self._make_storage()
-        self._source: Any = self._storage if self._is_from_file else BoundedSource(self._storage)
+        self._rollouts = RolloutBuffer(policy_of(config), batch=1)
+        self._source: Any = self._storage
+        if not self._is_from_file:
+            self._source = ReadyRows(self._storage, self._rollouts)
         self._pipeline = ExperiencePipeline([], self._group_advantage_fn(), self._storage)
         self._strategy = self._make_strategy()
 
@@ -98,6 +103,8 @@ class ToyRun:
         self._engine.load_weights(self._trainer.snapshot(copy=False))
         if not self._is_from_file and self._storage.available():
             self._storage.read(self._storage.available(), timeout_s=0.0)  # of an older policy
+            self._source.reconcile()
+        self._rollouts.weights_synced(version=number)
         return mean
 
     def close(self) -> None:
@@ -127,7 +134,7 @@ class ToyRun:
         if not self._algorithm.setting("use_advantage"):
             experiences = _better_halves(experiences)
         self._pipeline.process(experiences)
-        self._source.num_due = self._storage.available()
+        self._rollouts.finish(self._rollouts.begin().number, self._storage.available())
 
     def _make_storage(self) -> Any:
         buffer = self._config.buffer.trainer_input.experience_buffer

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trinity.common.sync_policy import Consume, policy_of
+
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
-    from trinity.common.config.synchronizer import SynchronizerConfig
     from trinity.common.config.taskset import TasksetConfig
 
 __all__ = ["arithmetic"]
@@ -93,19 +94,12 @@ def _tokens(config: Config) -> str:
 
 
 def _sync(config: Config) -> str:
-    sync = config.synchronizer
-    if sync.sync_style in {"explorer_driven", "trainer_driven"}:
-        return _dynamic_sync(sync)
-    steps = "step" if sync.sync_interval == 1 else f"{sync.sync_interval} steps"
-    ahead = f", the explorer {sync.sync_offset} ahead" if sync.sync_offset else ""
-    return f"new weights every {steps} ({sync.sync_method}){ahead}"
-
-
-def _dynamic_sync(sync: SynchronizerConfig) -> str:
-    explores = sync.sync_style == "explorer_driven"
-    own = sync.explorer_sync_interval if explores else sync.trainer_sync_interval
-    interval = own or sync.sync_interval
+    policy, method = policy_of(config), config.synchronizer.sync_method
+    interval = policy.pull_every or policy.publish_every
     steps = "step" if interval == 1 else f"{interval} steps"
-    if explores:
-        return f"the explorer takes newer weights every {steps} of its own ({sync.sync_method})"
-    return f"the trainer hands over weights every {steps} of its own ({sync.sync_method})"
+    if policy.consume is not Consume.ROWS:
+        ahead = f", the explorer {policy.offset} ahead" if policy.offset else ""
+        return f"new weights every {steps} ({method}){ahead}"
+    if policy.pulls_at_barrier:
+        return f"the explorer takes newer weights every {steps} of its own ({method})"
+    return f"the trainer hands over weights every {steps} of its own ({method})"

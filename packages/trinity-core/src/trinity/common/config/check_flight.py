@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_names import named_parts
 from trinity.common.config.problem import Problem
+from trinity.common.sync_policy import begins_groups, policy_of
 from trinity.errors import TrinityError
 from trinity.extend.kinds import KINDS
 
@@ -26,7 +27,7 @@ _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 
 def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return what ``synchronizer.sync_style: fully_async`` cannot go with, or nothing else can."""
-    if config.synchronizer.sync_style != "fully_async":
+    if not begins_groups(config):
         return list(_of_other_styles(config))
     if config.mode == "serve":
         what = "is fully_async, and the runs of a service are begun by the agents that call it."
@@ -41,7 +42,7 @@ def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
 
 
 def _of_other_styles(config: Config) -> Iterator[Problem]:
-    explorer, style = config.explorer, config.synchronizer.sync_style
+    explorer, policy = config.explorer, policy_of(config)
     asked = {
         "over_rollout.ratio": explorer.over_rollout.ratio > 0,
         "dynamic_timeout.enable": explorer.dynamic_timeout.enable,
@@ -51,11 +52,11 @@ def _of_other_styles(config: Config) -> Iterator[Problem]:
             found = _problem(
                 config,
                 f"explorer.{name}",
-                f"cuts runs by the clock, and with sync_style {style} a step waits for all of its "
-                f"runs.",
+                f"cuts runs by the clock, and with sync_style {policy.style} a step waits for all "
+                f"of its runs.",
                 "Leave it out, or use sync_style fully_async.",
             )
-            yield found if style == "fixed" else replace(found, severity="not_yet")
+            yield found if policy.in_rounds else replace(found, severity="not_yet")
 
 
 def _of_numbers(config: Config) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.config.problem import Problem
+from trinity.common.sync_policy import policy_of
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
@@ -111,15 +112,16 @@ def _room_problems(config: Config, parts: NamedParts, *, have: int) -> list[Prob
 
 
 def _interval_problems(config: Config) -> list[Problem]:
-    sync = config.synchronizer
+    sync, policy = config.synchronizer, policy_of(config)
     problems = []
-    if sync.sync_style != "fixed" and sync.sync_offset:
-        message = f"is not read with sync_style {sync.sync_style}, only with fixed."
+    if not policy.in_rounds and sync.sync_offset:
+        where = "by standalone runs" if config.is_apart else f"with sync_style {policy.style}"
+        message = f"is not read {where}, only with fixed."
         where = "synchronizer.sync_offset"
         problems.append(_problem(config, where, message, severity="notice"))
     for side in ("explorer_sync_interval", "trainer_sync_interval"):
         value = getattr(sync, side)
-        if sync.sync_style == "fixed" and value not in {None, sync.sync_interval}:
+        if policy.in_rounds and value not in {None, sync.sync_interval}:
             message = f"is {value}, but with sync_style fixed both sides meet every "
             message += f"{sync.sync_interval} steps (sync_interval)."
             problems.append(_problem(config, f"synchronizer.{side}", message, "Leave it out."))
@@ -127,12 +129,17 @@ def _interval_problems(config: Config) -> list[Problem]:
 
 
 def _capacity_problems(config: Config) -> list[Problem]:
-    buffer, sync = config.buffer.trainer_input.experience_buffer, config.synchronizer
-    ahead, because = sync.sync_interval + sync.sync_offset, "sync_interval + sync_offset"
-    if sync.sync_style != "fixed":
-        ahead, because = _steps_of_a_batch(config), "train_batch_size, and the sync interval"
-    if buffer is None or buffer.storage_type != "queue" or buffer.capacity >= ahead:
+    buffer, policy = config.buffer.trainer_input.experience_buffer, policy_of(config)
+    if buffer is None or buffer.storage_type != "queue":
         return []
+    ahead = policy.most_steps_waiting(
+        rows=config.buffer.batch_size * (config.algorithm.repeat_times or 1),
+        batch=config.buffer.train_batch_size,
+    )
+    if buffer.capacity >= ahead:
+        return []
+    because = "train_batch_size, and the sync interval"
+    because = "sync_interval + sync_offset" if policy.in_rounds else because
     path = "buffer.trainer_input.experience_buffer.capacity"
     end = "the queue would stay full for ever."
     if buffer.replay_buffer.enable:
@@ -142,17 +149,6 @@ def _capacity_problems(config: Config) -> list[Problem]:
         f"({because}): {end}"
     )
     return [_problem(config, path, message, f"Use {ahead} or more.")]
-
-
-def _steps_of_a_batch(config: Config) -> int:
-    """Return how many explore steps may wait for a whole batch and a sync, with dynamic styles."""
-    sync, buffer = config.synchronizer, config.buffer
-    per_step = buffer.batch_size * (config.algorithm.repeat_times or 1)
-    if sync.sync_style == "explorer_driven":
-        of_a_batch = -(-buffer.train_batch_size // per_step)
-        return (sync.explorer_sync_interval or sync.sync_interval) + of_a_batch - 1
-    num_batches = sync.trainer_sync_interval or sync.sync_interval
-    return -(-num_batches * buffer.train_batch_size // per_step)
 
 
 def _problem(

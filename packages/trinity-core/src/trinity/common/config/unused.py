@@ -10,12 +10,15 @@ from trinity.common.config.engine_arguments import engine_parameters
 from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.config.paths import fields
 from trinity.common.config.trainer import RANKS, SHARDED, WHOLE
+from trinity.common.sync_policy import begins_groups, policy_of
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.config.resolution import Resolution
+
+_ASYNC, _AHEAD = "sync style fully_async", "sync styles other than fixed"  # in used_by
 
 __all__ = ["note_unused"]
 
@@ -109,6 +112,9 @@ def _is_for_supervised_rows(path: str) -> bool:
 
 
 def _is_read(work: Resolution, used_by: str) -> bool:
+    if used_by in {_ASYNC, _AHEAD}:
+        is_async = begins_groups(work.config)
+        return is_async or (used_by == _AHEAD and not policy_of(work.config).in_rounds)
     if used_by == GROUPS:
         return work.config.synchronizer.sync_method in {"nccl", "gloo"}
     if used_by == CRITIC:
@@ -118,9 +124,6 @@ def _is_read(work: Resolution, used_by: str) -> bool:
         return _is_read_by_ranks(work, used_by)
     if used_by == "storage sql":
         return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
-    style = work.config.synchronizer.sync_style
-    if used_by in {"sync style fully_async", "sync styles other than fixed"}:
-        return style == "fully_async" if used_by == "sync style fully_async" else style != "fixed"
     return used_by == "mode serve" and work.config.mode == "serve"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config import probe
 from trinity.runtime.apart_roles import meet
 from trinity.runtime.boundary import boundary
-from trinity.runtime.lead import lead_of
+from trinity.runtime.determinism import may_overlap
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.kept_engine import KeptEngine
@@ -26,7 +26,6 @@ from trinity.runtime.ray.remote_trainer import RemoteTrainer
 from trinity.runtime.ray.returning import LEAST_LOAD_S
 from trinity.runtime.ray.rooms import Rooms
 from trinity.runtime.ray.share import gpu_shares, unseen_gpus
-from trinity.runtime.sides import AtOnce, may_overlap
 from trinity.runtime.stage_builder import StageBuilder
 
 if TYPE_CHECKING:
@@ -159,8 +158,7 @@ class _Builder(StageBuilder):
     def _make_sync(self) -> RemoteSync:
         parts, config = self._parts, self._config
         if may_overlap(config, self._manager):
-            parts.lead = lead_of(config)
-            parts.sides = AtOnce() if parts.lead is None else parts.sides
+            parts.in_turns = False
         parts.engine_weights = self._sync
         return self._sync
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
+from trinity.common.sync_policy import policy_of
 from trinity.errors import RoomLostError
 from trinity.explorer.local import build_scheduler
 from trinity.explorer.packing import PackedOrders, PackedResults
 from trinity.extend import get_manager
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
-from trinity.runtime.pace import is_in_flight
 from trinity.runtime.ray.engine_room import VISIBLE_GPUS
 from trinity.runtime.ray.handle import find_room
 from trinity.runtime.ray.remote_engine import RemoteEngine
@@ -61,7 +61,7 @@ class RunnerRoom:
         self._engine = RemoteEngine(
             room,
             patience=patience,
-            in_lockstep=not is_in_flight(config),
+            in_lockstep=not policy_of(config).in_groups,
             has_others=config.explorer.rollout_model.engine_num > 1,
         )
         endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))

@@ -28,6 +28,7 @@ from trinity.common.experience import Experience
 from trinity.errors import CheckpointError, RoomLostError
 from trinity.runtime.record.manifest import FILE_NAME as MANIFEST
 from trinity.runtime.record.manifest import check_files, sync_folder, write_manifest
+from trinity.runtime.record.progress import read_progress
 from trinity.runtime.record.records import (
     DamagedError,
     State,
@@ -73,7 +74,7 @@ class Checkpoint:
         """
         remedy = f"{self.path.name} cannot be used."
         state = read_record(self.path / "state.json", State, remedy=remedy)
-        step = state["progress"]["trained"]
+        step = read_progress(state).train_steps
         if step != self.step:
             raise DamagedError(f"{self.path / 'state.json'} is of step {step}. {remedy}")
         return state

@@ -11,6 +11,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from trinity.common.sync_policy import policy_of
 from trinity.errors import TrinityError
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.step_times import step_times
@@ -34,7 +35,7 @@ def overlap_lines(config: Config, rundir: RunDir) -> list[str]:
         config: a resolved configuration.
         rundir: of its run, or of its stage.
     """
-    if config.mode != "both" or config.synchronizer.sync_style != "fixed":
+    if config.mode != "both" or not policy_of(config).in_rounds:
         return []
     try:
         rows = read_metrics(rundir.monitor)

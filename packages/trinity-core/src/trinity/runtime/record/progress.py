@@ -1,105 +1,147 @@
-"""How far a run is, and what the next sync needs."""
+"""How far a run is, as a checkpoint holds it, and the reader of what earlier versions wrote."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.sync_policy import Consume
 
 if TYPE_CHECKING:
-    from trinity.common.metrics import Metrics
+    from collections.abc import Mapping
 
-__all__ = ["Progress"]
+    from trinity.common.metrics import Metrics
+    from trinity.common.sync_policy import SyncPolicy
+
+__all__ = ["Progress", "read_progress", "read_rollouts"]
 
 
 @dataclass
 class Progress:
     """How far a run is; a checkpoint holds it."""
 
-    explored: int = 0  # explore steps
-    trained: int = 0  # optimizer steps
-    num_due: int = 0  # experiences that the trainer may train, and has not
-    written: list[int] = field(default_factory=list)  # experiences of each step not yet due
-    synced: int = 0  # the explore step after which the engines got weights last
-    pulled: int = 0  # the optimizer steps that those weights had
+    explore_steps: int = 0  # that ended; where groups begin one by one: batches of them
+    train_steps: int = 0
+    weights_version: int = 0  # policy version of the rollouts' weights
+    last_sync_step: int = 0  # the explore step after which weights were looked for last
+    tasks_ended_of: int = 0  # explore steps that were asked for when tasks ended early; 0: not
     trained_experiences: int = 0
-    evaluated: int = -1  # the explore step of the last evaluation,
-    evaluated_trained: int = -1  # and the optimizer steps that its weights had
+    evaluated_step: int = -1  # the explore step of the last evaluation,
+    evaluated_version: int = -1  # and the policy version of its weights
     first_evaluation: Metrics = field(default_factory=dict)
     evaluation: Metrics = field(default_factory=dict)  # the last
 
-    def sync_point(self, *, interval: int, offset: int) -> int:
-        """Return the last explore step after which the engines get weights; 0: none yet.
-
-        >>> [Progress(explored=n).sync_point(interval=2, offset=1) for n in range(6)]
-        [0, 0, 0, 3, 3, 5]
-        """
-        rounds = (self.explored - offset) // interval
-        return offset + rounds * interval if rounds > 0 else 0
-
-    def make_due(self, *, keep: int) -> None:
-        """Make all that was explored due, but for the last ``keep`` steps."""
-        num_ready = max(0, len(self.written) - keep)
-        self.num_due += sum(self.written[:num_ready])
-        self.written = self.written[num_ready:]
-
-    def take_ahead(self, count: int) -> None:
-        """Note that the first ``count`` experiences of steps not yet due are trained.
-
-        >>> progress = Progress(written=[4, 4])
-        >>> progress.take_ahead(6)
-        >>> progress.written
-        [0, 2]
-        """
-        for place, there in enumerate(self.written):
-            taken = min(there, count)
-            self.written[place] -= taken
-            count -= taken
-
-    def make_undue(self) -> None:
-        """Count what is due among what was written: as of one step before the others."""
-        if self.num_due:
-            self.written.insert(0, self.num_due)
-            self.num_due = 0
-
-    def forget_trained(self) -> None:
-        """Forget the oldest steps of which nothing is left.
-
-        >>> progress = Progress(written=[0, 0, 2, 0])
-        >>> progress.forget_trained()
-        >>> progress.written
-        [2, 0]
-        """
-        while self.written and not self.written[0]:
-            del self.written[0]
-
-    @property
-    def num_waiting(self) -> int:
-        """Return how many experiences of whole explore steps are not trained."""
-        return self.num_due + sum(self.written)
-
     def note_evaluation(self, metrics: Metrics) -> None:
         """Remember how the model did that the engines have now."""
-        self.evaluated, self.evaluated_trained = self.explored, self.pulled
+        self.evaluated_step, self.evaluated_version = self.explore_steps, self.weights_version
         self.evaluation = metrics
         self.first_evaluation = self.first_evaluation or metrics
 
     @property
     def is_evaluated(self) -> bool:
         """Return whether the model that the engines have now was evaluated."""
-        return (self.evaluated, self.evaluated_trained) == (self.explored, self.pulled)
+        now = self.explore_steps, self.weights_version
+        return (self.evaluated_step, self.evaluated_version) == now
 
-    def copy(self) -> Progress:
-        """Return the same progress, which later steps do not change."""
-        return replace(self, written=list(self.written))
+    def state_dict(self) -> dict[str, Any]:
+        """Return it as json can hold it."""
+        return asdict(self)
 
-    def holds_as_much_as(self, other: Progress) -> bool:
-        """Return whether weights and waiting experiences are those of ``other``.
 
-        >>> Progress(written=[0]).holds_as_much_as(Progress())
-        True
-        """
-        own, others = (
-            (one.explored, one.trained, one.num_due, [left for left in one.written if left])
-            for one in (self, other)
-        )
-        return own == others
+def read_progress(state: Mapping[str, Any], policy: SyncPolicy | None = None) -> Progress:
+    """Return how far the run of a checkpoint was, also of one that an earlier version wrote.
+
+    Args:
+        state: of the checkpoint, as it was written.
+        policy: of the run that goes on; None: only the numbers of steps are wanted.
+
+    >>> old = {"explored": 3, "trained": 2, "pulled": 1, "synced": 2, "num_due": 0, "written": [4]}
+    >>> now = read_progress({"progress": old | {"evaluated": -1}, "explorer": {}})
+    >>> now.explore_steps, now.weights_version
+    (3, 1)
+    """
+    progress = dict(state["progress"])
+    if "explored" not in progress:
+        return Progress(**progress)
+    if "flight" in state["explorer"] and _num_waiting(progress):
+        progress["explored"] -= 1  # its batch was taken and not trained: it is taken again
+    if policy is not None and policy.in_rounds and progress["num_due"]:
+        due = progress["explored"] - len(progress["written"])  # its round is not over
+        progress["synced"] = min(progress["synced"], policy.sync_before(due))
+    names = {
+        "explored": "explore_steps",
+        "trained": "train_steps",
+        "pulled": "weights_version",
+        "synced": "last_sync_step",
+        "evaluated": "evaluated_step",
+        "evaluated_trained": "evaluated_version",
+    }
+    kept = {name: value for name, value in progress.items() if name not in {"num_due", "written"}}
+    return Progress(**{names.get(name, name): value for name, value in kept.items()})
+
+
+def read_rollouts(state: Mapping[str, Any], policy: SyncPolicy) -> dict[str, Any] | None:
+    """Return the state of the rollout buffer in a checkpoint; None: it says nothing of it.
+
+    Args:
+        state: of the checkpoint, as it was written.
+        policy: of the run that goes on.
+    """
+    explorer, progress = state["explorer"], state["progress"]
+    if "rollouts" in explorer:
+        rollouts: dict[str, Any] = explorer["rollouts"]
+        return rollouts
+    if "flight" in explorer:
+        return _of_flight(explorer["flight"], is_taken=bool(_num_waiting(progress)))
+    return _of_steps(progress, policy) if "explored" in progress else None
+
+
+def _num_waiting(progress: Mapping[str, Any]) -> int:
+    return int(progress.get("num_due", 0)) + sum(progress.get("written", []))
+
+
+def _of_flight(flight: Mapping[str, Any], *, is_taken: bool) -> dict[str, Any]:
+    """Return groups as an earlier version wrote them.
+
+    Args:
+        flight: running, waiting and taken groups.
+        is_taken: whether the youngest batch that was taken was not trained: it is ready again.
+    """
+    size, taken = flight["batch_size"], flight["taken"]
+    num_again = min(size, len(taken)) if is_taken else 0
+    again, over = taken[len(taken) - num_again :], taken[: len(taken) - num_again]
+    slots = [
+        *([number, "running", 0, 0, task] for number, task in flight["running"]),
+        *([number, "ready", version, 1, {}] for number, version in flight["waiting"]),
+        *([number, "ready", 0, 1, {}] for number in again),
+        *([number, "consumed", 0, 0, {}] for number in over),
+    ]
+    return {
+        "consume": Consume.GROUPS.value,
+        "batch": size,
+        "max_active": flight["capacity"],
+        "window": flight["window"],
+        "begun": flight["num_begun"] - 1,
+        "num_consumed": flight["num_taken"] - num_again,
+        "slots": sorted(slots),
+    }
+
+
+def _of_steps(progress: Mapping[str, Any], policy: SyncPolicy) -> dict[str, Any]:
+    """Return rollout steps as an earlier version wrote them: counts of the youngest ones."""
+    explored, version = progress["explored"], progress["pulled"]
+    counts = [*([progress["num_due"]] if progress["num_due"] else []), *progress["written"]]
+    first = explored - len(counts) + 1
+    left = {first + place: count for place, count in enumerate(counts)}
+    if policy.in_rounds:  # slots are held until the sync, with rows or without
+        begin = policy.last_step_of_round(policy.rounds_before(progress["synced"])) + 1
+        left = {number: left.get(number, 0) for number in range(min(begin, first), explored + 1)}
+    return {
+        "consume": policy.consume.value,
+        "batch": 0,
+        "max_active": policy.max_active,
+        "window": policy.window,
+        "begun": explored,
+        "num_consumed": 0,
+        "slots": [[number, "ready", version, count, {}] for number, count in left.items()],
+    }

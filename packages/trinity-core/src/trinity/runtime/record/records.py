@@ -12,7 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from trinity.common.json_lines import first_problem
 from trinity.errors import CheckpointError
@@ -64,16 +64,22 @@ class Manifest(_Record):
     files: dict[str, Mark]
 
 
+def _before(name: str, **bounds: int) -> Any:  # Any: a field
+    """Return a field that versions before 0.2 called by another name; see ``read_progress``."""
+    return Field(validation_alias=AliasChoices(*name.split()), **bounds)
+
+
 class _Progress(_Record):
-    explored: Count
-    trained: Count
-    num_due: Count
-    written: list[Count]
-    synced: Count
-    pulled: Count
+    explore_steps: int = _before("explore_steps explored", ge=0)
+    train_steps: int = _before("train_steps trained", ge=0)
+    weights_version: int = _before("weights_version pulled", ge=0)
+    last_sync_step: int = _before("last_sync_step synced", ge=0)
+    evaluated_step: int = _before("evaluated_step evaluated", ge=-1)
+    evaluated_version: int = _before("evaluated_version evaluated_trained", ge=-1)
+    tasks_ended_of: Count = 0
+    num_due: Count = 0  # of versions before 0.2: rows that may be trained,
+    written: list[Count] = []  # and of each later explore step
     trained_experiences: Count
-    evaluated: Annotated[int, Field(ge=-1)]
-    evaluated_trained: Annotated[int, Field(ge=-1)]
     first_evaluation: Metrics
     evaluation: Metrics
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.sync_policy import Consume
 from trinity.errors import CheckpointError
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.manifest import check_model
@@ -12,9 +13,11 @@ from trinity.runtime.record.plots import draw_plots
 from trinity.runtime.record.result import RunStatus, StageResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from trinity.common.config import Config
+    from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.runtime.display import Display
     from trinity.runtime.record.rundir import RunDir
 
@@ -89,29 +92,30 @@ def plots_of(rundir: RunDir, *, title: str) -> tuple[Path, ...]:
         return ()
 
 
-def check_style(state: dict[str, Any], *, batch_size_in_flight: int | None, place: Path) -> None:
-    """Refuse to go on in a style that has no place for what was on its way (Any: json).
+def check_style(rollouts: Mapping[str, Any] | None, now: RolloutBuffer, *, place: Path) -> None:
+    """Refuse to go on in a style that has no place for what was on its way.
 
     Args:
-        state: of the checkpoint.
-        batch_size_in_flight: of a run whose groups begin one by one; None: they do not now.
+        rollouts: the state of the rollout buffer in the checkpoint (Any: json); None: no state.
+        now: the rollout buffer that would hold it.
         place: where the state lies.
 
     Raises:
-        CheckpointError: they did not then, or did; or their numbers mean other groups now.
+        CheckpointError: groups began one by one then, or do now; or their numbers mean others now.
     """
-    flight: dict[str, Any] | None = state["explorer"].get("flight")
-    size_then = flight["batch_size"] if flight is not None else None
-    if size_then == batch_size_in_flight:
+    groups = Consume.GROUPS.value
+    size_then = rollouts["batch"] if rollouts and rollouts["consume"] == groups else None
+    size_now = now.batch if now.policy.in_groups else None
+    if size_then == size_now:
         return
-    if flight is not None and batch_size_in_flight is not None:
-        key, then, now = "buffer.batch_size", str(size_then), str(batch_size_in_flight)
+    if size_then is not None and size_now is not None:
+        key, then, now_is = "buffer.batch_size", str(size_then), str(size_now)
     else:
         styles = ("fully_async", "another")
-        then, now = styles if flight is not None else styles[::-1]
+        then, now_is = styles if size_then is not None else styles[::-1]
         key = "synchronizer.sync_style"
     raise CheckpointError(
-        f"{place} was made with {key} {then}, and now it is {now}: what was "
+        f"{place} was made with {key} {then}, and now it is {now_is}: what was "
         f"explored and not trained would be lost. Set it back; or set another name, and "
         f"model.model_path to the checkpoint's actor/huggingface, to begin anew from that model."
     )

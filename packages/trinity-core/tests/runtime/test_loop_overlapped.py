@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from trinity.errors import RunFailedError, TrinityError
-from trinity.runtime.explorer_side import ExplorerSide
-from trinity.runtime.lead import lead_of
-from trinity.runtime.pipeline import Interrupted
-from trinity.runtime.pipeline_ahead import PipelineAhead
+from trinity.runtime.loop import Interrupted
+from trinity.runtime.rollouts import Rollouts
 
 STYLES = ["explorer_driven", "trainer_driven"]
 SOON_S = 20  # seconds until a test that hangs fails
 
 
-def pipeline_of(parts) -> PipelineAhead:
-    return PipelineAhead(parts, lead_of(parts.config))
+@pytest.fixture
+def ahead(syncing):
+    """Return counting parts whose rollout steps begin by themselves, in a thread."""
+
+    class Ahead(syncing):
+        in_turns = False
+
+    return Ahead
 
 
 def trained(parts) -> list[str]:
@@ -33,25 +38,25 @@ def batches(*, steps: int, per_step: int, size: int) -> list[str]:
 @pytest.mark.parametrize(("per_step", "size"), [(4, 4), (3, 4), (10, 4), (4, 10), (1, 7)])
 @pytest.mark.parametrize(("interval", "max_inflight"), [(1, 1), (1, 2), (3, 2), (2, 4)])
 def test_all_that_is_explored_is_trained_once_the_oldest_whole_batch_first(
-    style, per_step, size, interval, max_inflight, syncing
+    style, per_step, size, interval, max_inflight, ahead, loops
 ) -> None:
-    parts = syncing(
+    parts = ahead(
         steps=9, per_step=per_step, train_batch=size, interval=interval, style=style,
         max_inflight=max_inflight,
     )  # fmt: skip
-    pipeline = pipeline_of(parts)
+    loop = loops.of(parts)
 
-    pipeline.run()
+    loop.run()
 
     assert trained(parts) == batches(steps=9, per_step=per_step, size=size)
-    assert (pipeline.progress.explored, pipeline.progress.num_waiting) == (9, 0)
-    assert pipeline.progress.pulled == pipeline.progress.trained
-    assert parts.story[-2:] == ["sync", f"save {pipeline.progress.trained}"]
+    assert (loop.progress.explore_steps, parts.rollouts.num_rows()) == (9, 0)
+    assert loop.progress.weights_version == loop.progress.train_steps
+    assert parts.story[-2:] == ["sync", f"save {loop.progress.train_steps}"]
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_the_next_step_is_explored_while_the_last_is_trained(style, syncing) -> None:
-    parts = syncing(steps=3, style=style)
+def test_the_next_step_is_explored_while_the_last_is_trained(style, ahead, loops) -> None:
+    parts = ahead(steps=3, style=style)
     meet = threading.Barrier(2, timeout=SOON_S)
     explore_step, train_step = parts.explore_step, parts.train_step
 
@@ -67,13 +72,13 @@ def test_the_next_step_is_explored_while_the_last_is_trained(style, syncing) -> 
 
     parts.explore_step, parts.train_step = explore, train
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     assert len(trained(parts)) == 3
 
 
-def test_weights_of_a_trainer_that_decides_come_during_a_step(syncing) -> None:
-    parts = syncing(steps=2, style="trainer_driven")
+def test_weights_of_a_trainer_that_decides_come_during_a_step(ahead, loops) -> None:
+    parts = ahead(steps=2, style="trainer_driven")
     came = threading.Event()
     explore_step = parts.explore_step
 
@@ -88,13 +93,13 @@ def test_weights_of_a_trainer_that_decides_come_during_a_step(syncing) -> None:
 
     parts.explore_step, parts.sync.sync = explore, sync
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     assert parts.story[:4] == ["explore 1", "train 1: [1, 1, 1, 1]", "sync", "explore 2"]
 
 
-def test_weights_of_an_explorer_that_decides_change_between_its_steps(syncing) -> None:
-    parts = syncing(steps=6, style="explorer_driven")
+def test_weights_of_an_explorer_that_decides_change_between_its_steps(ahead, loops) -> None:
+    parts = ahead(steps=6, style="explorer_driven")
     is_exploring, seen = threading.Event(), []
     explore_step = parts.explore_step
 
@@ -107,15 +112,15 @@ def test_weights_of_an_explorer_that_decides_change_between_its_steps(syncing) -
     parts.explore_step = explore
     parts.sync.sync = lambda snapshot: seen.append(is_exploring.is_set()) or 0
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     assert len(seen) >= 3
     assert not any(seen)
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_an_evaluation_keeps_its_weights_while_training_goes_on(style, syncing) -> None:
-    parts = syncing(steps=3, style=style, eval_interval=2, max_inflight=3)
+def test_an_evaluation_keeps_its_weights_while_training_goes_on(style, ahead, loops) -> None:
+    parts = ahead(steps=3, style=style, eval_interval=2, max_inflight=3)
     parts.has_evaluation, trained_twice = True, threading.Event()
     train_step, evaluate = parts.train_step, parts.evaluate
 
@@ -131,7 +136,7 @@ def test_an_evaluation_keeps_its_weights_while_training_goes_on(style, syncing) 
 
     parts.train_step, parts.evaluate = train, evaluation
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     first, last = parts.story.index("asked"), parts.story.index("evaluate 2")
     assert "sync" not in parts.story[first:last]
@@ -141,9 +146,9 @@ def test_an_evaluation_keeps_its_weights_while_training_goes_on(style, syncing) 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_checkpoint_counts_only_steps_that_have_ended_and_where_they_left_the_explorer(
-    style, syncing
+    style, ahead, loops
 ) -> None:
-    parts = syncing(steps=4, style=style, save_interval=1)
+    parts = ahead(steps=4, style=style, save_interval=1)
     asked, saved = [], []
     explore_step = parts.explore_step
 
@@ -153,24 +158,25 @@ def test_a_checkpoint_counts_only_steps_that_have_ended_and_where_they_left_the_
 
     parts.explore_step = explore
     parts.explorer_state = lambda: {"after": len(asked)}
-    parts.save = lambda progress, state: saved.append((progress.copy(), state))
+    parts.save = lambda progress, state: saved.append((replace(progress), state))
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     assert len(saved) >= 4
     for progress, state in saved:
-        if progress.explored:
-            assert state == {"after": progress.explored}
-        assert 4 * progress.explored == 4 * progress.trained + progress.num_waiting
+        if progress.explore_steps:
+            assert state["after"] == progress.explore_steps
+        ready = sum(left for _, name, _, left, _ in state["rollouts"]["slots"] if name == "ready")
+        assert 4 * progress.explore_steps == 4 * progress.train_steps + ready
 
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("per_step", [3, 4, 10])
 def test_a_run_that_is_stopped_again_and_again_trains_all_of_it_once(
-    style, per_step, syncing
+    style, per_step, ahead, loops
 ) -> None:
-    parts = syncing(steps=7, per_step=per_step, style=style)
-    pipeline = pipeline_of(parts)
+    parts = ahead(steps=7, per_step=per_step, style=style)
+    loop = loops.of(parts)
     num_stops = 0
     while True:
         parts.interrupt.is_requested = num_stops % 2 == 0
@@ -182,12 +188,10 @@ def test_a_run_that_is_stopped_again_and_again_trains_all_of_it_once(
 
         parts.train_step = stopping
         try:
-            pipeline.run()
+            loop.run()
         except Interrupted:
             num_stops += 1
-            progress, pipeline = pipeline.progress.copy(), pipeline_of(parts)
-            progress.pulled = progress.trained  # the engines got what the checkpoint holds
-            pipeline.resume(progress)
+            loop = loops.resumed(loop)
             continue
         break
 
@@ -197,19 +201,19 @@ def test_a_run_that_is_stopped_again_and_again_trains_all_of_it_once(
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_limit_of_optimizer_steps_ends_the_run_with_few_steps_more_than_it_needs(
-    style, syncing
+    style, ahead, loops
 ) -> None:
-    parts = syncing(steps=20, style=style, num_train_steps=3, max_inflight=4)
-    pipeline = pipeline_of(parts)
+    parts = ahead(steps=20, style=style, num_train_steps=3, max_inflight=4)
+    loop = loops.of(parts)
 
-    pipeline.run()
+    loop.run()
 
-    assert (pipeline.progress.trained, pipeline.progress.explored) == (3, 3)
+    assert (loop.progress.train_steps, loop.progress.explore_steps) == (3, 3)
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_tasks_that_end_early_end_the_run(style, syncing) -> None:
-    parts = syncing(steps=9, style=style)
+def test_tasks_that_end_early_end_the_run(style, ahead, loops) -> None:
+    parts = ahead(steps=9, style=style)
     explore_step = parts.explore_step
 
     def explore(step):
@@ -219,25 +223,25 @@ def test_tasks_that_end_early_end_the_run(style, syncing) -> None:
 
     parts.explore_step = explore
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     assert trained(parts) == batches(steps=4, per_step=4, size=4)
     assert parts.num_explore_steps == 4
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_step_that_fails_ends_the_run_and_what_was_trained_is_saved(style, syncing) -> None:
-    parts = syncing(steps=9, style=style, fails_at=4)
+def test_a_step_that_fails_ends_the_run_and_what_was_trained_is_saved(style, ahead, loops) -> None:
+    parts = ahead(steps=9, style=style, fails_at=4)
 
     with pytest.raises(RunFailedError, match="too many runs failed"):
-        pipeline_of(parts).run()
+        loops.of(parts).run()
 
     assert parts.story[-1].startswith("save")
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_trainer_that_fails_does_not_wait_for_the_step_on_its_way(style, syncing) -> None:
-    parts = syncing(steps=9, style=style, train_fails_at=2)
+def test_a_trainer_that_fails_does_not_wait_for_the_step_on_its_way(style, ahead, loops) -> None:
+    parts = ahead(steps=9, style=style, train_fails_at=2)
     goes_on, explore_step = threading.Event(), parts.explore_step
 
     def explore(step):
@@ -247,31 +251,32 @@ def test_a_trainer_that_fails_does_not_wait_for_the_step_on_its_way(style, synci
     parts.explore_step = explore
 
     with pytest.raises(TrinityError, match="the loss of a plugin broke"):
-        pipeline_of(parts).run()
+        loops.of(parts).run()
     goes_on.set()
 
     assert parts.story[-1] == "save 1"
 
 
-def test_what_a_run_in_turns_left_due_is_trained_first(syncing) -> None:
-    parts = syncing(steps=3, style="trainer_driven", train_batch=6)
-    pipeline = pipeline_of(parts)
+def test_what_a_run_in_turns_left_due_is_trained_first(ahead, loops) -> None:
+    parts = ahead(steps=3, style="trainer_driven", train_batch=6)
+    loop = loops.of(parts)
     parts.storage.rows = [1] * 4
-    progress = pipeline.progress
-    progress.explored, progress.num_due = 1, 4
-    pipeline.resume(progress)
+    parts.rollouts.begin()
+    parts.rollouts.finish(1, 4)
+    loop.progress.explore_steps = 1
+    loop = loops.resumed(loop)
 
-    pipeline.run()
+    loop.run()
 
     assert trained(parts) == batches(steps=3, per_step=4, size=6)
 
 
-def test_it_says_which_step_the_trainer_waits_for(syncing, caplog, monkeypatch) -> None:
-    monkeypatch.setattr("trinity.runtime.pipeline_ahead.PATIENCE_S", 0.0)
-    monkeypatch.setattr("trinity.runtime.pipeline_ahead.LOOK_S", 0.01)
-    parts = syncing(steps=1, style="trainer_driven")
+def test_it_says_which_step_the_trainer_waits_for(ahead, caplog, monkeypatch, loops) -> None:
+    monkeypatch.setattr("trinity.runtime.rollouts.PATIENCE_S", 0.0)
+    monkeypatch.setattr("trinity.runtime.rollouts.LOOK_S", 0.01)
+    parts = ahead(steps=1, style="trainer_driven")
     said, explore_step = threading.Event(), parts.explore_step
-    monkeypatch.setattr("trinity.runtime.pipeline_ahead.logger.warning", lambda *args: said.set())
+    monkeypatch.setattr("trinity.runtime.rollouts.logger.warning", lambda *args: said.set())
 
     def explore(step):
         assert said.wait(SOON_S)
@@ -279,78 +284,43 @@ def test_it_says_which_step_the_trainer_waits_for(syncing, caplog, monkeypatch) 
 
     parts.explore_step = explore
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
 
-def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are() -> None:
+def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are(ahead) -> None:
+    parts = ahead(steps=1, style="trainer_driven")
     begins, goes_on, asked = threading.Event(), threading.Event(), []
+    explore_step = parts.explore_step
 
     def explore(step):
         begins.set()
         assert goes_on.wait(SOON_S)
-        return step
+        return explore_step(step)
 
-    side = ExplorerSide(explore=explore, evaluate=dict, state=lambda: asked.append(1), begun=0)
-    with side:
-        side.let(lambda begun: 1)
+    parts.explore_step, parts.explorer_state = explore, lambda: asked.append(1)
+    with Rollouts(parts) as rollouts:
+        rollouts.let(1)
         assert begins.wait(SOON_S)
     goes_on.set()
+    rollouts.wait(0)
 
-    assert len(side.ended(timeout_s=SOON_S)) == 1
+    assert len(rollouts.ended()) == 1
     assert not asked
 
 
-def test_no_step_begins_while_an_explorer_that_decides_gets_weights(syncing, monkeypatch) -> None:
-    parts = syncing(steps=6, style="explorer_driven")
-    has_ended, is_exploring, seen = threading.Semaphore(0), threading.Event(), []
-    explore_step, train_step, go_on = parts.explore_step, parts.train_step, ExplorerSide._next
-
-    def explore(step):
-        is_exploring.set()
-        result = explore_step(step)
-        is_exploring.clear()
-        has_ended.release()
-        return result
-
-    def train(experiences, *, step):
-        assert step == 1 or has_ended.acquire(timeout=SOON_S)
-        time.sleep(0.01)  # what ended is there to be noted
-        return train_step(experiences, step=step)
-
-    def go_on_late(side):
-        time.sleep(0.03)
-        return go_on(side)
-
-    def sync(snapshot):
-        seen.append(is_exploring.wait(0.06))
-        return 0
-
-    def slow_explore(step):
-        time.sleep(0.001)
-        return explore(step)
-
-    monkeypatch.setattr(ExplorerSide, "_next", go_on_late)
-    parts.explore_step, parts.train_step, parts.sync.sync = slow_explore, train, sync
-
-    pipeline_of(parts).run()
-
-    assert seen
-    assert not any(seen)
-
-
 @pytest.mark.parametrize("style", STYLES)
-def test_the_last_checkpoint_is_written_once(style, syncing) -> None:
-    parts = syncing(steps=9, style=style, save_interval=1, num_train_steps=3)
+def test_the_last_checkpoint_is_written_once(style, ahead, loops) -> None:
+    parts = ahead(steps=9, style=style, save_interval=1, num_train_steps=3)
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     assert parts.story.count("save 3") == 1
     assert parts.story[-1] == "note 3"
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_what_is_trained_beside_a_step_is_told_with_the_step(style, syncing) -> None:
-    parts, rows = syncing(steps=4, style=style), []
+def test_what_is_trained_beside_a_step_is_told_with_the_step(style, ahead, loops) -> None:
+    parts, rows = ahead(steps=4, style=style), []
     parts.record = lambda role, metrics, *, step: rows.append((role, step, metrics))
     train_step = parts.train_step
 
@@ -360,7 +330,7 @@ def test_what_is_trained_beside_a_step_is_told_with_the_step(style, syncing) -> 
 
     parts.train_step = train
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
     beside = [row["time/trained_beside_s"] for role, _, row in rows if role == "explorer"]
     steps = [row["time/step_s"] for role, _, row in rows if role == "synchronizer"]
@@ -369,10 +339,10 @@ def test_what_is_trained_beside_a_step_is_told_with_the_step(style, syncing) -> 
     assert sum(steps) >= 0.02 * 4  # no optimizer step is in none of them
 
 
-def test_seconds_beside_two_steps_are_told_with_each_of_them(syncing) -> None:
-    pipeline = pipeline_of(syncing(steps=1, style=STYLES[0]))
-    pipeline._trained_at.extend([(0.0, 2.0), (3.0, 5.0), (6.0, 9.0)])
+def test_seconds_beside_two_steps_are_told_with_each_of_them(ahead, loops) -> None:
+    observers = loops.of(ahead(steps=1, style=STYLES[0]))._observers
+    observers._trained_at.extend([(0.0, 2.0), (3.0, 5.0), (6.0, 9.0)])
 
-    assert pipeline._trained_beside(1.0, 4.0) == 1.0 + 1.0
-    assert pipeline._trained_beside(4.0, 7.0) == 1.0 + 1.0
-    assert pipeline._trained_beside(7.0, 7.5) == 0.5
+    assert observers._trained_beside(1.0, 4.0) == 1.0 + 1.0
+    assert observers._trained_beside(4.0, 7.0) == 1.0 + 1.0
+    assert observers._trained_beside(7.0, 7.5) == 0.5

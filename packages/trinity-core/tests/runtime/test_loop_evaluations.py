@@ -5,21 +5,25 @@ from __future__ import annotations
 import threading
 
 import pytest
-from trinity.runtime.lead import lead_of
-from trinity.runtime.pipeline import Interrupted
-from trinity.runtime.pipeline_ahead import PipelineAhead
+from trinity.runtime.loop import Interrupted
 
 STYLES = ["explorer_driven", "trainer_driven"]
 SOON_S = 20  # seconds until a test that hangs fails
 
 
-def pipeline_of(parts) -> PipelineAhead:
-    return PipelineAhead(parts, lead_of(parts.config))
+@pytest.fixture
+def ahead(syncing):
+    """Return counting parts whose rollout steps begin by themselves, in a thread."""
+
+    class Ahead(syncing):
+        in_turns = False
+
+    return Ahead
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, syncing) -> None:
-    parts = syncing(steps=4, style=style, eval_interval=1)
+def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, ahead, loops) -> None:
+    parts = ahead(steps=4, style=style, eval_interval=1)
     parts.has_evaluation = True
     explore_step = parts.explore_step
 
@@ -28,14 +32,13 @@ def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, syncing) -> Non
         return explore_step(step)
 
     parts.explore_step = explore
-    pipeline = pipeline_of(parts)
+    loop = loops.of(parts)
     with pytest.raises(Interrupted):
-        pipeline.run()
+        loop.run()
     assert "evaluate 1" not in parts.story
     parts.interrupt.is_requested = False
     parts.explore_step = explore_step
-    again = pipeline_of(parts)
-    again.resume(pipeline.progress)
+    again = loops.resumed(loop)
 
     again.run()
 
@@ -45,10 +48,10 @@ def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, syncing) -> Non
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_an_evaluation_is_of_the_newest_weights(style, syncing) -> None:
-    parts = syncing(steps=6, style=style, interval=5, eval_interval=2, max_inflight=2)
+def test_an_evaluation_is_of_the_newest_weights(style, ahead, loops) -> None:
+    parts = ahead(steps=6, style=style, interval=5, eval_interval=2, max_inflight=2)
     parts.has_evaluation = True
-    pipeline = pipeline_of(parts)
+    loop = loops.of(parts)
     evaluate, behind = parts.evaluate, []
 
     def evaluation(step):
@@ -69,32 +72,34 @@ def test_an_evaluation_is_of_the_newest_weights(style, syncing) -> None:
 
     parts.explore_step, parts.train_step, parts.evaluate = explore, train, evaluation
 
-    pipeline.run()
+    loop.run()
 
     assert behind[0] >= 1
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_an_evaluation_that_was_made_before_this_start_is_not_made_again(style, syncing) -> None:
-    parts = syncing(steps=3, style=style, eval_interval=2)
+def test_an_evaluation_that_was_made_before_this_start_is_not_made_again(
+    style, ahead, loops
+) -> None:
+    parts = ahead(steps=3, style=style, eval_interval=2)
     parts.has_evaluation = True
-    pipeline = pipeline_of(parts)
-    progress = pipeline.progress
-    progress.explored = progress.evaluated = 2
-    progress.trained = progress.pulled = 2  # the engines got what the checkpoint holds
-    progress.evaluated_trained = 1
-    pipeline.resume(progress)
+    loop = loops.of(parts)
+    progress = loop.progress
+    progress.explore_steps = progress.evaluated_step = parts.rollouts.begun = 2
+    progress.train_steps = 2
+    progress.evaluated_version = 1
+    loop = loops.resumed(loop)
 
-    pipeline.run()
+    loop.run()
 
     assert "evaluate 2" not in parts.story
     assert "evaluate 3" in parts.story
 
 
-def test_it_says_that_the_trainer_waits_for_an_evaluation(syncing, monkeypatch) -> None:
-    monkeypatch.setattr("trinity.runtime.pipeline_ahead.PATIENCE_S", 0.0)
-    monkeypatch.setattr("trinity.runtime.pipeline_ahead.LOOK_S", 0.01)
-    parts = syncing(steps=2, style="trainer_driven", eval_interval=1)
+def test_it_says_that_the_trainer_waits_for_an_evaluation(ahead, monkeypatch, loops) -> None:
+    monkeypatch.setattr("trinity.runtime.rollouts.PATIENCE_S", 0.0)
+    monkeypatch.setattr("trinity.runtime.rollouts.LOOK_S", 0.01)
+    parts = ahead(steps=2, style="trainer_driven", eval_interval=1)
     parts.has_evaluation, told, evaluate = True, threading.Event(), parts.evaluate
 
     def warn(text, *values):
@@ -105,25 +110,26 @@ def test_it_says_that_the_trainer_waits_for_an_evaluation(syncing, monkeypatch) 
         assert told.wait(SOON_S / 10)
         return evaluate(step)
 
-    monkeypatch.setattr("trinity.runtime.pipeline_ahead.logger.warning", warn)
+    monkeypatch.setattr("trinity.runtime.rollouts.logger.warning", warn)
     parts.evaluate = lambda step: evaluation(step) if step == 1 else evaluate(step)
 
-    pipeline_of(parts).run()
+    loops.of(parts).run()
 
 
 @pytest.mark.parametrize("interval", [1, 2])
 def test_after_an_evaluation_the_explorer_asks_for_what_was_trained_meanwhile(
-    interval, syncing
+    interval, ahead, loops
 ) -> None:
     """Else the weights of the evaluation would stay for a step, or an interval, too many."""
-    parts = syncing(steps=4, style="explorer_driven", interval=interval, eval_interval=2)
-    parts.has_evaluation, pipeline = True, pipeline_of(parts)
+    parts = ahead(steps=4, style="explorer_driven", interval=interval, eval_interval=2)
+    parts.has_evaluation = True
+    loop = loops.of(parts)
     evaluates, seen = threading.Event(), []
     is_trained = {1: threading.Event(), 2: threading.Event()}
     explore_step, train_step, evaluate = parts.explore_step, parts.train_step, parts.evaluate
 
     def explore(step):
-        seen.append(pipeline.progress.pulled)
+        seen.append(loop.progress.weights_version)
         assert step == 1 or is_trained[1].wait(SOON_S)
         return explore_step(step)
 
@@ -141,6 +147,6 @@ def test_after_an_evaluation_the_explorer_asks_for_what_was_trained_meanwhile(
 
     parts.explore_step, parts.train_step, parts.evaluate = explore, train, evaluation
 
-    pipeline.run()
+    loop.run()
 
     assert seen[2] == 2

@@ -1,0 +1,304 @@
+"""Rollout units between their admission and the moment at which their slot is free again.
+
+    begin --> RUNNING --finish--> READY --consume--> CONSUMED --weights synced--> (slot is free)
+                 |                  oldest first; groups also from a window behind the oldest
+                 +-- left nothing: a group's slot is free at once
+
+A unit is a rollout step, or one group where the policy consumes groups. Here is who may begin and
+what may be consumed; the rows themselves lie in the storage. When a group begins, at most
+``max_active - 1`` others hold a slot and at most ``window - 1`` younger ones are consumed before
+it: this bounds how many off-policy steps it can have (``SyncPolicy.max_off_policy_steps``).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.sync_policy import Frees
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trinity.common.sync_policy import SyncPolicy
+
+__all__ = ["RolloutBuffer", "RolloutUnit", "State"]
+
+ALL = math.inf
+
+
+class State(Enum):
+    """Where a rollout unit is."""
+
+    RUNNING = "running"
+    READY = "ready"
+    CONSUMED = "consumed"
+
+
+@dataclass
+class RolloutUnit:
+    """A rollout step or a group, while it holds a slot."""
+
+    number: int
+    version: int  # policy version that it began with
+    state: State = State.RUNNING
+    left: int = 0  # rows that were not consumed
+    task: dict[str, int] = field(default_factory=dict)  # of a group: where it is in the tasksets
+
+
+class RolloutBuffer:
+    """Slots, the window and the count of rows.
+
+    Any number of threads may call it: each holds :attr:`changed` while it does.
+
+    Args:
+        policy: of the run.
+        batch: rows of a train step; groups where the policy consumes groups.
+        gives_again: whether the storage fills a short batch up with rows that it gave before.
+
+    >>> from trinity.common.sync_policy import Consume, SyncPolicy
+    >>> policy = SyncPolicy(style="", consume=Consume.GROUPS, max_active=4, window=2)
+    >>> buffer = RolloutBuffer(policy, batch=2)
+    >>> while buffer.has_slot:
+    ...     _ = buffer.begin()
+    >>> for number in (1, 2, 3):
+    ...     buffer.finish(number, 1)
+    >>> buffer.ready_groups()  # 2 is too young as long as 0 was not consumed
+    [1]
+    >>> buffer.finish(0, 1)
+    >>> buffer.consume_groups()
+    [0, 1]
+    >>> buffer.has_slot
+    False
+    >>> buffer.weights_synced(version=1)
+    >>> buffer.has_slot
+    True
+    """
+
+    def __init__(self, policy: SyncPolicy, *, batch: int, gives_again: bool = False) -> None:
+        self.policy, self.batch = policy, batch
+        self.changed = threading.Condition()  # guards all below; notified when a unit ends
+        self.num_changes = 0  # so that nobody waits for what has happened
+        self.begun = -1 if policy.in_groups else 0  # the youngest number
+        self.version = 0  # policy version that units begin with now
+        self.num_consumed = 0  # groups, in the whole run
+        self.slots: dict[int, RolloutUnit] = {}  # by number, oldest first
+        self._fills = gives_again
+        self._last_taken: list[tuple[int, int]] = []  # numbers and rows of the last batch
+        self._earlier: SyncPolicy | None = None  # wider, of units below the next number
+        self._first_of_now = 0
+
+    # --- who may begin ------------------------------------------------------------------------
+
+    @property
+    def has_slot(self) -> bool:
+        """Return whether one more unit may begin."""
+        return len(self.slots) < self.policy.max_active
+
+    @property
+    def running(self) -> dict[int, RolloutUnit]:
+        """Return the units in flight."""
+        return self._in_state(State.RUNNING)
+
+    @property
+    def num_ready(self) -> int:
+        """Return how many units ended and were not consumed."""
+        return len(self._in_state(State.READY))
+
+    @property
+    def num_wanted(self) -> int:
+        """Return how many groups were begun and not dropped in the whole run."""
+        held = sum(one.state is not State.CONSUMED for one in self.slots.values())
+        return self.num_consumed + held
+
+    def begin(self, *, task: Mapping[str, int] | None = None) -> RolloutUnit:
+        """Admit the next unit, with the weights of now."""
+        self.begun += 1
+        self.slots[self.begun] = RolloutUnit(self.begun, self.version, task=dict(task or {}))
+        return self.slots[self.begun]
+
+    def cancel(self, number: int) -> None:
+        """Take back the youngest unit: it had no tasks."""
+        del self.slots[number]
+        self.begun = number - 1
+
+    def finish(self, number: int, count: int) -> None:
+        """Note how many rows a unit left; a group that left none is dropped."""
+        one = self.slots[number]
+        one.state, one.left = State.READY, count
+        if not count and self.policy.in_groups:
+            del self.slots[number]
+        self._free_consumed_steps()
+        self.notify()
+
+    def notify(self) -> None:
+        """Wake up who waits for a change."""
+        with self.changed:
+            self.num_changes += 1
+            self.changed.notify_all()
+
+    # --- what may be consumed -----------------------------------------------------------------
+
+    def num_rows(self, *, last: float = ALL) -> int:
+        """Return how many rows are ready, of units up to number ``last``."""
+        return sum(one.left for number, one in self.slots.items() if number <= last)
+
+    def available(self, *, there: int, last: float = ALL) -> int:
+        """Return how many rows of steps up to ``last`` a train step may read.
+
+        Args:
+            there: how many rows the storage can give.
+            last: the youngest rollout step that may be consumed.
+        """
+        rows = self.num_rows(last=last)
+        filled = -(-rows // self.batch) * self.batch if self._fills else rows
+        return min(filled, there)
+
+    def batch_trained(self) -> None:
+        """Note that what was consumed last is trained: it is not put back any more."""
+        self._last_taken = []
+
+    def consume_rows(self, count: int, *, last: float = ALL) -> None:
+        """Note that a train step has read so many rows, the oldest ones."""
+        self._last_taken += self._take(count, last=last)
+        self._free_consumed_steps()
+
+    def drop_rows(self, count: int) -> None:
+        """Forget rows that the storage gave up, the oldest ones."""
+        self._take(count)
+        self._free_consumed_steps()
+
+    def ready_groups(self) -> list[int]:
+        """Return the groups of the next batch as far as they are there, the oldest in the window.
+
+        A younger group that is consumed does not move the window: it begins at the oldest one left.
+        """
+        waiting = [n for n, one in self.slots.items() if one.state is not State.CONSUMED]
+        found: list[int] = []
+        while waiting and len(found) < self.batch:
+            ready = (n for n in waiting if self.slots[n].state is State.READY)
+            oldest = next(ready, None)
+            if oldest is None or oldest > waiting[0] + self.policy.window - 1:
+                break
+            found.append(oldest)
+            waiting.remove(oldest)
+        return found
+
+    def consume_groups(self) -> list[int]:
+        """Return the groups of the next batch; they are consumed."""
+        numbers = self.ready_groups()
+        self._last_taken = [(number, self.slots[number].left) for number in numbers]
+        for number in numbers:
+            self.slots[number].state, self.slots[number].left = State.CONSUMED, 0
+        self.num_consumed += len(numbers)
+        return numbers
+
+    def put_back(self, count: int) -> None:
+        """Make rows ready again that were consumed last and not trained: so many of them.
+
+        Of groups all, whatever the count.
+        """
+        for number, taken in reversed(self._last_taken):
+            again = taken if self.policy.in_groups else min(taken, count)
+            one = self.slots.setdefault(number, RolloutUnit(number, self.version, State.READY))
+            one.state, one.left, count = State.READY, one.left + again, count - again
+        if self.policy.in_groups:
+            self.num_consumed -= len(self._last_taken)
+        self.slots = dict(sorted(self.slots.items()))
+        self._last_taken = []
+
+    def weights_synced(self, *, version: int, last: float = ALL, frees: bool = True) -> None:
+        """Note the weights of rollouts; free the slots of consumed units up to number ``last``."""
+        self.version = version
+        if frees and self.policy.frees is Frees.WEIGHT_SYNC:
+            for number in [n for n, one in self.slots.items() if n <= last and self._is_over(one)]:
+                del self.slots[number]
+
+    # --- what is told of it -------------------------------------------------------------------
+
+    def num_overtaken(self, numbers: Sequence[int]) -> int:
+        """Return how many groups still run that are older than the youngest of these."""
+        return sum(number < max(numbers, default=0) for number in self.running)
+
+    def off_policy_steps(self, train_steps: int) -> int:
+        """Return the train steps that the oldest unit not consumed has not seen."""
+        held = (one for one in self.slots.values() if one.state is not State.CONSUMED)
+        return max((train_steps - one.version for one in held), default=0)
+
+    @property
+    def widest_policy(self) -> SyncPolicy:
+        """Return the policy; a wider one as long as there are units that began under that."""
+        if self._earlier is None or min(self.slots, default=ALL) >= self._first_of_now:
+            return self.policy
+        return self._earlier
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds (Any: json)."""
+        widest = self.widest_policy
+        rows = [
+            [one.number, one.state.value, one.version, one.left, one.task]
+            for one in self.slots.values()
+        ]
+        return {
+            "consume": self.policy.consume.value,
+            "batch": self.batch,
+            "max_active": widest.max_active,
+            "window": widest.window,
+            "begun": self.begun,
+            "num_consumed": self.num_consumed,
+            "slots": rows,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there: steps that ran are made again, groups begin again, READY stays."""
+        self.begun, self.num_consumed = state["begun"], state["num_consumed"]
+        rows = [[number, State(name), *rest] for number, name, *rest in state["slots"]]
+        units = [
+            RolloutUnit(number, version, name, left, dict(task))
+            for number, name, version, left, task in rows
+        ]
+        self.slots = {one.number: one for one in units}
+        if self.policy.in_groups:
+            self._first_of_now = self.begun + 1
+            self._earlier = replace(
+                self.policy,
+                max_active=max(self.policy.max_active, state["max_active"]),
+                window=max(self.policy.window, state["window"]),
+            )
+            return
+        self.begun -= len(self.running)
+        self.slots = {number: one for number, one in self.slots.items() if number <= self.begun}
+        self._free_consumed_steps()
+
+    # --- within -------------------------------------------------------------------------------
+
+    def _in_state(self, state: State) -> dict[int, RolloutUnit]:
+        return {number: one for number, one in self.slots.items() if one.state is state}
+
+    def _take(self, count: int, *, last: float = ALL) -> list[tuple[int, int]]:
+        """Count rows as consumed, the oldest first; return how many of which step."""
+        taken: list[tuple[int, int]] = []
+        for one in self.slots.values():
+            own = min(one.left, count) if one.number <= last else 0
+            if own:
+                one.left, count = one.left - own, count - own
+                taken.append((one.number, own))
+        return taken
+
+    def _is_over(self, one: RolloutUnit) -> bool:
+        if self.policy.in_groups:
+            return one.state is State.CONSUMED
+        return one.state is State.READY and not one.left
+
+    def _free_consumed_steps(self) -> None:
+        """Free the oldest slots whose rows are all consumed, where no sync has to come first."""
+        while self.policy.frees is Frees.TRAIN_STEP and self.slots:
+            oldest = next(iter(self.slots.values()))
+            if not self._is_over(oldest):
+                return
+            del self.slots[oldest.number]
