@@ -112,9 +112,9 @@ def measure(
 ) -> tuple[float, float]:
     """Return the CPU seconds of all processes, and those of making the experiences."""
     from trinity.common.config import ExperienceBufferConfig
-    from trinity.extend import get_manager
     from trinity.common.sync_policy import policy_of
     from trinity.explorer.rollout_buffer import RolloutBuffer
+    from trinity.extend import get_manager
     from trinity.runtime.assembly import make_ready_source, make_storage, make_strategy
     from trinity.runtime.ray.handle import start_room
     from trinity.runtime.ray.passport import Passport

@@ -77,7 +77,7 @@ def run_one(seed, delayed, loops) -> None:
     size, per_step = settings["train_batch"], settings["per_step"]
     most = parts.policy.max_off_policy_steps(batch=size, most=per_step, most_over=size - 1)
     assert max(parts.ages) <= most, (seed, settings)
-    assert parts.trained == Counter({n: per_step for n in range(1, settings["steps"] + 1)}), seed
+    assert parts.trained == Counter(dict.fromkeys(range(1, settings["steps"] + 1), per_step)), seed
     assert parts.policy.consume in {Consume.ROUNDS, Consume.ROWS}
 
 
@@ -141,4 +141,4 @@ def test_a_stop_that_is_asked_for_anywhere_saves_and_ends_and_all_is_trained_onc
         break
 
     assert num_stops >= 1
-    assert parts.trained == Counter({n: 4 for n in range(1, 7)})
+    assert parts.trained == Counter(dict.fromkeys(range(1, 7), 4))

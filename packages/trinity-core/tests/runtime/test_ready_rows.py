@@ -202,6 +202,17 @@ def test_what_was_put_back_is_ready_again_and_read_next() -> None:
     assert rows.read(4) == [0, 1, 2, 3]
 
 
+def test_rows_that_the_storage_gave_up_by_itself_are_forgotten_when_it_is_looked_at() -> None:
+    rows = Buffered(a_queue(), policy=ROWS)
+    rows.step(3)
+    rows.step(3)
+    rows.storage.read(4, timeout_s=0)
+
+    rows.source.reconcile()
+
+    assert rows.left == {2: 2}
+
+
 def test_a_part_of_a_batch_that_was_put_back_is_read_with_what_follows() -> None:
     rows = Buffered(a_queue(), policy=ROWS)
     rows.step(3)

@@ -150,14 +150,15 @@ def test_rollout_steps_of_an_earlier_start_may_have_had_other_settings() -> None
     now.load_state_dict(then.state_dict())
     staleness = overlapped(now)
     staleness.resumed(then.state_dict(), train_steps=4)
-    staleness.explored(4)  # before the first sync
-    staleness.synced()
-    staleness.explored(4)
-    for step in (5, 6, 7):
-        staleness.of_step(step, of_versions(0, 0), num_rows=4)
+    finish_step(now, staleness, 4)  # before the first sync
+    for step in (5, 6):
+        train(now, staleness, step, of_versions(0, 0), num_rows=4)
+    sync(now, staleness, version=6)
+    finish_step(now, staleness, 4)
+    train(now, staleness, 7, of_versions(0, 0), num_rows=4)
 
     with pytest.raises(TrinityError, match="none can be more than 0 old"):
-        staleness.of_step(8, of_versions(0, 0), num_rows=4)
+        train(now, staleness, 8, of_versions(0, 0), num_rows=4)
 
 
 def test_rows_that_share_a_round_with_those_of_an_earlier_start_may_be_older() -> None:

@@ -175,7 +175,7 @@ class SyncPolicy:
             return max(0, whole * of_round - (-rest * most // batch) - 1)
         ahead = max((self.max_active - 1) * most, most_over)  # rows before those of a rollout
         if self.frees is Frees.WEIGHT_SYNC:
-            return max(0, ahead + most - 1) // batch
+            return max(0, ahead + self._round * most - 1) // batch
         return max(0, ahead + self._round * most - 1) // batch + self.publish_every - 1
 
     def num_train_steps(self, *, num_steps: int, rows: int, batch: int, refills: bool) -> int:

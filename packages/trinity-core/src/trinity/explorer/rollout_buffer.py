@@ -201,14 +201,16 @@ class RolloutBuffer:
 
         Of groups all, whatever the count.
         """
-        for number, taken in reversed(self._last_taken):
+        if self.policy.in_groups:
+            self.num_consumed -= len(self._last_taken)
+        while self._last_taken and (count or self.policy.in_groups):
+            number, taken = self._last_taken.pop()
             again = taken if self.policy.in_groups else min(taken, count)
             one = self.slots.setdefault(number, RolloutUnit(number, self.version, State.READY))
             one.state, one.left, count = State.READY, one.left + again, count - again
-        if self.policy.in_groups:
-            self.num_consumed -= len(self._last_taken)
+            if again < taken:
+                self._last_taken.append((number, taken - again))
         self.slots = dict(sorted(self.slots.items()))
-        self._last_taken = []
 
     def weights_synced(self, *, version: int, last: float = ALL, frees: bool = True) -> None:
         """Note the weights of rollouts; free the slots of consumed units up to number ``last``."""

@@ -57,8 +57,7 @@ class Observers:
     def resumed(self, rollouts: Mapping[str, Any] | None) -> None:
         """Note that the run goes on from a checkpoint (Any: the buffer's state in it)."""
         train_steps = self._schedule.progress.train_steps
-        if train_steps or self._schedule.progress.explore_steps:
-            self._staleness.resumed(rollouts, train_steps=train_steps)
+        self._staleness.resumed(rollouts, train_steps=train_steps)
 
     def begin_step(self) -> None:
         """Note that something begins after a sync, if nothing has."""

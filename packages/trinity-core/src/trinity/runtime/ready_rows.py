@@ -42,7 +42,8 @@ class ReadyRows:
         before = self._storage.available()
         if min_model_version > 0:
             self._storage.drop_older(min_model_version)
-            self._note_dropped(before - self._storage.available())
+            if not self._storage.gives_again:  # else rows that were read before are among them
+                self._note_dropped(before - self._storage.available())
         wanted, before = min(count, self.available()), self._storage.available()
         if wanted == 0:
             raise StopIteration

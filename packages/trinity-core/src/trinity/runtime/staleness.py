@@ -19,7 +19,7 @@ _VERSION = "sample/model_version"
 _REMEDY = (
     "If a workflow or an operator brought them with an info['model_version'] of their own, as rows "
     "of another model or of another day have it, leave that out. Otherwise it is a fault of the "
-    "runtime: please report it with trinity.log. To go on, set sync_style fixed."
+    "runtime: please report it with trinity.log."
 )
 
 
@@ -43,7 +43,8 @@ class Staleness:
         self._is_told = not in_turns and not policy.in_rounds  # else it follows from the settings
         self._most, self._unit = 0, 0  # rows of a rollout step; divisor of a batch and of all steps
         self._num_earlier = 0  # rows that began before the first sync after a restart
-        self._is_going_on = False  # it was restarted, and has not synced
+        self._last_earlier = 0  # the youngest rollout step of an earlier start
+        self._is_going_on = False  # rows of it are left, or weights have not moved since
         self._most_before, self._last_before = 0, 0  # of groups of an earlier start; until a step
 
     def resumed(self, rollouts: Mapping[str, Any] | None, *, train_steps: int) -> None:
@@ -59,7 +60,7 @@ class Staleness:
             self._most_before = wider.max_off_policy_steps(batch=size, most=1)
             self._last_before = train_steps + num_steps
             return
-        self._is_going_on = True
+        self._is_going_on, self._last_earlier = True, self._buffer.begun
         for one in self._buffer.slots.values():
             self.explored(one.left)
 
@@ -70,8 +71,12 @@ class Staleness:
         self._num_earlier += count if self._is_going_on else 0
 
     def synced(self) -> None:
-        """Note that the rollouts have the trainer's weights."""
-        self._is_going_on = False
+        """Note that the rollouts have the trainer's weights.
+
+        As long as rows of an earlier start are left, what begins may get older than it could alone.
+        """
+        if self._is_going_on and not self._buffer.num_rows(last=self._last_earlier):
+            self._is_going_on, self._num_earlier = False, self._buffer.num_rows()
 
     def of_step(self, step: int, sampled: Mapping[str, object], *, num_rows: int) -> Metrics:
         """Return the off-policy steps of the rows of a train step; empty: nobody knows them.
@@ -105,10 +110,13 @@ class Staleness:
         return self._policy.max_off_policy_steps(batch=size, most=self._most, most_over=over)
 
     def _too_old(self, step: int, oldest: float, *, most: int) -> str:
-        what = "a group" if self._policy.in_groups else "experiences"
-        other = "explorer.window" if self._policy.in_groups else "synchronizer.sync_interval"
+        what, keys = "experiences", "explorer.max_inflight_batches, synchronizer.sync_interval"
+        if self._policy.in_groups:
+            what, keys = "a group", "explorer.max_inflight_batches, explorer.window"
+        if self._policy.in_rounds:
+            keys = "synchronizer.sync_interval, synchronizer.sync_offset"
         return (
             f"optimizer step {step} got {what} that weights of version {oldest:.0f} made, "
             f"{step - 1 - oldest:.0f} steps before, and none can be more than {most} old "
-            f"(explorer.max_inflight_batches, {other}). {_REMEDY}"
+            f"({keys}). {_REMEDY}"
         )

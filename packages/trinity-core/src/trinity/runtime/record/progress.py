@@ -108,7 +108,7 @@ def _of_flight(flight: Mapping[str, Any], *, is_taken: bool) -> dict[str, Any]:
         is_taken: whether the youngest batch that was taken was not trained: it is ready again.
     """
     size, taken = flight["batch_size"], flight["taken"]
-    num_again = min(size, len(taken)) if is_taken else 0
+    num_again = min(flight["num_taken"] % size or size, len(taken)) if is_taken else 0
     again, over = taken[len(taken) - num_again :], taken[: len(taken) - num_again]
     slots = [
         *([number, "running", 0, 0, task] for number, task in flight["running"]),
