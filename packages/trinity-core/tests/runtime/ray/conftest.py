@@ -13,7 +13,9 @@ from trinity.common.config import Config
 from trinity.errors import RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray import engine_room, remote_engine, runner_room
+from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_room import EngineRoom
+from trinity.runtime.ray.returning import Patience
 from trinity.runtime.ray.runner_room import RunnerRoom
 from trinity_testing.engines import AnsweringEngine
 from trinity_testing.scripted_model import script_chat_format
@@ -162,3 +164,18 @@ def rooms(monkeypatch):
 @pytest.fixture
 def keyed_engine():
     return KeyedEngine
+
+
+@pytest.fixture
+def dispatcher():
+    """Return a function that builds one that looks often; all are closed after the test."""
+    made = []
+
+    def build(*workers, poll_s=0.2, **patience):
+        made.append(Dispatcher(workers, patience=Patience(**patience), poll_s=poll_s))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.close()
+        one.close()

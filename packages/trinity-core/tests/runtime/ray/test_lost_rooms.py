@@ -10,10 +10,10 @@ import pytest
 from trinity.common.config import Config
 from trinity.explorer.order import orders_of
 from trinity.extend import get_manager
+from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.handle import start_room
 from trinity.runtime.ray.kept_engine import KeptEngine
 from trinity.runtime.ray.passport import Passport
-from trinity.runtime.ray.remote_scheduler import RemoteScheduler
 from trinity.runtime.record.rundir import RunDir
 from trinity_testing.builders import a_task
 from trinity_testing.tiny import make_tiny_model
@@ -63,7 +63,7 @@ def rooms(ray_cluster, tmp_path):
         namespace=passport.namespace,
         engine="engine-0",
     )
-    scheduler = RemoteScheduler([runner])
+    scheduler = Dispatcher([runner])
     yield engine, runner, scheduler
     kept.close()
     scheduler.close()

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.ray.cluster import Cluster
+    from trinity.runtime.ray.dispatcher import Dispatcher
     from trinity.runtime.ray.handle import RoomHandle
-    from trinity.runtime.ray.remote_scheduler import RemoteScheduler
     from trinity.runtime.ray.room import RoomFacts
     from trinity.runtime.record.rundir import RunDir
 
@@ -141,7 +141,7 @@ class _Builder(StageBuilder):
         ]
         return RemoteRanks(rooms, timeout_s=self._config.synchronizer.sync_timeout)
 
-    def _make_scheduler(self) -> RemoteScheduler:
+    def _make_scheduler(self) -> Dispatcher:
         parts, config = self._parts, self._config
         runners = [
             self._start_engine(number)
@@ -151,9 +151,9 @@ class _Builder(StageBuilder):
         sender = trainer.sender if trainer is not None else None
         self._sync = RemoteSync(config, self._manager, engines=self._engines, sender=sender)
         parts.engines = [RemoteEngines(self._sync)]
-        from trinity.runtime.ray.remote_scheduler import RemoteScheduler  # brings torch
+        from trinity.runtime.ray.dispatcher import Dispatcher  # brings torch
 
-        return RemoteScheduler(runners)
+        return Dispatcher(runners)
 
     def _make_sync(self) -> RemoteSync:
         parts, config = self._parts, self._config

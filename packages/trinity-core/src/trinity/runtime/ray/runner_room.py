@@ -1,12 +1,16 @@
-"""The runs of one engine, in a process of their own: orders in, results out."""
+"""The rollouts of one engine, in a process of their own, as a dispatcher asks for them.
+
+Dispatcher                          RunnerRoom
+begin([(7, orders), ...]) --------> a scheduler over one engine
+ended(2 s) -----------------------> [(7, results), ...], and whether the engine is lost
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
@@ -23,7 +27,7 @@ from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.returning import Patience, Returning
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
 
     from trinity.explorer.order import RunReport
     from trinity.runtime.ray.returning import Callee
@@ -31,8 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunnerRoom"]
 
-_STOPS_WITHIN_S = 0.5
-_Call = tuple[str, Any]  # the session, and the name of a group in it (Any: hashable)
+_Name = tuple[str, int]  # of what the scheduler runs: the session, and the request's number
 
 
 class RunnerRoom:
@@ -47,13 +50,10 @@ class RunnerRoom:
     def __init__(self, context: RoomContext, *, namespace: str, engine: str) -> None:
         config = context.config
         self._name = context.name
-        self._session = ""
-        self._call = ""  # of `run`, that is made now
-        self._begun: set[Hashable] = set()  # groups, in this session
-        self._ended: dict[Hashable, PackedResults] = {}  # of them, until they are heard of
-        self._error: BaseException | None = None  # a group could not begin
+        self._lock = threading.Lock()  # guards the following
+        self._session = ""  # of the dispatcher that is served
+        self._ended: list[tuple[int, PackedResults]] = []  # of this session, and not told yet
         self._busy_s = 0.0  # that was told of
-        self._turn = threading.Lock()
         room = find_room(namespace, engine)
         patience = Patience.of_runner(sync_timeout=config.synchronizer.sync_timeout)
         if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
@@ -81,116 +81,65 @@ class RunnerRoom:
             endpoints=endpoints,
         )
 
-    def run(self, session: str, packed: PackedOrders, call: str = "") -> PackedResults:
-        """Return how each order ended, in their order.
-
-        Args:
-            session: of the explorer; what another one left running is stopped.
-            packed: the orders.
-            call: by which :meth:`cut_run` names this one.
-
-        Raises:
-            RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
-            CancelledError: it was stopped, or another call came.
-            TrinityError: an error that concerns all runs.
-        """
-        orders = packed.unpacked()
-        self.stop()
-        while not self._turn.acquire(timeout=_STOPS_WITHIN_S):
-            self.stop()
-        try:
-            self._begin(session)
-            busy_s, self._call = self._engine.busy_s, call
-            results = self._scheduler.run(orders)
-            return PackedResults.of(
-                results,
-                busy_s=self._engine.busy_s - busy_s,
-                num_hung=self._scheduler.num_hung,
-            )
-        except BaseException:
-            self._session = ""  # what was left behind must not be heard by the next runs
-            raise
-        finally:
-            self._call = ""
-            self._turn.release()
-
     def open(self, session: str) -> None:
-        """Let an explorer begin groups; what another one left running is forgotten.
+        """Begin a session; what an earlier one left running is left behind.
 
         Args:
-            session: of the explorer.
+            session: names the dispatcher's conversation with this process.
         """
-        with self._turn:
-            if session != self._session:
-                self._begin(session)
+        with self._lock:
+            self._scheduler.reset()
+            self._engine.forget()
+            self._session, self._ended = session, []
 
-    def begin(self, session: str, groups: Sequence[tuple[Hashable, PackedOrders]]) -> None:
-        """Run these groups, each with its name, as soon as there are slots.
+    def begin(self, session: str, requests: Sequence[tuple[int, PackedOrders]]) -> None:
+        """Run these, each with its number, as soon as there are slots.
 
-        One that began already goes on. What keeps a group from beginning is raised by
-        :meth:`ended`.
+        Nobody waits for this call: what keeps them from beginning is raised by :meth:`ended`.
         """
-        with self._turn:
+        with self._lock:
             if session != self._session:
-                return  # :meth:`ended` tells it
+                return  # `ended` tells it
             self._engine.expect_new_weights()
-            for name, packed in groups:
-                if name in self._begun:
-                    continue
-                self._begun.add(name)
-                try:
-                    self._scheduler.begin((session, name), packed.unpacked())
-                except BaseException as error:  # noqa: BLE001 -- nobody waits for this call
-                    self._error = error
-                    self._scheduler.stop()
+            try:
+                self._scheduler.begin_all(
+                    [((session, number), packed.unpacked()) for number, packed in requests]
+                )
+            except BaseException as error:  # noqa: BLE001 -- raised by `ended`
+                self._scheduler.stop(error)
 
     def ended(
-        self, session: str, timeout_s: float, heard: Sequence[Hashable] = ()
-    ) -> list[tuple[Hashable, PackedResults]]:
-        """Return the groups whose last run ended; none where none did in time.
+        self, session: str, timeout_s: float, *, for_all: bool = False
+    ) -> tuple[list[tuple[int, PackedResults]], float]:
+        """Return the requests that ended, and for how long the engine is lost; 0: it is there.
 
         Args:
-            session: of the explorer.
+            session: of the dispatcher.
             timeout_s: how long to wait for a first one, in seconds.
-            heard: names that arrived; others are told again, as an answer may be lost on its way.
+            for_all: wait as long for all that began.
 
         Raises:
-            RoomLostError: the session is another's: this process took the place of one that died.
+            RoomLostError: the session is another's, or of a process that ended before this one.
             RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
             TrinityError: an error that concerns all runs.
         """
-        if session != self._session:
-            raise RoomLostError(self._name, cause="it was started anew")
-        if self._error is not None:
-            raise self._error
-        for name in heard:
-            self._ended.pop(name, None)
-        for (owner, name), results in self._scheduled_ends(0.0 if self._ended else timeout_s):
-            if owner != self._session:  # of groups that others were given meanwhile
-                continue
-            busy_s, self._busy_s = self._busy_s, self._engine.busy_s
-            spent_s, num_hung = self._busy_s - busy_s, self._scheduler.num_hung
-            self._ended[name] = PackedResults.of(results, busy_s=spent_s, num_hung=num_hung)
-        return list(self._ended.items()) if session == self._session else []
+        self._check(session)
+        done = self._scheduler.ended(0.0 if self._ended else timeout_s, for_all=for_all)
+        with self._lock:
+            # A call of an earlier session may get what ended in this one: the next call tells it.
+            for (owner, number), results in cast("list[tuple[_Name, list[RunReport]]]", done):
+                if owner == self._session:
+                    self._ended.append((number, self._packed(results)))
+            self._check(session)
+            ended, self._ended = self._ended, []
+        return ended, self._engine.away_s()
 
-    def engine_away_s(self) -> float:
-        """Return for how long the engine's process is lost; 0: it is there, or nobody knows."""
-        return self._engine.away_s()
-
-    def cut(self, session: str, names: Sequence[Hashable]) -> None:
-        """Wait no longer for what has not ended of these groups."""
-        if session == self._session:
-            for name in names:
-                self._scheduler.cut((session, name))
-
-    def cut_run(self, call: str) -> None:
-        """Let a call of :meth:`run` return what has ended, and the rest as cut; no other one."""
-        if call and call == self._call:
-            self._scheduler.cut(None)
-
-    def stop(self) -> None:
-        """Let the call of :meth:`run` that is being made end, if there is one."""
-        self._scheduler.stop()
+    def cut(self, session: str, numbers: Sequence[int]) -> None:
+        """Wait no longer for what has not ended of these requests."""
+        with self._lock:
+            if session == self._session:
+                for number in numbers:
+                    self._scheduler.cut((session, number))
 
     def close(self) -> None:
         """End the threads and what workflows hold; safe to call twice."""
@@ -199,21 +148,15 @@ class RunnerRoom:
             stack.callback(self._engine.close)
             stack.callback(self._scheduler.stop)
 
-    def _scheduled_ends(self, timeout_s: float) -> list[tuple[_Call, list[RunReport]]]:
-        try:
-            return cast("list[tuple[_Call, list[RunReport]]]", self._scheduler.ended(timeout_s))
-        except CancelledError as stopped:  # a group could not begin, or the room is closed
-            raise self._error or stopped from None
+    def _packed(self, results: Sequence[RunReport]) -> PackedResults:
+        before_s, self._busy_s = self._busy_s, self._engine.busy_s
+        return PackedResults.of(
+            results, busy_s=self._busy_s - before_s, num_hung=self._scheduler.num_hung
+        )
 
-    def _begin(self, session: str) -> None:
-        if session == self._session:
-            self._engine.expect_new_weights()
-            return
-        for name in self._begun:
-            self._scheduler.cut((self._session, name))
-        self._begun, self._ended = set(), {}
-        self._session = session
-        self._engine.forget()
+    def _check(self, session: str) -> None:
+        if session != self._session:
+            raise RoomLostError(self._name, cause="it was started anew")
 
 
 def _use_gpus_of(engine: Callee, *, patience: Patience) -> None:

@@ -1,0 +1,355 @@
+r"""Send rollout requests to the workers, one for each engine, and collect how they end.
+
+ run(orders of a step), begin(group)
+           |
+           v
+        QUEUED ----to a worker----> RUNNING ----its runs ended----> ENDED ---> run, ended()
+           ^                         |   \                           ^
+           +----its worker is lost---+    +--cut---> CANCELLED -------+
+
+A request of a step goes to the worker ``task % n``, a group to the worker with the fewest requests.
+When a worker's process is lost, its requests are queued again at once. When its engine is lost, it
+keeps them: their rollouts continue once the engine is back. After ``move_s`` they start from their
+beginning on other workers: a group at once, a request of a step on one that has nothing to do.
+A rollout inside a tool call cannot be interrupted. It keeps running while its replacement starts;
+its result is discarded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import uuid
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING
+
+from trinity.errors import RayLostError, RoomLostError
+from trinity.explorer.failure import cut_short
+from trinity.explorer.order import RunReport
+from trinity.runtime.ray.returning import Patience
+from trinity.runtime.ray.rollout_worker import (
+    RequestState,
+    RolloutRequest,
+    RolloutWorker,
+    WorkerHandle,
+    WorkerState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from trinity.explorer.order import RunOrder
+
+__all__ = ["Dispatcher"]
+
+POLL_S = 2.0  # so often a worker that runs something says whether its engine is there
+RETRY_S = 0.5  # so often a worker is called that is lost, or whose engine is
+LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Runs orders on rollout workers, whichever of them are lost meanwhile.
+
+    Args:
+        handles: of the workers' processes, in the order of their engines.
+        patience: with a worker that is lost.
+        poll_s: how long a call waits in a worker for requests to end.
+    """
+
+    def __init__(
+        self,
+        handles: Sequence[WorkerHandle],
+        *,
+        patience: Patience | None = None,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._patience = patience or Patience()
+        self._poll_s, self._retry_s = poll_s, min(RETRY_S, poll_s)
+        self._numbers = itertools.count()  # a request gets a new one whenever a worker gets it
+        self._changed = threading.Condition()  # guards all below
+        self._workers = [RolloutWorker(handle) for handle in handles]
+        self._threads: list[threading.Thread] = []  # one for each worker, once there are requests
+        self._queue: list[RolloutRequest] = []
+        self._ended: list[RolloutRequest] = []  # that `ended` has not returned
+        self._moved: list[Hashable] = []  # that `moved` has not returned
+        self._error: BaseException | None = None  # for whoever waits
+        self._is_told = False  # that all are lost
+        self._is_stopped = False
+
+    @property
+    def num_hung(self) -> int:
+        """Return how many threads were left behind in the workers and still run."""
+        return sum(worker.num_hung for worker in self._workers)
+
+    @property
+    def busy_s(self) -> float:
+        """Return how many seconds the engines have spent on generating."""
+        return sum(worker.busy_s for worker in self._workers)
+
+    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
+        """Return how each order ended, in the order of the orders.
+
+        Raises:
+            RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
+            RoomLostError: all workers are lost, or too many were that ran the same task.
+            CancelledError: :meth:`stop` was called.
+            TrinityError: an error that concerns all runs.
+        """
+        requests = self._requests_of(orders)
+        with self._changed:
+            self._error = None
+            try:
+                self._submit(requests)
+                while any(request.state is not RequestState.ENDED for request in requests):
+                    if self._error is not None:
+                        raise self._error
+                    if self._is_stopped:
+                        raise CancelledError
+                    self._changed.wait(LOOK_S)
+            except BaseException:
+                self._queue = [request for request in self._queue if request not in requests]
+                for worker in self._workers:
+                    worker.drop(requests)
+                raise
+        reports = {report.order.key: report for one in requests for report in one.reports}
+        return [reports[order.key] for order in orders]
+
+    def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
+        """Run these on one worker; :meth:`ended` tells how they ended.
+
+        Args:
+            name: what they are called; no other group ever has it.
+            orders: of one task.
+        """
+        with self._changed:
+            self._submit([RolloutRequest(name, orders)])
+
+    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+        """Return the groups that ended, and how; none where none did in time.
+
+        Raises:
+            RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
+            RoomLostError: all workers are lost, or too many were that ran the same group.
+            TrinityError: an error that concerns all runs.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._error, timeout_s)
+            if self._error is not None:
+                raise self._error
+            ended, self._ended = self._ended, []
+        return [(request.name, request.reports) for request in ended]
+
+    def cut(self, name: Hashable) -> None:
+        """Wait no longer for what has not ended of a group; it may have to be said again."""
+        with self._changed:
+            for request in [one for one in self._queue if one.name == name]:
+                self._queue.remove(request)
+                self._end(request, _cut_reports(request))
+            for worker in self._workers:
+                worker.cancel([one for one in worker.requests.values() if one.name == name])
+
+    def where(self, name: Hashable) -> str:
+        """Return which engine answers a group."""
+        with self._changed:
+            for worker in self._workers:
+                if any(request.name == name for request in worker.requests.values()):
+                    return worker.engine
+        return "no engine"
+
+    def moved(self) -> list[Hashable]:
+        """Return the groups that were begun anew since this was asked last."""
+        with self._changed:
+            moved, self._moved = self._moved, []
+        return moved
+
+    def stop(self) -> None:
+        """Begin nothing more, and await no more ends."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the threads; the workers are closed by who started them. Safe to call twice."""
+        self.stop()
+
+    def _requests_of(self, orders: Sequence[RunOrder]) -> list[RolloutRequest]:
+        """Return the requests of a step: all orders of a task are one."""
+        by_task: dict[int, list[RunOrder]] = {}
+        for order in orders:
+            by_task.setdefault(order.key.task, []).append(order)
+        return [
+            RolloutRequest(None, own, home=self._workers[task % len(self._workers)])
+            for task, own in by_task.items()
+        ]
+
+    def _submit(self, requests: Iterable[RolloutRequest]) -> None:
+        self._queue += requests
+        if not self._threads:
+            self._threads = [
+                threading.Thread(
+                    target=self._follow, args=[worker], name=f"trinity-{worker.engine}", daemon=True
+                )
+                for worker in self._workers
+            ]
+            for thread in self._threads:
+                thread.start()
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Give requests to workers; called whenever a request or a worker has changed."""
+        ready = [worker for worker in self._workers if worker.state is WorkerState.READY]
+        there = ready or [one for one in self._workers if one.state is WorkerState.ENGINE_LOST]
+        idle = [worker for worker in there if not worker.requests]
+        if ready:
+            self._take_from_lost_engines(ready, idle)
+        for request in list(self._queue):
+            takers = _takers(request, there, idle)
+            if takers:
+                self._queue.remove(request)
+                taker = min(takers, key=lambda worker: len(worker.requests))
+                taker.add(next(self._numbers), request)
+        for worker in self._workers:
+            worker.send()
+        self._tell_if_all_are_lost()
+        self._changed.notify_all()
+
+    def _take_from_lost_engines(
+        self, ready: Sequence[RolloutWorker], idle: Sequence[RolloutWorker]
+    ) -> None:
+        """Queue again what waits for an engine too long and others would run now."""
+        for worker in self._workers:
+            if worker.lost_s <= self._patience.move_s:
+                continue
+            running = [r for r in worker.requests.values() if r.state is RequestState.RUNNING]
+            moved = [request for request in running if _takers(request, ready, idle)]
+            if moved:
+                logger.warning(
+                    "%s has been lost for %.0f s: other engines take over %d of its rollout "
+                    "requests", worker.engine, worker.lost_s, len(moved),
+                )  # fmt: skip
+                worker.drop(moved)
+                self._queue_again(moved, lost=worker)
+
+    def _queue_again(self, requests: Sequence[RolloutRequest], *, lost: RolloutWorker) -> None:
+        for request in requests:
+            request.state = RequestState.QUEUED
+            request.num_losses += 1
+            if request.num_losses > self._patience.num_losses:
+                key, count = request.orders[0].key, request.num_losses
+                cause = f"task {key.task} of step {key.batch} has lost {count} workers in a row"
+                error = RoomLostError(lost.engine, cause=cause, is_final=True)
+                self._error = self._error or error
+        self._queue[:0] = requests
+        self._moved += [request.name for request in requests if request.name is not None]
+
+    def _tell_if_all_are_lost(self) -> None:
+        lost_s = min(worker.lost_s for worker in self._workers)
+        num_waiting = len(self._queue) + sum(len(worker.requests) for worker in self._workers)
+        if not lost_s:
+            self._is_told = False
+        elif lost_s > self._patience.move_s and num_waiting and not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "%s: lost for %.0f s, and there is no other engine: %d rollout requests wait",
+                ", ".join(worker.engine for worker in self._workers), lost_s, num_waiting,
+            )  # fmt: skip
+
+    def _end(self, request: RolloutRequest, reports: list[RunReport]) -> None:
+        request.state, request.reports = RequestState.ENDED, reports
+        if request.name is not None:
+            self._ended.append(request)
+        self._changed.notify_all()
+
+    def _follow(self, worker: RolloutWorker) -> None:
+        """Speak with a worker as long as there is something to say, in a thread of its own."""
+        while self._has_work(worker):
+            try:
+                if worker.session:
+                    self._poll(worker)
+                else:
+                    self._connect(worker)
+            except BaseException as error:  # noqa: BLE001 -- raised by whoever waits, or a loss
+                with self._changed:
+                    self._note_failure(worker, error)
+                    self._changed.wait_for(lambda: self._is_stopped, self._retry_s)
+
+    def _has_work(self, worker: RolloutWorker) -> bool:
+        with self._changed:
+            while not (
+                self._is_stopped or worker.requests or worker.state is not WorkerState.READY
+            ):
+                self._changed.wait(LOOK_S)
+            return not self._is_stopped
+
+    def _connect(self, worker: RolloutWorker) -> None:
+        session = uuid.uuid4().hex
+        worker.handle.call("open", session)
+        with self._changed:
+            worker.connected(session)
+            self._dispatch()
+
+    def _poll(self, worker: RolloutWorker) -> None:
+        with self._changed:
+            for_all = all(request.name is None for request in worker.requests.values())
+            limit_s = self._poll_s if worker.state is WorkerState.READY else self._retry_s
+        ends, engine_lost_s = worker.handle.call("ended", worker.session, limit_s, for_all=for_all)
+        with self._changed:
+            worker.note_engine(engine_lost_s)
+            for number, answer in ends:
+                worker.busy_s, worker.num_hung = worker.busy_s + answer.busy_s, answer.num_hung
+                request = worker.requests.pop(number, None)
+                if request is not None:  # else another worker has it meanwhile
+                    self._end(request, answer.unpacked(request.orders))
+            self._dispatch()
+
+    def _note_failure(self, worker: RolloutWorker, error: BaseException) -> None:
+        """Note a loss; any other error is raised by whoever waits."""
+        if self._is_stopped:
+            return
+        is_lost, has_others = worker.state is WorkerState.LOST, len(self._workers) > 1
+        if is_lost and has_others and not isinstance(error, RoomLostError | RayLostError):
+            error = RoomLostError(worker.handle.name, cause=f"it is not built again: {error}")
+        if isinstance(error, RoomLostError):
+            self._note_loss(worker, error)
+        else:
+            self._error = self._error or error
+            worker.disconnect()
+        self._dispatch()
+
+    def _note_loss(self, worker: RolloutWorker, error: RoomLostError) -> None:
+        is_new = worker.state is not WorkerState.LOST
+        requests = worker.note_loss()
+        for request in requests:
+            if request.state is RequestState.CANCELLED:
+                self._end(request, _cut_reports(request))
+        again = [one for one in requests if one.state is RequestState.RUNNING]
+        if is_new:
+            logger.warning("%s; its %d rollout requests are queued again", error, len(again))
+        self._queue_again(again, lost=worker)
+        if error.is_final:
+            worker.gone = error
+        elif worker.lost_s > (limit_s := self._patience.return_s):
+            cause = f"{error.cause}, and no other process took its place in {limit_s:.0f} s"
+            worker.gone = RoomLostError(error.room, cause=cause)
+        if all(one.gone for one in self._workers):
+            self._error = self._error or worker.gone
+
+
+def _takers(
+    request: RolloutRequest, there: Sequence[RolloutWorker], idle: Sequence[RolloutWorker]
+) -> Sequence[RolloutWorker]:
+    """Return the workers that may run a request now.
+
+    A request of a step whose own worker is lost waits for it, or for one that has nothing to do:
+    the others have as much to do themselves, and the lost one may be back before they are done.
+    """
+    if request.home is None:
+        return there
+    return [request.home] if request.home in there else idle
+
+
+def _cut_reports(request: RolloutRequest) -> list[RunReport]:
+    return [RunReport(order=order, failure=cut_short(order)) for order in request.orders]
