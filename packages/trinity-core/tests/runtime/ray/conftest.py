@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -52,9 +51,13 @@ class FakeRoom:
         return _sent(value)
 
     def start(self, method, /, *args, **kwargs):
-        """Call without an answer; one that finds nobody is lost."""
-        with suppress(RoomLostError):
-            self.call(method, *args, **kwargs)
+        """Call without waiting; what comes of it is read later."""
+        outcome = Future()
+        try:
+            outcome.set_result(self.call(method, *args, **kwargs))
+        except Exception as error:  # noqa: BLE001 -- raised where it is read
+            outcome.set_exception(error)
+        return SimpleNamespace(result=lambda *, timeout_s: outcome.result(timeout_s))
 
     def kill(self):
         """End the process; whoever waits for it hears so, and another takes its place."""

@@ -16,6 +16,7 @@ from trinity.errors import (
     RayLostError,
     RoomLostError,
     RunFailedError,
+    TrinityError,
     UnknownComponentError,
 )
 from trinity.explorer.local import build_scheduler
@@ -159,6 +160,21 @@ def test_what_concerns_every_run_arrives_as_itself_and_ends_one_step(
     orders = some_orders()
 
     assert ends(remote.run(orders)) == local(rooms.config, orders)
+
+
+def test_what_cannot_be_read_in_the_worker_ends_the_step(rooms, dispatcher) -> None:
+    rooms.engine_room()
+    runner = rooms.runner_room()
+    call = runner.call
+
+    def unreadable(method, *args, **kwargs):
+        if method == "begin":
+            raise TrinityError("a call of runner-0 did not reach it: no module named mine")
+        return call(method, *args, **kwargs)
+
+    runner.call = unreadable
+    with pytest.raises(TrinityError, match="no module named mine"):
+        dispatcher(runner).run(some_orders())
 
 
 @pytest.mark.parametrize("two", ["fail"], indirect=True)

@@ -7,7 +7,8 @@ import random
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from trinity.common.workflows import Workflow
@@ -54,16 +55,20 @@ class FlakyWorker:
             return getattr(self, method)(*args, **kwargs)
 
     def start(self, method, /, *args, **kwargs):
-        """Call without an answer, now or a little later, as messages may overtake each other."""
+        """Call without waiting, now or a little later, as messages may overtake each other."""
+        reply = Future()
         if self.dice.random() < 0.3:
-            threading.Timer(self.dice.random() * 0.005, self._late, [method, args]).start()
+            threading.Timer(self.dice.random() * 0.005, self._late, [method, args, reply]).start()
         else:
-            self._late(method, args)
+            self._late(method, args, reply)
+        return SimpleNamespace(result=lambda *, timeout_s: reply.result(timeout_s))
 
-    def _late(self, method, args):
+    def _late(self, method, args, reply):
         with self._changed:
-            if time.monotonic() >= self._away_until:
-                getattr(self, method)(*args)
+            if time.monotonic() < self._away_until:
+                reply.set_exception(RoomLostError(self.name, cause="nobody is there"))
+            else:
+                reply.set_result(getattr(self, method)(*args))
 
     def open(self, session):
         self._session, self._running, self._ended = session, {}, []

@@ -304,6 +304,7 @@ class Dispatcher:
                 if request is not None:  # else another worker has it meanwhile
                     self._end(request, answer.unpacked(request.orders))
             self._dispatch()
+        worker.read_replies()
 
     def _note_failure(self, worker: RolloutWorker, error: BaseException) -> None:
         """Note a loss; any other error is raised by whoever waits."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from trinity.errors import RoomLostError
     from trinity.explorer.order import RunOrder, RunReport
+    from trinity.runtime.ray.handle import Pending
 
 __all__ = ["RequestState", "RolloutRequest", "RolloutWorker", "WorkerHandle", "WorkerState"]
 
@@ -62,7 +63,7 @@ class WorkerHandle(Protocol):
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Return what the method returns (Any: each its own)."""
 
-    def start(self, method: str, /, *args: Any, **kwargs: Any) -> object:
+    def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
         """Call the method without waiting."""
 
 
@@ -82,6 +83,7 @@ class RolloutWorker:
         self.session = ""  # with the process that is there; "": none was opened
         self.requests: dict[int, RolloutRequest] = {}  # by the numbers that it was given them with
         self._unsent: list[int] = []
+        self._replies: list[Pending] = []  # to messages that nobody waits for
         self._lost_since = 0.0
         self.gone: RoomLostError | None = None  # why no process takes its place
         self.num_hung = 0
@@ -112,7 +114,7 @@ class RolloutWorker:
     def disconnect(self) -> list[RolloutRequest]:
         """End the session; return the requests that it had."""
         requests, self.requests = list(self.requests.values()), {}
-        self.session, self._unsent = "", []
+        self.session, self._unsent, self._replies = "", [], []
         return requests
 
     def add(self, number: int, request: RolloutRequest) -> None:
@@ -125,7 +127,7 @@ class RolloutWorker:
         """Send what was added, if there is a session; :meth:`connected` does otherwise."""
         if self.session and self._unsent:
             packed = [(n, PackedOrders.of(self.requests[n].orders)) for n in self._unsent]
-            self.handle.start("begin", self.session, packed)
+            self._replies.append(self.handle.start("begin", self.session, packed))
             self._unsent = []
 
     def cancel(self, requests: Iterable[RolloutRequest]) -> None:
@@ -135,7 +137,7 @@ class RolloutWorker:
         for number in numbers:
             self.requests[number].state = RequestState.CANCELLED
         if self.session and numbers:
-            self.handle.start("cut", self.session, numbers)
+            self._replies.append(self.handle.start("cut", self.session, numbers))
 
     def drop(self, requests: Iterable[RolloutRequest]) -> None:
         """Ask it to end these, and await nothing of them any more."""
@@ -143,3 +145,16 @@ class RolloutWorker:
         self.cancel(dropped)
         self.requests = {n: r for n, r in self.requests.items() if r not in dropped}
         self._unsent = [number for number in self._unsent if number in self.requests]
+
+    def read_replies(self) -> None:
+        """Read what came back of the messages; for the thread that polls, without the lock.
+
+        Raises:
+            Exception: why one of them did not arrive.
+        """
+        while self._replies:
+            try:
+                self._replies[0].result(timeout_s=0.0)
+            except TimeoutError:
+                return
+            self._replies.pop(0)
