@@ -340,7 +340,7 @@ def test_a_room_that_is_lost_again_and_again_ends_the_run(
 def test_a_room_that_is_lost_while_the_run_stops_is_not_started_anew(
     run, monkeypatch, status_of
 ) -> None:
-    def dies(self):
+    def dies(self, **_):
         self._parts.interrupt.request()
         raise RoomLostError("trainer", cause="The actor died unexpectedly.")
 
