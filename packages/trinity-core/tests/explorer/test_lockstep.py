@@ -72,6 +72,27 @@ def test_waves_of_runs_are_batched_in_order(world, attempt):
     assert engine.batches == [ids[:8], ids[8:16], ids[16:]]
 
 
+def test_calls_that_begin_together_are_batched_as_a_step_is():
+    class HearsLate(GatedEngine):
+        def run_began(self, key):
+            time.sleep(0.01)  # longer than a run takes to ask
+            super().run_began(key)
+
+    engine, config = HearsLate(), Config()
+    config.explorer.runner_per_model = 8
+    scheduler = build_scheduler(config, engines=[engine], model=model_over(engine))
+    task = a_task(workflow=Turns, raw_task={"turns": 1}, repeat_times=4)
+    calls = {n: orders_of(task, batch="1", number=n, max_repeat_times=None) for n in range(5)}
+
+    scheduler.begin_all(list(calls.items()))
+    ended = scheduler.ended(60.0, for_all=True)
+    scheduler.close()
+
+    ids = [(task, run) for task in range(5) for run in range(4)]
+    assert engine.batches == [ids[:8], ids[8:16], ids[16:]]
+    assert {n: [report.order for report in reports] for n, reports in ended} == calls
+
+
 def test_a_place_that_is_free_early_is_taken_by_the_next_run(world):
     engine = GatedEngine()
     turns = [1, 3, 2, 1]

@@ -13,7 +13,7 @@ A thread whose run has ended takes the next order by itself; the thread that cal
 ``ended`` only waits for an end, for an error, and for what is late.
 
 Either ``run`` is called, for all orders of a step, or ``begin`` at any time and ``ended``: then
-slots serve the oldest group first.
+slots serve the oldest orders first.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Scheduler:
             self._error, call = None, Call(None, len(orders))
             self._lanes.add(call, orders)
             try:
-                self._begin_first_wave()
+                self._fill_slots()
                 self._wait_for_all()
             finally:
                 self._stop_what_runs()
@@ -108,18 +108,24 @@ class Scheduler:
 
     def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
         """Run these once there are slots; :meth:`ended` calls them by their name."""
+        self.begin_all([(name, orders)])
+
+    def begin_all(self, calls: Sequence[tuple[Hashable, Sequence[RunOrder]]]) -> None:
+        """Run all of these, each with its name; those that get slots now begin as one wave."""
         with self._changed:
-            self._lanes.add(Call(name, len(orders)), orders)
-            for number, lane in enumerate(self._lanes.queues):
-                busy = {a.piece for a in self._active if self._lanes.of(a.attempt.order) == number}
-                for _ in range(min(len(lane), self._limits.num_slots - len(busy))):
-                    self._begin(lane[0])
-                    for active in self._made_actives(lane.popleft()):
-                        self._start(active)
+            for name, orders in calls:
+                self._lanes.add(Call(name, len(orders)), orders)
+            self._fill_slots()
             self._changed.notify_all()  # whoever waits may wait for a later deadline
 
-    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+    def ended(
+        self, timeout_s: float, *, for_all: bool = False
+    ) -> list[tuple[Hashable, list[RunReport]]]:
         """Return the names of orders that all ended, and how; none where none did in time.
+
+        Args:
+            timeout_s: how long to wait for a first one, in seconds.
+            for_all: wait as long for all that began.
 
         Raises:
             RunFailedError: a run failed and ``limits.can_fail`` is off.
@@ -128,7 +134,7 @@ class Scheduler:
         """
         limit = time.monotonic() + timeout_s
         with self._changed:
-            while not self._done and self._error is None:
+            while self._error is None and (not self._done or (for_all and self._active)):
                 rest = limit - time.monotonic()
                 if rest <= 0:
                     break
@@ -137,7 +143,7 @@ class Scheduler:
                 self._stop_what_runs()
                 raise self._error
             done, self._done = self._done, []
-            if done:
+            if done and not (for_all and self._active):
                 self._tracebacks.end_step()
             return done
 
@@ -162,10 +168,20 @@ class Scheduler:
         """Return nothing: what began stays with its engine."""
         return []
 
-    def stop(self) -> None:
-        """Let the thread that waits in :meth:`run` or :meth:`ended` leave the runs behind."""
+    def stop(self, error: BaseException | None = None) -> None:
+        """Let the thread that waits in :meth:`run` or :meth:`ended` leave the runs behind.
+
+        Args:
+            error: that it raises; None: a ``CancelledError``.
+        """
         with self._changed:
-            self._end_with(CancelledError())
+            self._end_with(error or CancelledError())
+
+    def reset(self) -> None:
+        """Leave behind all that runs and forget what ended: nobody asks for it any more."""
+        with self._changed:
+            self._stop_what_runs()
+            self._error, self._done = None, []
 
     def close(self) -> None:
         """End the idle threads, and what the runners hold; safe to call twice."""
@@ -180,11 +196,13 @@ class Scheduler:
             for slot in ended:  # a thread that lets its last run go as the process ends aborts it
                 slot.join(LOOK_S)
 
-    def _begin_first_wave(self) -> None:
-        sizes = [min(len(lane), self._limits.num_slots) for lane in self._lanes.queues]
-        places = zip(self._lanes.queues, sizes, strict=True)
-        wave = [lane.popleft() for lane, size in places for _ in range(size)]
-        for piece in wave:
+    def _fill_slots(self) -> None:
+        wave: list[Piece] = []
+        for number, lane in enumerate(self._lanes.queues):
+            busy = {a.piece for a in self._active if self._lanes.of(a.attempt.order) == number}
+            num_free = self._limits.num_slots - len(busy)
+            wave += [lane.popleft() for _ in range(min(len(lane), num_free))]
+        for piece in wave:  # all of them, for the engine, before the first one asks it
             self._begin(piece)
         for piece in wave:
             for active in self._made_actives(piece):
