@@ -199,10 +199,11 @@ class Loop:
         return True
 
     def _sync(self, *, last: float = math.inf) -> None:
-        """Give the rollouts the trainer's weights; slots up to ``last`` are free."""
+        """Give the rollouts the trainer's weights, if they are newer; slots up to ``last`` are free."""
         parts, progress = self._parts, self.progress
+        is_newer = self._schedule.has_newer_weights
         progress.weights_version = progress.train_steps
-        if parts.sync is not None and parts.trainer is not None:
+        if is_newer and parts.sync is not None and parts.trainer is not None:
             began = time.perf_counter()
             with boundary(f"the sync after explore step {progress.explore_steps}"):
                 version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
