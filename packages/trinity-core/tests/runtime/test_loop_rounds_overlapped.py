@@ -142,7 +142,8 @@ def test_a_checkpoint_beside_a_step_counts_only_steps_that_have_ended(overlappin
 
     loops.of(parts).run()
 
-    assert saved[0] == (1, 1, 0)
+    for explored, trained_steps, ready in saved:
+        assert 4 * explored == 4 * trained_steps + ready
 
 
 def test_a_failure_of_the_trainer_is_raised_and_what_was_read_is_put_back(

@@ -199,7 +199,7 @@ class Loop:
         return True
 
     def _sync(self, *, last: float = math.inf) -> None:
-        """Give the rollouts the trainer's weights, if they are newer; slots up to ``last`` are free."""
+        """Give rollouts the trainer's weights, if they are newer; free slots up to ``last``."""
         parts, progress = self._parts, self.progress
         is_newer = self._schedule.has_newer_weights
         progress.weights_version = progress.train_steps

@@ -174,9 +174,9 @@ class Schedule:
             self.limits.explore_steps,
             self.next_evaluation,
         )
-        if self.in_turns or self.policy.in_rounds:
+        if self.in_turns:
             return min(last, explored + 1)
-        return min(last, self._last_wanted(available))
+        return last if self.policy.in_rounds else min(last, self._last_wanted(available))
 
     def _last_slot(self, available: int) -> float:
         """Return the last rollout step that has a slot; one more where nobody could go on."""
