@@ -254,6 +254,7 @@ class ContinuousExplorer(Explorer):
                 self._ahead = self._stream.read(self._batch_size)
             except StopIteration:
                 self._is_out = True
+                self._buffer.notify()  # whoever waits for a group that ends need not
                 return None
         return self._ahead.pop(0)
 

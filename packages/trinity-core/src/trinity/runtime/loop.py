@@ -242,18 +242,14 @@ class Loop:
     # --- evaluation, the end, checkpoints -----------------------------------------------------
 
     def _evaluate_if_due(self) -> None:
+        """Evaluate between two rollouts; with the newest weights, but for rounds."""
         schedule = self._schedule
-        if self._parts.groups is not None:
-            self._sync_if_due()
         if not schedule.is_evaluation_step or schedule.is_evaluated:
             return
-        if self._rollouts.is_evaluating:
+        if self._rollouts.is_evaluating or (schedule.is_ahead and self._is_stopping()):
             return
-        if schedule.is_ahead:
-            if self._is_stopping():
-                return
-            if schedule.has_newer_weights:
-                self._sync()
+        if not (self._policy.in_rounds or self._schedule.in_turns) and schedule.has_newer_weights:
+            self._sync()
         self._rollouts.evaluate(self.progress.explore_steps)
         if not schedule.evaluates_beside:
             self._wait_evaluated()

@@ -22,10 +22,11 @@ says how long it takes. Syncs and checkpoints take no time.
 
 The stories were recorded from the scheduling classes at commit 6e73c0d, before they were replaced
 by one loop. A story changes only with a decision that says why, and a line in the changelog;
-``write_stories`` then writes the file anew, and the difference is reviewed line by line. Since then:
+``write_stories`` then writes the file anew, and the difference is reviewed. Since then:
 
 * rows of later rounds are never trained early (one story, "rows too old");
-* overlapped, the rollout steps of a round begin by themselves (38 stories of fixed; same numbers).
+* overlapped, the rollout steps of a round begin by themselves (38 stories of fixed; same numbers);
+* where groups begin one by one, the newest weights are evaluated (6 stories of fully_async).
 """
 
 from __future__ import annotations
