@@ -9,6 +9,27 @@ from trinity.errors import CheckpointError, RunFailedError, TrinityError
 from trinity.runtime.loop import Interrupted
 
 
+def ask_to_stop_in(parts, name) -> None:
+    """Let the run be asked to stop each time that something begins."""
+    does = getattr(parts, name)
+
+    def asking(*arguments, **named):
+        parts.interrupt.is_requested = True
+        return does(*arguments, **named)
+
+    setattr(parts, name, asking)
+
+
+def test_a_run_that_is_asked_to_stop_before_it_begins_begins_nothing(fake_parts, loops) -> None:
+    parts = fake_parts(steps=5)
+    parts.interrupt.is_requested = True
+
+    with pytest.raises(Interrupted):
+        loops.of(parts).run()
+
+    assert parts.story == ["save 0"]
+
+
 def test_with_interval_one_exploring_and_training_take_turns(syncing, loops) -> None:
     parts = syncing(steps=2)
 
@@ -90,7 +111,7 @@ def test_a_failure_while_exploring_saves_what_was_trained(fake_parts, loops) -> 
 
 def test_an_interrupt_while_exploring_saves_before_training(fake_parts, loops) -> None:
     parts = fake_parts(steps=5)
-    parts.interrupt.is_requested = True
+    ask_to_stop_in(parts, "explore_step")
     loop = loops.of(parts)
 
     with pytest.raises(Interrupted):
@@ -102,11 +123,12 @@ def test_an_interrupt_while_exploring_saves_before_training(fake_parts, loops) -
 
 def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on(fake_parts, loops) -> None:
     parts = fake_parts(steps=2)
-    parts.interrupt.is_requested = True
+    ask_to_stop_in(parts, "explore_step")
     loop = loops.of(parts)
     with pytest.raises(Interrupted):
         loop.run()
     parts.interrupt.is_requested = False
+    parts.explore_step = type(parts).explore_step.__get__(parts)
 
     loops.resumed(loop).run()
 
@@ -129,11 +151,12 @@ def test_the_last_evaluation_is_of_the_weights_that_the_run_leaves(evaluating, l
 
 def test_an_evaluation_that_an_interrupt_came_before_is_made_after_it(evaluating, loops) -> None:
     parts = evaluating(steps=2, eval_interval=1)
-    parts.interrupt.is_requested = True
+    ask_to_stop_in(parts, "explore_step")
     loop = loops.of(parts)
     with pytest.raises(Interrupted):
         loop.run()
     parts.interrupt.is_requested = False
+    parts.explore_step = type(parts).explore_step.__get__(parts)
 
     loops.resumed(loop).run()
 
@@ -312,11 +335,13 @@ def test_with_any_style_a_stopped_run_tells_the_story_of_an_unbroken_one(
     whole, stopped = (syncing(steps=7, **settings) for _ in "ab")
     loops.of(whole).run()
     loop = loops.of(stopped)
+    for name in ("explore_step", "train_step"):
+        ask_to_stop_in(stopped, name)
     while True:
-        stopped.interrupt.is_requested = True
         try:
             loop.run()
         except Interrupted:
+            stopped.interrupt.is_requested = False
             loop = loops.resumed(loop)
             continue
         break

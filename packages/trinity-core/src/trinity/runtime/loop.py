@@ -112,12 +112,11 @@ class Loop:
             else:
                 self._observers.begin_step()
                 self._rollouts.wait(seen)
-        if not self._schedule.in_turns:
-            self._stop_if_asked()
+        self._stop_if_asked()
 
     def _goes_on(self) -> bool:
         """Return whether anything runs, or may still begin."""
-        is_wanted = self._schedule.may_explore and not self._is_stopping()
+        is_wanted = self._schedule.may_explore and not self._parts.interrupt.is_requested
         if self._parts.groups is not None:
             is_out = self._parts.groups.is_out and not self._available()
             return self._rollouts.is_evaluating or (is_wanted and not is_out)
@@ -229,7 +228,7 @@ class Loop:
         if self._parts.groups is not None:
             self._admit_groups()
             return
-        is_closed = self._rollouts.is_evaluating or self._is_stopping()
+        is_closed = self._rollouts.is_evaluating or self._parts.interrupt.is_requested
         with self._buffer.changed:
             begun = self._buffer.begun
             last = begun if is_closed else self._schedule.last_step(self._num_trainable())
@@ -246,7 +245,7 @@ class Loop:
         schedule = self._schedule
         if not schedule.is_evaluation_step or schedule.is_evaluated:
             return
-        if self._rollouts.is_evaluating or (schedule.is_ahead and self._is_stopping()):
+        if self._rollouts.is_evaluating or self._parts.interrupt.is_requested:
             return
         if not (self._policy.in_rounds or self._schedule.in_turns) and schedule.has_newer_weights:
             self._sync()
@@ -346,10 +345,6 @@ class Loop:
         self._observers.resumed(rollouts)
         self._rollouts.hold()
         self._saver.resumed(progress)
-
-    def _is_stopping(self) -> bool:
-        """Return whether the run is asked to stop, where it looks before it begins anything."""
-        return self._schedule.is_ahead and self._parts.interrupt.is_requested
 
     def _save(self) -> None:
         self._saver.save(self.progress)

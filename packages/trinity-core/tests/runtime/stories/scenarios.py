@@ -26,7 +26,8 @@ by one loop. A story changes only with a decision that says why, and a line in t
 
 * rows of later rounds are never trained early (one story, "rows too old");
 * overlapped, the rollout steps of a round begin by themselves (38 stories of fixed; same numbers);
-* where groups begin one by one, the newest weights are evaluated (6 stories of fully_async).
+* where groups begin one by one, the newest weights are evaluated (6 stories of fully_async);
+* a run that is asked to stop during a sync, or while it waits, begins nothing more (17 stories).
 """
 
 from __future__ import annotations
