@@ -199,13 +199,13 @@ class Loop:
 
     def _sync(self, *, last: float = math.inf) -> None:
         """Give rollouts the trainer's weights, if they are newer; free slots up to ``last``."""
-        parts, progress = self._parts, self.progress
+        parts, progress, began = self._parts, self.progress, time.perf_counter()
         is_newer = self._schedule.has_newer_weights
-        progress.weights_version = progress.train_steps
-        if is_newer and parts.sync is not None and parts.trainer is not None:
-            began = time.perf_counter()
+        version = progress.weights_version = progress.train_steps
+        if parts.sync is not None and parts.trainer is not None:
             with boundary(f"the sync after explore step {progress.explore_steps}"):
-                version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+                if is_newer:
+                    version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
             self._observers.synced(version, began=began)
         with self._buffer.changed:
             self._buffer.weights_synced(version=progress.weights_version, last=last)

@@ -105,8 +105,8 @@ class Observers:
         parts.record("trainer", metrics, step=step)
         parts.display.trained(step, metrics)
 
-    def synced(self, version: object, *, began: float) -> None:
-        """Tell of weights that the engines got."""
+    def synced(self, version: int, *, began: float) -> None:
+        """Tell which policy version the engines have now."""
         self._staleness.synced()
         ended = time.perf_counter()
         step_s = ended - (began if self._step_began is None else self._step_began)
@@ -114,7 +114,7 @@ class Observers:
         metrics = {
             "time/sync_s": ended - began,
             "time/step_s": step_s,
-            "sync/model_version": float(str(version)),
+            "sync/model_version": float(version),
         }
         self._parts.record("synchronizer", metrics, step=self._schedule.progress.explore_steps)
 
