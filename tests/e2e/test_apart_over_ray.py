@@ -25,7 +25,7 @@ def sides(config_dict, write_yaml):
     """Write the three configurations and return their paths by name."""
     buffer = {"storage_type": "sql"}
     config_dict["buffer"] |= {"batch_size": BATCH, "trainer_input": {"experience_buffer": buffer}}
-    config_dict["synchronizer"] = {"sync_timeout": 300}
+    config_dict["synchronizer"] = {"sync_timeout": 300, "standalone": True}
     paths = {}
     for name in ("one", "two"):
         config = copy.deepcopy(config_dict) | {"mode": "explore"}

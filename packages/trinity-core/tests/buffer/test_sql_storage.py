@@ -8,12 +8,13 @@ from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse
-from trinity.errors import CheckpointError, DataError
+from trinity.errors import CheckpointError, ConfigError, DataError
 
 
-def opened(path, *, run="a/run", side="both", owner="", **config):
+def opened(path, *, run="a/run", side="both", owner="", is_offline=False, **config):
     section = ExperienceBufferConfig(storage_type="sql", max_retry_times=0, **config)
-    return SqlStorage(section, path=path, use=StorageUse(run=run, side=side, owner=owner))
+    use = StorageUse(run=run, side=side, owner=owner, is_offline=is_offline)
+    return SqlStorage(section, path=path, use=use)
 
 
 def rows(*tasks, batch=1, version=0, **given):
@@ -164,6 +165,30 @@ def test_what_was_read_and_not_used_waits_in_its_place(path) -> None:
 
     assert read(storage, 2, 4) == ["1/0/0/0", "1/0/1/0", "1/2/0/0", "1/2/1/0"]
     assert storage._ledger.trained(1) == ["1/1/0/0", "1/1/1/0"]
+
+
+def test_a_trainer_that_is_offline_waits_for_nobody_and_leaves_the_contents(path) -> None:
+    opened(path, side="explore", owner="one").write(rows(0, 1, 2))
+    storage = opened(path, side="train", is_offline=True)
+
+    assert len(storage) == 6
+    assert [len(read(storage, step, 4)) for step in (1, 2)] == [4, 2]
+    storage.read_for(3)
+    with pytest.raises(StopIteration):
+        storage.read(4, timeout_s=60)
+    storage.forget(2)
+    assert len(storage) == 6
+    assert None not in storage._ledger.bodies([1, 2, 3]).values()
+
+
+def test_a_trainer_that_is_offline_refuses_a_ledger_with_nothing_to_train(path) -> None:
+    with pytest.raises(ConfigError, match=r"(no ledger|no experiences) .*Fill it first: run mode"):
+        opened(path, side="train", is_offline=True)
+    opened(path, run="another", side="explore", owner="one").write(rows(0))  # it was nobody's yet
+    opened(path, run="another", side="train", is_offline=True)._ledger.drop_older(9, step=1)
+
+    with pytest.raises(ConfigError, match="holds no experiences that could be trained"):
+        opened(path, run="another", side="train", is_offline=True)
 
 
 def test_contents_go_when_no_checkpoint_needs_them(path) -> None:

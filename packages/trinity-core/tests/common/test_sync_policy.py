@@ -106,6 +106,13 @@ def test_standalone_runs_publish_and_pull_by_intervals_of_their_own_whatever_the
     )
 
 
+@pytest.mark.parametrize("mode", ["explore", "train"])
+def test_runs_over_a_ledger_that_wait_for_nobody_have_the_policy_of_their_style(mode) -> None:
+    given = {"mode": mode, "storage": "sql", "standalone": False}
+
+    assert policy_with(**given, sync_interval=2) == fixed(2)
+
+
 def test_the_interval_of_a_side_comes_before_that_of_both() -> None:
     both = {"sync_interval": 5, "explorer_sync_interval": 2, "trainer_sync_interval": 3}
 

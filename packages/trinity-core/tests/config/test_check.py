@@ -55,6 +55,17 @@ def test_a_configuration_that_can_be_run_has_no_problems(checked) -> None:
         ("config_no_teacher", ["algorithm.algorithm_type=on_policy_distill"]),
         ("config_no_greedy_baseline", ["algorithm.advantage_fn=remax"]),
         ("config_no_expert", ["algorithm.algorithm_type=mix"]),
+        (
+            "config_standalone_in_mode_both",
+            [
+                "synchronizer.standalone=true",
+                "buffer.trainer_input.experience_buffer={storage_type: sql}",
+            ],
+        ),
+        (
+            "config_standalone_without_a_ledger",
+            ["mode=train", "buffer.train_batch_size=4", "synchronizer.standalone=true"],
+        ),
     ],
 )
 def test_bad_input_gets_one_clear_message(

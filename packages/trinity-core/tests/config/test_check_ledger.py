@@ -8,10 +8,10 @@ from trinity.common.config.check_ledger import ledger_problems
 from trinity.common.config.database_path import address_of
 
 
-def problems(mode="both", path=None, *, severity="error", **changes):
+def a_config(mode, *, path=None, storage="sql", **changes):
     config = Config()
     config.mode = mode
-    section = ExperienceBufferConfig(storage_type="sql", path=path)
+    section = ExperienceBufferConfig(storage_type=storage, path=path)
     config.buffer.trainer_input.experience_buffer = section
     config.algorithm.optimizer.lr_warmup_steps_ratio = 0.0
     for key, value in changes.items():
@@ -20,8 +20,16 @@ def problems(mode="both", path=None, *, severity="error", **changes):
         for one in sections:
             place = getattr(place, one)
         setattr(place, name, value)
-    found = [problem for problem in ledger_problems(config) if problem.severity == severity]
-    return [f"{problem.message}" for problem in found]
+    return config
+
+
+def found(mode="both", path=None, *, severity="error", **changes):
+    config = a_config(mode, path=path, **changes)
+    return [problem for problem in ledger_problems(config) if problem.severity == severity]
+
+
+def problems(mode="both", path=None, **changes):
+    return [problem.message for problem in found(mode, path, **changes)]
 
 
 @pytest.mark.parametrize("mode", ["both", "explore", "train", "bench"])
@@ -66,20 +74,80 @@ def test_a_password_is_not_shown_wherever_it_stands(url, shown) -> None:
         ({"continue_from_checkpoint": False}, "explorer and trainer meet in one run directory"),
     ],
 )
-def test_explorers_apart_share_a_directory_under_names_of_their_own(changes, said) -> None:
+def test_explorers_share_a_directory_under_names_of_their_own(changes, said) -> None:
     assert [one for one in problems("explore", **changes) if said in one] != []
 
 
-def test_one_side_names_the_other_that_it_waits_for() -> None:
-    explores, trains = (problems(mode, severity="notice") for mode in ("explore", "train"))
+KEY = "synchronizer__standalone"
 
-    said = "is {}: with storage_type sql this run {}, and waits for one that {}."
-    assert explores == [said.format("explore", "explores", "trains")]
-    assert trains == [said.format("train", "trains", "explores")]
+
+@pytest.mark.parametrize(
+    ("mode", "other", "instead"),
+    [
+        (
+            "train",
+            "explorers that are separate runs",
+            "train once on the experiences that are there",
+        ),
+        ("explore", "a trainer that is a separate run", "fill the buffer for a later training"),
+    ],
+)
+def test_a_run_that_waits_for_another_says_so_and_how_it_would_not(mode, other, instead) -> None:
+    (meant,) = found(mode, severity="notice")
+    (asked,) = found(mode, severity="notice", **{KEY: True})
+
+    said = f"is {mode}: with storage_type sql this run waits for {other} ({KEY}: true)."
+    assert meant.message == said.replace("__", ".")
+    assert meant.remedy.endswith(f" To {instead}, set synchronizer.standalone to false.")
+    assert asked.message == f"is {mode}: this run waits for {other}."
+    assert "standalone" not in asked.remedy
+    assert meant.path == asked.path == "mode"
+    assert found(mode, severity="notice", **{KEY: False}) == []
+
+
+def test_runs_that_wait_for_nobody_are_not_asked_what_waiting_needs() -> None:
     assert problems("both", severity="notice") == []
+    kind = {"algorithm__optimizer__lr_scheduler_type": "cosine", KEY: False}
+    assert problems("train", **kind) == []
 
 
-def test_a_trainer_apart_without_an_end_wants_a_constant_rate() -> None:
+@pytest.mark.parametrize("mode", ["explore", "train"])
+def test_runs_that_wait_for_nobody_have_their_part_of_a_run_directory_too(mode) -> None:
+    (said,) = problems(mode, continue_from_checkpoint=False, **{KEY: False})
+
+    assert said == "is false, but explorer and trainer meet in one run directory."
+
+
+@pytest.mark.parametrize(
+    ("mode", "storage", "said"),
+    [
+        ("both", "sql", "is true, but mode is both, and the separate runs are of modes explore"),
+        ("serve", "sql", "is true, but mode is serve, and the separate runs are of modes explore"),
+        ("train", "file", "is true, but separate runs meet in a SQL buffer, and storage_type is f"),
+        ("explore", "queue", "is true, but separate runs meet in a SQL buffer, and storage_type i"),
+    ],
+)
+def test_separate_runs_are_asked_for_where_there_are_some(mode, storage, said) -> None:
+    config = a_config(mode, storage=storage, **{KEY: True})
+    (problem,) = [one for one in ledger_problems(config) if one.path == "synchronizer.standalone"]
+
+    assert problem.message.startswith(said)
+    assert problem.severity == "error"
+    assert problem.remedy
+
+
+def test_an_evaluation_does_not_ask_whether_runs_are_separate() -> None:
+    assert problems("bench", **{KEY: True}) == []
+
+
+def test_epochs_over_a_sql_buffer_are_told_to_be_one() -> None:
+    told = problems("train", severity="notice", buffer__total_epochs=3, **{KEY: False})
+
+    assert told == ["is 3, but each experience of a SQL buffer is trained once."]
+    assert problems("explore", severity="notice", buffer__total_epochs=3, **{KEY: False}) == []
+
+
+def test_a_standalone_trainer_without_an_end_wants_a_constant_rate() -> None:
     kind = {"algorithm__optimizer__lr_scheduler_type": "cosine"}
 
     assert problems("train", **kind) == ["is cosine, which needs the number of all steps."]

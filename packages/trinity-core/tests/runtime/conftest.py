@@ -51,7 +51,7 @@ class FakeParts:
         self.per_step, self.train_batch = per_step, train_batch
         self.config = SimpleNamespace(
             mode="both",
-            is_apart=False,
+            is_standalone=False,
             synchronizer=SynchronizerConfig(
                 sync_interval=interval,
                 sync_offset=offset,

@@ -1,6 +1,8 @@
 """The buffer between exploring and training as tables of SQLite or PostgreSQL.
 
 explorer --write()--> ledger --read()--> trainer      what was read stays, with its step
+
+A trainer that is offline reads what is there, once: nobody writes beside it.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from trinity.buffer.ledger.opening import open_database
 from trinity.common.config.database_path import address_of
 from trinity.common.experience import Experience
 from trinity.common.ports import StorageUse
-from trinity.errors import BufferClosedError, CheckpointError, DataError
+from trinity.errors import BufferClosedError, CheckpointError, ConfigError, DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trinity.buffer.ledger.database import Database
     from trinity.buffer.ledger.ledger import Claimed
     from trinity.common.config import ExperienceBufferConfig
+    from trinity.common.config.database_path import Address
 
 __all__ = ["SqlStorage", "TooOldError"]
 
@@ -46,7 +50,8 @@ class SqlStorage:
         use: whose run writes and reads here.
 
     Raises:
-        ConfigError: the path names no database, or the ledger is another run's.
+        ConfigError: the path names no database, the ledger is another run's, or it holds nothing
+            that could be trained and nobody writes to it.
         DataError: the database cannot be used.
     """
 
@@ -65,16 +70,23 @@ class SqlStorage:
         )
         self._name = address_of(given).name
         self._use = use
+        if use.is_offline:
+            _refuse_empty(database, address_of(given))
         self._ledger = Ledger(
             database, name=self._name, run=use.run, run_id=use.id, owner=use.owner
         )
-        self._keeps_all = config.keep_bodies == "all"
+        # rows that a training found are not its own: another one may begin from them
+        self._keeps_all = config.keep_bodies == "all" or use.is_offline
         self._changed = threading.Condition()
         self._is_closed = False
         self._step, self._is_told = 0, False  # of the reads; whether somebody says it
         self._taken: list[tuple[str, int]] = []  # uid and id of what this step has,
         self._num_claimed = 0  # and how many it ever claimed
         self._num_broken = 0  # packets, one after the other
+
+    def __len__(self) -> int:
+        """Return how many experiences it gives, with those that were given already."""
+        return self._ledger.num_given()
 
     def write(self, experiences: Sequence[Experience]) -> None:
         """Store experiences in one transaction; those that are there already are left out.
@@ -109,7 +121,7 @@ class SqlStorage:
         Raises:
             DataError: the database cannot be used, or several packets in it cannot be read.
             TimeoutError: too few came in time; all that did stay in the ledger.
-            TooOldError: the same, at once: of sides apart the trainer waits elsewhere.
+            TooOldError: the same, at once: a standalone trainer waits elsewhere.
             StopIteration: the writers closed and nothing is left.
         """
         if not self._is_told:
@@ -163,7 +175,7 @@ class SqlStorage:
         return self._ledger.num_waiting()
 
     def begin_anew(self) -> None:
-        """Forget what a run wrote that begins from its start; of sides apart, what was read."""
+        """Forget what a run wrote that begins from its start; of a trainer's, what was read."""
         if self._use.side == "both":
             self._ledger.begin_anew()
         elif self._use.side == "train":
@@ -217,8 +229,9 @@ class SqlStorage:
         return replace(experience, eid=eid)
 
     def _is_over(self) -> bool:
-        is_apart = self._use.side == "train"
-        return self._is_closed or (is_apart and self._ledger.are_writers_finished())
+        if self._is_closed or self._use.is_offline:
+            return True
+        return self._use.side == "train" and self._ledger.are_writers_finished()
 
     def _claim(self, count: int, *, may_be_fewer: bool, min_version: int = 0) -> list[Claimed]:
         claimed = self._ledger.claim(
@@ -282,6 +295,25 @@ class SqlStorage:
             f"run? Raise buffer.trainer_input.experience_buffer.max_read_timeout if its steps are "
             f"slow."
         )
+
+
+def _refuse_empty(database: Database, address: Address) -> None:
+    """Hold that there is something to train; what is not there is not made.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    query = "SELECT 1 FROM experience WHERE dropped IS NULL LIMIT 1"
+    what = f"the ledger {address.name} holds no experiences that could be trained"
+    if address.file is not None and not address.file.exists():
+        what = f"there is no ledger {address.name}"
+    elif database.read(lambda rows: rows.all(query)):
+        return
+    raise ConfigError(
+        f"{what}, and with synchronizer.standalone: false mode train trains once on the "
+        f"experiences that are there. Fill it first: run mode explore with the same project, "
+        f"group, name, checkpoint_root_dir and path, and synchronizer.standalone: false."
+    )
 
 
 def _experiences_of(body: bytes | None) -> list[Experience]:

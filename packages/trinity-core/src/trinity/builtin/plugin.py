@@ -245,7 +245,9 @@ def trinity_storages() -> Mapping[str, str | ComponentSpec]:
         ),
         "sql": ComponentSpec(
             "trinity.buffer.sql:SqlStorage",
-            provides=frozenset({"state", "put_back", "drop_older", "in_order", "ledger", "groups"}),
+            provides=frozenset(
+                {"state", "put_back", "drop_older", "in_order", "ledger", "groups", "length"}
+            ),
         ),
     }
 

@@ -229,7 +229,7 @@ def policy_of(config: Config) -> SyncPolicy:
     of_explorer = sync.explorer_sync_interval or sync.sync_interval
     of_trainer = sync.trainer_sync_interval or sync.sync_interval
     steps = explorer.max_inflight_batches
-    if config.is_apart:
+    if config.is_standalone:
         return SyncPolicy(
             style=sync.sync_style,
             consume=Consume.ROWS,

@@ -32,7 +32,7 @@ def meet(parts: Parts) -> None:
     Raises:
         ConfigError: another process is this side of the ledger.
     """
-    if not parts.config.is_apart:
+    if not parts.config.is_standalone:
         return
     ledger = _ledger(parts)  # says first whose it is
     parts.meeting = meeting = Meeting(parts)

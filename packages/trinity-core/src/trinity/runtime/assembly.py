@@ -277,7 +277,7 @@ def needs_one_machine(config: Config, manager: PluginManager) -> bool:
 
 def _sync_method(config: Config) -> str:
     """Return the method's name: what came from another run by a folder is in memory."""
-    return "memory" if config.is_apart else config.synchronizer.sync_method
+    return "memory" if config.is_standalone else config.synchronizer.sync_method
 
 
 def make_experience_pipeline(
@@ -360,10 +360,10 @@ def steps_of_storage(config: Config, *, count: Callable[[], int]) -> int | None:
         count: tells how many experiences are stored.
 
     Returns:
-        None: explorers that are runs of their own say when there is nothing more.
+        None: explorers that are separate runs say when there is nothing more.
     """
     if config.buffer.total_steps is not None:
         return config.buffer.total_steps
-    if config.is_apart:
+    if config.is_standalone:
         return None
     return max(1, -(-count() // config.buffer.train_batch_size))

@@ -29,14 +29,14 @@ _WRITTEN_S = 10.0  # so long another process may take to write an id
 
 def part_of(config: Config) -> str:
     """Return which part of a run directory a run holds; "": all of it."""
-    if not config.is_apart:
+    if not config.shares_run_directory:
         return ""
     return "trainer" if config.mode == "train" else config.explorer.name
 
 
 def shared_part(config: Config, *, rundir: RunDir) -> RunDir:
-    """Return the run directory that both sides know, of the one that this side writes to."""
-    if config.is_apart and config.mode == "explore":
+    """Return the run directory that all its runs know, of the part that this one writes to."""
+    if config.shares_run_directory and config.mode == "explore":
         return RunDir(rundir.path.parent.parent)
     return rundir
 
@@ -45,17 +45,14 @@ def own_part(stages: Sequence[Config], *, rundir: RunDir) -> RunDir:
     """Return where a run writes: its run directory, or an explorer's part of it, which is made.
 
     Raises:
-        ConfigError: a stage is one side of a run alone, and would wait for a later one.
+        ConfigError: a stage explores or trains alone, over a ledger, which belongs to one run.
     """
-    apart = [stage for stage in stages if stage.is_apart]
-    if apart and len(stages) > 1:
-        raise ConfigError(
-            f"stage {apart[0].name} is of mode {apart[0].mode} with storage sql: it waits for the "
-            f"other side, and stages follow one another. Make each side a run of its own."
-        )
-    if not apart or apart[0].mode != "explore":
+    sides = [stage for stage in stages if stage.shares_run_directory]
+    if sides and len(stages) > 1:
+        raise ConfigError(_no_stage(sides[0]))
+    if not sides or sides[0].mode != "explore":
         return rundir
-    part = rundir.explorer(apart[0].explorer.name)
+    part = rundir.explorer(sides[0].explorer.name)
     part.create()
     return part
 
@@ -78,12 +75,13 @@ def use_of_buffer(config: Config, *, rundir: RunDir) -> StorageUse:
     shared = shared_part(config, rundir=rundir)
     run = os.path.relpath(shared.path.absolute(), os.path.abspath(root))
     side: Literal["both", "explore", "train"] = "both"
-    if config.is_apart:
+    if config.shares_run_directory:
         side = "train" if config.mode == "train" else "explore"
     owner = config.explorer.name if side == "explore" else ""
     is_ledger = config.buffer.trainer_input.experience_buffer.storage_type == SQL
     own_id = _id_in(shared.buffer) if is_ledger else ""
-    return StorageUse(run=run, id=own_id, side=side, owner=owner)
+    is_offline = side == "train" and not config.is_standalone
+    return StorageUse(run=run, id=own_id, side=side, owner=owner, is_offline=is_offline)
 
 
 def database_of(config: Config, *, rundir: RunDir) -> Database:
@@ -93,6 +91,16 @@ def database_of(config: Config, *, rundir: RunDir) -> Database:
         str(path_of_buffer(config, rundir=rundir)),
         max_retries=buffer.max_retry_times,
         retry_interval_s=buffer.max_retry_interval,
+    )
+
+
+def _no_stage(config: Config) -> str:
+    what = "its ledger would be another than that of the other stages, which are runs themselves"
+    if config.is_standalone:
+        what = "it waits for the other side, and stages follow one another"
+    return (
+        f"stage {config.name} is of mode {config.mode} with storage sql: {what}. Make each side a "
+        f"run of its own."
     )
 
 

@@ -92,6 +92,11 @@ class Ledger:
         query = "SELECT COUNT(*) FROM experience WHERE train_step IS NULL"
         return int(self._database.read(lambda rows: rows.all(query))[0][0])
 
+    def num_given(self) -> int:
+        """Return how many experiences wait or are trained: those that a step gets, or got."""
+        query = "SELECT COUNT(*) FROM experience WHERE dropped IS NULL"
+        return int(self._database.read(lambda rows: rows.all(query))[0][0])
+
     def claim(
         self, count: int, *, step: int, first: int, may_be_fewer: bool, min_version: int = 0
     ) -> list[Claimed]:

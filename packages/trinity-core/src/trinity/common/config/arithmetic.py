@@ -25,6 +25,8 @@ def arithmetic(config: Config) -> list[str]:
         lines += [_train_batch(config), _tokens(config)]
     if config.mode == "both":
         lines.append(_sync(config))
+    if config.shares_run_directory:
+        lines.append(_separate_run(config))
     return lines
 
 
@@ -103,3 +105,14 @@ def _sync(config: Config) -> str:
     if policy.pulls_at_barrier:
         return f"the explorer takes newer weights every {steps} of its own ({method})"
     return f"the trainer hands over weights every {steps} of its own ({method})"
+
+
+def _separate_run(config: Config) -> str:
+    explores = config.mode == "explore"
+    if not config.is_standalone:
+        return f"each experience of the SQL buffer is {'kept' if explores else 'trained once'}"
+    policy = policy_of(config)
+    interval = policy.pull_every if explores else policy.publish_every
+    steps = "step" if interval == 1 else f"{interval} steps"
+    does = "takes the newest weights" if explores else "hands over its weights"
+    return f"the {'explorer' if explores else 'trainer'} {does} every {steps} of its own"

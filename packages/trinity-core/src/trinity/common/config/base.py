@@ -13,6 +13,7 @@ from trinity.extend.ownership import refuse_other_owner
 __all__ = [
     "ENGINES",
     "GROUPS",
+    "SIDES",
     "Lowercase",
     "StrictModel",
     "core",
@@ -27,6 +28,9 @@ ENGINES = "engines whose constructor names it"
 
 #: Who reads what is set of the process group that weights travel in.
 GROUPS = "sync methods nccl and gloo"
+
+#: Who reads whether explorer and trainer are separate runs.
+SIDES = "modes explore and train with storage sql"
 
 
 def _lowercase(value: object) -> object:

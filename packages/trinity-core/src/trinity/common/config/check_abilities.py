@@ -63,7 +63,7 @@ def _of_storage(
             severity="notice",
         )
     is_counted = config.buffer.total_steps is None and config.trainer.total_steps is None
-    is_read_whole = config.mode == "train" and not config.is_apart
+    is_read_whole = config.mode == "train" and not config.is_standalone
     if is_read_whole and is_counted and "length" not in abilities:
         message = f"storage {part.name} cannot tell how many experiences it holds (no __len__)."
         yield problem_at(config, part.path, f"{message} Set trainer.total_steps.")

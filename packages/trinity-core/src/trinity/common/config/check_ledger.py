@@ -20,17 +20,45 @@ if TYPE_CHECKING:
 __all__ = ["ledger_problems"]
 
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
-_UNTIL = "a trainer apart goes on until the explorers are done"
+_KEY = "synchronizer.standalone"
+_UNTIL = "a standalone trainer goes on until the explorers are done"
+_OTHERS = {
+    "train": "explorers that are separate runs",
+    "explore": "a trainer that is a separate run",
+}
+_INSTEAD = {
+    "train": "To train once on the experiences that are there",
+    "explore": "To fill the buffer for a later training",
+}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def ledger_problems(config: Config) -> list[Problem]:
-    """Return what keeps a ledger from being used; of other storages nothing is asked."""
-    buffer = config.buffer.trainer_input.experience_buffer
-    if buffer is None or buffer.storage_type != "sql" or config.mode == "bench":
+    """Return what keeps a ledger, or the separate runs that meet in one, from being used."""
+    if config.mode == "bench":
         return []
-    apart = _of_sides(config) if config.is_apart else ()
-    return [*_of_path(config, buffer.path), *_of_mode(config), *apart]
+    problems, buffer = list(_of_key(config)), config.buffer.trainer_input.experience_buffer
+    if buffer is None or buffer.storage_type != "sql":
+        return problems
+    problems += [*_of_path(config, buffer.path), *_of_mode(config)]
+    problems += _of_part(config) if config.shares_run_directory else ()
+    problems += _of_standalone(config) if config.is_standalone else _of_epochs(config)
+    return problems
+
+
+def _of_key(config: Config) -> Iterator[Problem]:
+    """Yield why explorer and trainer cannot be the separate runs that are asked for."""
+    if not config.synchronizer.standalone:
+        return
+    if config.mode not in _OTHERS:
+        what = f"is true, but mode is {config.mode}, and the separate runs are of modes explore "
+        remedy = "Use one of these modes, or leave it out."
+        yield _problem(config, _KEY, f"{what}and train.", remedy)
+    buffer = config.buffer.trainer_input.experience_buffer
+    storage = "queue" if buffer is None else buffer.storage_type
+    if storage != "sql":
+        what = f"is true, but separate runs meet in a SQL buffer, and storage_type is {storage}."
+        yield _problem(config, _KEY, what, f"Set {_EXPERIENCES}.storage_type to sql.")
 
 
 def _of_path(config: Config, path: str | None) -> Iterator[Problem]:
@@ -56,14 +84,11 @@ def _of_mode(config: Config) -> Iterator[Problem]:
         yield _problem(config, f"{_EXPERIENCES}.storage_type", what, remedy)
 
 
-def _of_sides(config: Config) -> Iterator[Problem]:
-    """Yield what keeps explorer and trainer, each a run of its own, from meeting."""
+def _of_part(config: Config) -> Iterator[Problem]:
+    """Yield what keeps a run from having its part of a run directory."""
     if not config.continue_from_checkpoint:
         what = "is false, but explorer and trainer meet in one run directory."
         yield _problem(config, "continue_from_checkpoint", what, "Leave it out; set another name.")
-    yield replace(_other_side(config), severity="notice")
-    if config.mode == "train":
-        yield from length_problems(config, what_runs=_UNTIL)
     name = config.explorer.name
     if config.mode == "explore" and (name == "trainer" or not _NAME.fullmatch(name)):
         what = f"is {name!r}, which names a folder and a file of the run directory."
@@ -71,17 +96,33 @@ def _of_sides(config: Config) -> Iterator[Problem]:
         yield _problem(config, "explorer.name", what, remedy)
 
 
-def _other_side(config: Config) -> Problem:
-    own, other, does = (
-        ("trains", "explore", "explores")
-        if config.mode == "train"
-        else ("explores", "train", "trains")
-    )
-    what = f"is {config.mode}: with storage_type sql this run {own}, and waits for one that {does}."
+def _of_standalone(config: Config) -> Iterator[Problem]:
+    yield replace(_other_run(config), severity="notice")
+    if config.mode == "train":
+        yield from length_problems(config, what_runs=_UNTIL)
+
+
+def _of_epochs(config: Config) -> Iterator[Problem]:
+    epochs = config.buffer.total_epochs
+    if config.mode == "train" and epochs > 1:
+        what = f"is {epochs}, but each experience of a SQL buffer is trained once."
+        remedy = "To train it several times, explore into a file (storage_type: file)."
+        found = _problem(config, "buffer.total_epochs", what, remedy)
+        yield replace(found, severity="notice")
+
+
+def _other_run(config: Config) -> Problem:
+    """Return which run this one waits for, and how it would not where nobody asked for that."""
+    other = "explore" if config.mode == "train" else "train"
+    what = f"is {config.mode}: this run waits for {_OTHERS[config.mode]}."
     remedy = (
         f"Start one of mode {other} too, with the same project, group, name and "
         f"checkpoint_root_dir; which comes first makes no difference."
     )
+    if config.synchronizer.standalone is None:
+        what = f"is {config.mode}: with storage_type sql this run waits for {_OTHERS[config.mode]} "
+        what += f"({_KEY}: true)."
+        remedy += f" {_INSTEAD[config.mode]}, set {_KEY} to false."
     return _problem(config, "mode", what, remedy)
 
 

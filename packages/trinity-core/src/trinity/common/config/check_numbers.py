@@ -115,7 +115,7 @@ def _interval_problems(config: Config) -> list[Problem]:
     sync, policy = config.synchronizer, policy_of(config)
     problems = []
     if not policy.in_rounds and sync.sync_offset:
-        where = "by standalone runs" if config.is_apart else f"with sync_style {policy.style}"
+        where = "by standalone runs" if config.is_standalone else f"with sync_style {policy.style}"
         message = f"is not read {where}, only with fixed."
         where = "synchronizer.sync_offset"
         problems.append(_problem(config, where, message, severity="notice"))

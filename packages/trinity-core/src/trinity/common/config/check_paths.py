@@ -74,7 +74,7 @@ def _model_problems(config: Config) -> Iterator[Problem]:
 def _train_input_problems(config: Config) -> Iterator[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
     assert buffer is not None, "resolve fills it in"
-    if buffer.storage_type == "sql":
+    if buffer.storage_type == "sql" or config.is_standalone:
         return  # said by check_ledger
     if buffer.storage_type == "queue":
         what = "is queue, but in mode train nothing writes to a queue of this process."

@@ -88,11 +88,26 @@ class Config(StrictModel):
         return trains or (self.mode == "serve" and "trainer" in self.model_fields_set)
 
     @property
-    def is_apart(self) -> bool:
-        """Return whether explorer and trainer are runs of their own that meet in a ledger."""
+    def shares_run_directory(self) -> bool:
+        """Return whether this run has a part of a run directory: its explorer's, or its trainer's.
+
+        The SQL buffer in between belongs to all of them.
+        """
         buffer = self.buffer.trainer_input.experience_buffer
         is_side = self.mode in {"explore", "train"}
         return is_side and buffer is not None and buffer.storage_type == "sql"
+
+    @property
+    def is_apart(self) -> bool:
+        """Return `shares_run_directory`, by its name until now."""
+        return self.shares_run_directory
+
+    @property
+    def is_standalone(self) -> bool:
+        """Return whether explorer and trainer are separate runs, which wait for each other."""
+        if self.synchronizer.standalone is None:
+            return self.shares_run_directory
+        return self.mode in {"explore", "train"} and self.synchronizer.standalone
 
     @property
     def notes(self) -> list[str]:

@@ -115,11 +115,11 @@ def _without_half_precision(work: Resolution, path: str) -> None:
 
 def _resolve_sync(work: Resolution) -> None:
     method = work.config.synchronizer.sync_method
-    if work.config.is_apart:
+    if work.config.is_standalone:
         if work.asked("synchronizer.sync_method") and method != "checkpoint":
             work.note(
-                f"asked synchronizer.sync_method {method}, explorer and trainer are runs of their "
-                f"own: checkpoint"
+                f"asked synchronizer.sync_method {method}, explorer and trainer are separate "
+                f"runs: checkpoint"
             )
         work.fill("synchronizer.sync_method", "checkpoint", origin="mode")
         return

@@ -21,8 +21,8 @@ def resolve_run(work: Resolution) -> None:
     if not config.ray_namespace:
         parts = [part for part in (config.project, config.group, config.name) if part]
         work.fill("ray_namespace", "/".join(parts), origin="project/group/name")
-    if config.is_apart and config.mode == "explore":
-        _draw_apart(work)
+    if config.shares_run_directory and config.mode == "explore":
+        _draw_by_name(work)
     for side in ("explorer_sync_interval", "trainer_sync_interval"):
         work.default(
             f"synchronizer.{side}",
@@ -32,7 +32,7 @@ def resolve_run(work: Resolution) -> None:
     work.default("explorer.rollout_model.seed", config.seed, origin="seed")
 
 
-def _draw_apart(work: Resolution) -> None:
+def _draw_by_name(work: Resolution) -> None:
     """Let explorers of one run that differ in their names draw other tasks and other answers."""
     name = work.config.explorer.name
     if name != "explorer":

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from trinity.common.config.base import GROUPS, Lowercase, StrictModel, core, machine, other
+from trinity.common.config.base import GROUPS, SIDES, Lowercase, StrictModel, core, machine, other
 
 __all__ = ["SynchronizerConfig"]
 
@@ -55,11 +55,17 @@ class SynchronizerConfig(StrictModel):
         "anew, or go on with the new weights",
     )
     sync_offset: int = core(0, "steps that the explorer runs ahead, with fixed", ge=0)
+    standalone: bool | None = other(
+        None,
+        "whether explorer and trainer are separate runs that meet in the SQL buffer; false: mode "
+        "explore only fills it, and mode train trains once on what is there; default: true",
+        used_by=SIDES,
+    )
     sync_timeout: float = other(
         3600,
         "seconds that one side waits for the other, one rank of the trainer for another, each "
         "process for the others while weights are sent, and a run over Ray for one that is silent",
-        used_by="sides apart and runs over Ray",
+        used_by="standalone explorers and trainers, and runs over Ray",
         gt=0,
     )
     group_name: str = other("rollout_weight_sync", "name of the process group", used_by=GROUPS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.base import ENGINES, GROUPS
+from trinity.common.config.base import ENGINES, GROUPS, SIDES
 from trinity.common.config.critic import CRITIC
 from trinity.common.config.engine_arguments import engine_parameters
 from trinity.common.config.inference_model import InferenceModelConfig
@@ -27,7 +27,7 @@ _SHARING = {"fsdp", "fsdp2"}
 # Several GPUs and no number of ranks: only who starts the run knows whether it is over Ray.
 _ALONE = "with --local, where the trainer is one rank"
 _TOGETHER = "over Ray, where ranks on several GPUs share the weights (fsdp2)"
-_OF_SIDES = {"synchronizer.sync_timeout", "explorer.max_inflight_batches"}
+_OF_STANDALONE = {"synchronizer.sync_timeout", "explorer.max_inflight_batches"}
 _SUPERVISED = {
     "prompt_type",
     "messages_key",
@@ -76,7 +76,7 @@ def _missing_reader(
 
 
 def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
-    if path in _OF_SIDES and work.config.is_apart:
+    if path in _OF_STANDALONE and work.config.is_standalone:
         return None
     if path == "synchronizer.sync_timeout" and work.config.mode != "serve":
         return None  # a run over Ray reads it: nobody knows here whether this is one
@@ -122,8 +122,9 @@ def _is_read(work: Resolution, used_by: str) -> bool:
         return hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))
     if used_by in {RANKS, SHARDED, WHOLE}:
         return _is_read_by_ranks(work, used_by)
-    if used_by == "storage sql":
-        return bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
+    if used_by in {"storage sql", SIDES}:
+        has_ledger = bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
+        return work.config.shares_run_directory if used_by == SIDES else has_ledger
     return used_by == "mode serve" and work.config.mode == "serve"
 
 

@@ -80,7 +80,8 @@ class StorageUse:
     run: str = ""  # its folders below checkpoint_root_dir
     id: str = ""  # of its run directory, where a ledger must know it from others of that name
     side: Literal["both", "explore", "train"] = "both"  # of the run that is in this process
-    owner: str = ""  # explorer.name where the sides are apart; "": the run has one explorer
+    owner: str = ""  # explorer.name where explorers are separate runs; "": the run has one
+    is_offline: bool = False  # whether it trains what is there, and nobody writes beside it
 
 
 class KeepsLedger(Protocol):

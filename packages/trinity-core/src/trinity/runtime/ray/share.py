@@ -48,7 +48,7 @@ def gpu_shares(
     rollout = config.explorer.rollout_model
     num_engines = max(1, rollout.engine_num)
     own = 0 if config.mode == "train" else num_engines
-    others = num_engines if config.mode == "train" and config.is_apart else 0
+    others = num_engines if config.mode == "train" and config.is_standalone else 0
     width = rollout.tensor_parallel_size
     has_ranks = _may_have_ranks(config, manager)
     found = ranks_left(hosts, own=own, width=width, others=others) if has_ranks else 1
