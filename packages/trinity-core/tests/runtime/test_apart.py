@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from threading import Thread
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from trinity.buffer.sql import SqlStorage
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse, WeightSnapshot, WeightVersion
+from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, TrinityError
 from trinity.explorer.explorer import ExploreResult
 from trinity.runtime.apart import Meeting
@@ -42,6 +44,7 @@ def side(tmp_path):
         parts = SimpleNamespace(
             config=config,
             rundir=shared if mode == "train" else shared.explorer("explorer"),
+            policy=policy_of(config),
             interrupt=SimpleNamespace(is_requested=False),
             display=SimpleNamespace(say=print),
         )
@@ -103,7 +106,7 @@ def an_explorer(parts, engine=None):
 
 
 def a_trainer(parts):
-    trainer = TrainerApart(Trainer(), parts.meeting, interval=1)
+    trainer = TrainerApart(Trainer(), parts.meeting, policy=parts.policy)
     strategy = StrategyApart(
         Strategy(parts.ledger), parts.meeting, trainer=trainer, ledger=parts.ledger, num_rows=2
     )
@@ -309,7 +312,8 @@ def a_strict_trainer(parts, tmp_path, *, interval=1):
     storage = SqlStorage(section, path=section.path, use=StorageUse(run="", side="train"))
     strict = StalenessControlSampleStrategy(max_staleness=0)
     strict.bind({"buffer": storage}, train_batch_size=2, read_timeout_s=60.0)
-    trainer = TrainerApart(Trainer(), parts.meeting, interval=interval)
+    policy = replace(parts.policy, publish_every=interval)
+    trainer = TrainerApart(Trainer(), parts.meeting, policy=policy)
     strategy = StrategyApart(
         CheckedStrategy(strict, read_for=storage.read_for),
         parts.meeting, trainer=trainer, ledger=parts.ledger, num_rows=2,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
+    from trinity.common.sync_policy import SyncPolicy
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
     from trinity.runtime.roles import BatchSource, Engine, ExplorerRole, TrainerRole
@@ -41,9 +42,7 @@ def meet(parts: Parts) -> None:
         return
     assert parts.trainer is not None
     assert parts.strategy is not None
-    parts.trainer = trainer = TrainerApart(
-        parts.trainer, meeting, interval=parts.config.synchronizer.trainer_sync_interval or 1
-    )
+    parts.trainer = trainer = TrainerApart(parts.trainer, meeting, policy=parts.policy)
     num_rows = rows_of_a_batch(parts.config, parts.manager)
     meeting.presence.want(num_rows)
     parts.strategy = StrategyApart(
@@ -66,10 +65,9 @@ class ExplorerApart:
     ) -> None:
         config = parts.config
         self._explorer, self._meeting, self._engines = explorer, meeting, engines
+        self._policy = parts.policy
         self._num_tasks = config.buffer.batch_size
-        self._capacity = self._num_tasks * config.explorer.max_inflight_batches
         self._gives = config.algorithm.repeat_times or 1
-        self._interval = config.synchronizer.explorer_sync_interval or 1
         self._loaded: tuple[int, str] = (0, "")  # version and digest
         self._since: int | None = None  # the first step of this process
 
@@ -89,7 +87,8 @@ class ExplorerApart:
         waited = time.perf_counter() - began
         self._since = step if self._since is None else self._since
         try:
-            if (step - self._since) % self._interval == 0:
+            before = step - self._since  # steps of this process
+            if self._policy.pull_point(before) == before:
                 self._take_weights()
             result = self._explorer.explore_step(step)
         finally:
@@ -125,7 +124,7 @@ class ExplorerApart:
             self._meeting.side,
             batch=batch,
             num_tasks=self._num_tasks,
-            capacity=self._capacity,
+            capacity=self._policy.max_active * self._num_tasks,
             gives=self._gives,
         )
 
@@ -141,10 +140,10 @@ class ExplorerApart:
 
 
 class TrainerApart:
-    """Publishes its weights after every ``interval`` of its steps."""
+    """Publishes its weights when the policy says so."""
 
-    def __init__(self, trainer: TrainerRole, meeting: Meeting, *, interval: int) -> None:
-        self._trainer, self._meeting, self._interval = trainer, meeting, interval
+    def __init__(self, trainer: TrainerRole, meeting: Meeting, *, policy: SyncPolicy) -> None:
+        self._trainer, self._meeting, self._policy = trainer, meeting, policy
         self._is_ahead = False  # of what the explorers may have, by a step or more
 
     def train_step(self, experiences: Any, *, step: int) -> Metrics:
@@ -152,7 +151,7 @@ class TrainerApart:
         metrics = self._trainer.train_step(experiences, step=step)
         began = time.perf_counter()
         self._is_ahead = True
-        if step % self._interval == 0:
+        if self._policy.is_published(train_steps=step, version=step - 1):
             self.publish()
             metrics = {**metrics, "time/publish_s": time.perf_counter() - began}
         self._meeting.note(step=step)

@@ -231,7 +231,7 @@ class _Story:
         path = self._rundir.path / EXPLORER_STATE
         collects = self._config.mode in {"explore", "serve"} and not self._config.has_trainer
         if collects and os.path.lexists(path):
-            remedy = EXPLORE_BESIDE if self._config.is_apart else EXPLORE_ANEW
+            remedy = EXPLORE_BESIDE if self._config.shares_run_directory else EXPLORE_ANEW
             return None, read_record(path, State, remedy=remedy)
         if self._config.has_trainer:
             checkpoints = CheckpointStore(self._rundir.path)

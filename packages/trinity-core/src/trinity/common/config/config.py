@@ -98,11 +98,6 @@ class Config(StrictModel):
         return is_side and buffer is not None and buffer.storage_type == "sql"
 
     @property
-    def is_apart(self) -> bool:
-        """Return `shares_run_directory`, by its name until now."""
-        return self.shares_run_directory
-
-    @property
     def is_standalone(self) -> bool:
         """Return whether explorer and trainer are separate runs, which wait for each other."""
         if self.synchronizer.standalone is None:
