@@ -21,6 +21,13 @@ import kill_matrix_agents as agents
 METHODS = {"train": "_train", "sync": "_sync", "save": "_save"}
 ROLLOUT_METHODS = {"explore": "_explored", "evaluation": "_evaluated"}  # also in a thread
 
+
+def batch_in_flight(rollouts: Any, seen: int) -> int | None:
+    """Return the batch that is waited for where groups begin one by one; else None."""
+    buffer = rollouts._buffer
+    return buffer.num_consumed // buffer.batch + 1 if buffer.policy.in_groups else None
+
+
 SHORT_S = 0.005  # the phase would be over before the thread runs
 
 
@@ -38,16 +45,19 @@ class Killer:
         self._phases: list[str] = []
         self.pids = {"driver": os.getpid()}
 
-    def watch(self, phase: str, method: Any) -> Any:
-        """Return the method of the pipeline, watched."""
+    def watch(self, phase: str, method: Any, *, step_of: Any) -> Any:
+        """Return the method, watched; ``step_of`` tells the explore step (Any: as it is called)."""
 
         @functools.wraps(method)
-        def watched(pipeline: Any, *args: Any, **kwargs: Any) -> Any:
+        def watched(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            step = step_of(owner, *args)
+            if step is None:
+                return method(owner, *args, **kwargs)
             self._phases.append(phase)
-            self._arm(phase, pipeline.progress.explored + (phase == "explore"))
+            self._arm(phase, step)
             began = time.time()
             try:
-                result = method(pipeline, *args, **kwargs)
+                result = method(owner, *args, **kwargs)
             finally:
                 self._phases.remove(phase)  # another thread may be in one too
             self._note(done=phase, seconds=time.time() - began)
@@ -117,9 +127,14 @@ def main() -> None:
     from trinity.runtime.rollouts import Rollouts
 
     for phase, name in METHODS.items():
-        setattr(Loop, name, killer.watch(phase, getattr(Loop, name)))
+        watched = killer.watch(
+            phase, getattr(Loop, name), step_of=lambda loop, *_: loop.progress.explore_steps
+        )
+        setattr(Loop, name, watched)
     for phase, name in ROLLOUT_METHODS.items():
-        setattr(Rollouts, name, killer.watch(phase, getattr(Rollouts, name)))
+        watched = killer.watch(phase, getattr(Rollouts, name), step_of=lambda rollouts, step: step)
+        setattr(Rollouts, name, watched)
+    Rollouts.wait = killer.watch("explore", Rollouts.wait, step_of=batch_in_flight)
     if "--local" not in sys.argv:
         _learn_process_ids(killer)
     trinity()
