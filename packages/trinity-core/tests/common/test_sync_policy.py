@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.sync_policy import Consume, Frees, SyncPolicy, begins_groups, policy_of
@@ -222,16 +219,6 @@ def test_the_rounds_that_were_synced_follow_from_the_explore_step_of_the_last_sy
     assert [fixed(interval, offset).rounds_before(step) for step in range(8)] == steps
 
 
-def test_sync_points_are_those_of_the_version_before() -> None:
-    for interval, offset in itertools.product(range(1, 5), range(6)):
-        policy, points = fixed(interval, offset), []
-        for explored in range(1, 40):  # explore steps, of which each may be a sync point
-            rounds = (explored - offset) // interval
-            point = offset + rounds * interval if rounds > 0 else 0
-            points += [point] if point == explored else []
-        assert [policy.sync_point(n + 1) for n in range(len(points))] == points
-
-
 @pytest.mark.parametrize(
     ("interval", "points"),
     [(1, [0, 1, 2, 3, 4, 5, 6]), (2, [0, 2, 2, 4, 4, 6, 6]), (3, [0, 3, 3, 3, 6, 6, 6])],
@@ -307,22 +294,6 @@ def test_the_train_steps_of_a_run_of_which_nothing_is_dropped(policy, given, ste
 )
 def test_where_short_batches_are_filled_up_each_turn_ends_in_one(policy, steps) -> None:
     assert policy.num_train_steps(num_steps=4, rows=4, batch=3, refills=True) == steps
-
-
-def test_train_steps_are_those_of_the_version_before() -> None:
-    grid = itertools.product((1, 2, 3), (0, 1, 4), (1, 2, 5, 7), (1, 4, 6), (1, 3, 4, 9))
-    for interval, offset, num_steps, rows, batch in grid:
-        given = {"num_steps": num_steps, "rows": rows, "batch": batch}
-        num_syncs = max(0, num_steps - offset) // interval
-        rest = num_steps - num_syncs * interval
-        of_sync, of_rest = math.ceil(interval * rows / batch), math.ceil(rest * rows / batch)
-        expected = max(1, num_syncs * of_sync + of_rest)
-        for refills in (False, True):
-            found = fixed(interval, offset).num_train_steps(**given, refills=refills)
-            assert found == expected, given
-        for policy in (explorer_driven(interval), trainer_driven(interval), fully_async(interval)):
-            found = policy.num_train_steps(**given, refills=False)
-            assert found == max(1, math.ceil(num_steps * rows / batch)), given
 
 
 @pytest.mark.parametrize(
