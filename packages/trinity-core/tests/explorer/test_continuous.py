@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -311,3 +311,17 @@ def test_a_group_that_began_again_elsewhere_has_its_whole_time_there(a_run, monk
     run.batch(1)
 
     assert run.groups.consumed == [["1/0", "1/1"]]
+
+
+def test_an_evaluation_that_is_under_way_ends_where_the_explorer_is_closed(a_run) -> None:
+    run = a_run(held=["held_out"])
+    run.explorer._evaluation_sets = [HeldOut()]
+    with ThreadPoolExecutor(1) as pool:
+        evaluating = pool.submit(run.explorer.evaluate, 1)
+        while not run.explorer._own.where(("eval/1/held_out", 0)).startswith("engine"):
+            time.sleep(0.01)
+
+        run.explorer.close()
+
+        with pytest.raises(CancelledError):
+            evaluating.result(LIMIT_S)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -160,6 +161,12 @@ class ContinuousExplorer(Explorer):
             }
         return ExploreResult(metrics=metrics, num_experiences=num_experiences)
 
+    def put_back(self) -> None:
+        """Make the batch that was taken last ready again, with its metrics: it was not trained."""
+        with self._changed:
+            self._buffer.put_back(0)
+            self._metrics.put_back()
+
     @property
     def is_out(self) -> bool:
         """Return whether no group runs, and none will begin."""
@@ -201,6 +208,7 @@ class ContinuousExplorer(Explorer):
         """Leave behind what runs, and close what is held; safe to call twice."""
         with self._changed:
             self._is_closed = True
+            self._changed.notify_all()
             pump, self._pump = self._pump, None
         with ExitStack() as stack:
             stack.callback(super().close)
@@ -220,6 +228,8 @@ class ContinuousExplorer(Explorer):
             self._start_pump()
             self._is_evaluating = True  # it has slots that groups wait for: none is too slow
             while not orders.keys() <= self._evaluated.keys():
+                if self._is_closed:
+                    raise CancelledError
                 self.check()
                 self._changed.wait(LOOK_S)
             self._is_evaluating = False

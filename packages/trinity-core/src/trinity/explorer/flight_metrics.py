@@ -74,6 +74,7 @@ class StepMetrics:
     _groups: dict[int, GroupMetrics] = field(default_factory=dict)  # that wait, by number
     _dropped: list[GroupMetrics] = field(default_factory=list)  # since the last step
     _num_forgotten: int = 0  # that were dropped before those
+    _taken: dict[int, GroupMetrics] = field(default_factory=dict)  # by the last step
     _began: float = field(default_factory=time.monotonic)  # the last step was taken then
     _step: int = 0  # that somebody waits for
     _waits_since: float = 0.0
@@ -129,7 +130,8 @@ class StepMetrics:
             busy_s: what the engines have spent on generating, in the whole run.
         """
         now = time.monotonic()
-        groups = [self._groups.pop(n) for n in numbers if n in self._groups]
+        self._taken = {n: self._groups.pop(n) for n in numbers if n in self._groups}
+        groups = list(self._taken.values())
         if self._idle_since is not None:
             self._idle_s, self._idle_since = self._idle_s + now - self._idle_since, now
         ended = [*groups, *self._dropped]  # means over what is trained alone would be biased
@@ -158,6 +160,10 @@ class StepMetrics:
         self._dropped, self._began, self._idle_s, self._slots_s = [], now, 0.0, 0.0
         self._num_forgotten, self._busy_s = 0, busy_s
         return metrics
+
+    def put_back(self) -> None:
+        """Let the groups of the last step wait again: they were not trained."""
+        self._groups, self._taken = self._taken | self._groups, {}
 
     def _note(self, group: GroupMetrics) -> None:
         self._slots_s += group.busy_s

@@ -52,7 +52,8 @@ class RolloutUnit:
 class RolloutBuffer:
     """Slots, the window and the count of rows.
 
-    Any number of threads may call it: each holds :attr:`changed` while it does.
+    Any number of threads may call it. Who changes something holds :attr:`changed`, and so does who
+    looks and acts by what was seen; the counts take it themselves.
 
     Args:
         policy: of the run.
@@ -144,7 +145,8 @@ class RolloutBuffer:
 
     def num_rows(self, *, last: float = ALL) -> int:
         """Return how many rows are ready, of units up to number ``last``."""
-        return sum(one.left for number, one in self.slots.items() if number <= last)
+        with self.changed:  # a rollout may begin meanwhile
+            return sum(one.left for number, one in self.slots.items() if number <= last)
 
     def available(self, *, there: int, last: float = ALL) -> int:
         """Return how many rows of steps up to ``last`` a train step may read.
@@ -280,7 +282,8 @@ class RolloutBuffer:
     # --- within -------------------------------------------------------------------------------
 
     def _in_state(self, state: State) -> dict[int, RolloutUnit]:
-        return {number: one for number, one in self.slots.items() if one.state is state}
+        with self.changed:  # a rollout may begin meanwhile
+            return {number: one for number, one in self.slots.items() if one.state is state}
 
     def _take(self, count: int, *, last: float = ALL) -> list[tuple[int, int]]:
         """Count rows as consumed, the oldest first; return how many of which step."""

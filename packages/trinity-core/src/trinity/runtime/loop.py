@@ -9,10 +9,10 @@
                             |              |
     observers          metrics, history, samples, display; checkpoints: this thread writes all files
 
-    who             writes                    waits for         who unblocks it
-    rollout thread  rows, and how steps end   a slot            this thread, in `_admit`
-    this thread     weights, slots, files     anything that ends  the rollout thread
-    engines         replies                   a sync            this thread, in `_sync`
+    who             writes                   waits for           who unblocks it
+    rollout thread  rows, and how steps end  a slot              this thread, in `_admit`
+    this thread     weights, slots, files    anything that ends  the rollout thread
+    engines         replies                  a sync              this thread, in `_sync`
 
 Where groups begin one by one, they begin and end in the explorer's thread, under the same lock.
 *In turns* a rollout step runs inside `wait`, and all is trained before the next one that the next
@@ -27,7 +27,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError, RayLostError, RoomLostError
+from trinity.errors import CheckpointError, PluginError, RayLostError, RoomLostError
 from trinity.runtime.boundary import boundary
 from trinity.runtime.observers import Observers
 from trinity.runtime.record.progress import Progress
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.metrics import Metrics
+    from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
     from trinity.runtime.roles import TrainerRole
     from trinity.runtime.rollouts import RolloutEnd, Rollouts
@@ -172,11 +173,12 @@ class Loop:
         assert parts.strategy is not None
         self._observers.begin_step()
         began = time.perf_counter()
-        self._take_groups()
+        groups = self._take_groups()
         try:
             with boundary(f"sampling for optimizer step {step}"):
                 batch, sampled = parts.strategy.sample(step)
         except StopIteration:  # until there is more
+            self._check_groups_refused(groups)
             self._has_nothing = True
             if parts.source is not None:
                 parts.source.reconcile()
@@ -189,6 +191,8 @@ class Loop:
         self._buffer.batch_trained()
         progress.train_steps = step
         progress.trained_experiences += len(batch)
+        if groups is not None:
+            self._observers.explored(groups)
         self._observers.trained(batch, metrics, sampled, began=began, sampled_s=sampled_s)
         interval = parts.config.trainer.save_interval
         if interval > 0 and step % interval == 0:
@@ -292,7 +296,7 @@ class Loop:
         """Note that refilled steps took the tasks of later ones, or that a service is to end."""
         limits, progress = self._schedule.limits, self.progress
         self._stop_if_asked()
-        progress.tasks_ended_of = limits.explore_steps
+        progress.tasks_ended_of = progress.tasks_ended_of or limits.explore_steps
         limits.explore_steps = self._parts.num_explore_steps = progress.explore_steps
 
     def _note_explored(self, end: RolloutEnd) -> None:
@@ -308,13 +312,26 @@ class Loop:
                 self._buffer.weights_synced(version=0)
             self._save()  # a place in the tasks and in what is written, nothing large
 
-    def _take_groups(self) -> None:
+    def _take_groups(self) -> ExploreResult | None:
         """Let the strategy read the next batch of whole groups, where groups begin one by one."""
-        groups = self._parts.groups
+        if self._parts.groups is None:
+            return None
+        self.progress.explore_steps += 1  # where it fails the saver takes it back
+        return self._parts.groups.take(self.progress.explore_steps)
+
+    def _check_groups_refused(self, groups: ExploreResult | None) -> None:
+        """Refuse a strategy that gives no batch of whole groups: they would be lost.
+
+        Raises:
+            PluginError: there was a batch.
+        """
         if groups is not None:
-            result = groups.take(self.progress.explore_steps + 1)
-            self.progress.explore_steps += 1
-            self._observers.explored(result)
+            name = self._parts.config.algorithm.sample_strategy
+            raise PluginError(
+                f"sample strategy {name} gave no batch of {groups.num_experiences} experiences "
+                f"that are ready, and where groups begin one by one each batch is trained when it "
+                f"is whole. Let it read them, or use another synchronizer.sync_style."
+            )
 
     def _available(self, *, last: float | None = None) -> int:
         """Return how much train steps may consume: rows, or whole groups of the next batch."""

@@ -77,7 +77,7 @@ class Restored:
 
 @dataclass(kw_only=True)
 class Parts:
-    """Everything that a pipeline uses; who is not part of the mode is None."""
+    """Everything that the loop uses; who is not part of the mode is None."""
 
     config: Config
     rundir: RunDir
@@ -202,8 +202,8 @@ class Parts:
         batch, self.in_hand = self.in_hand, ()
         if batch and self.strategy is not None:
             self.strategy.put_back(batch)
-        elif self.groups is not None:  # they were taken, and the strategy failed
-            self.rollouts.put_back(0)
+        if self.groups is not None:
+            self.groups.put_back()
 
     def buffer_counts(self) -> dict[str, float]:
         """Return what became of the experiences in a replay buffer; empty: there is none."""

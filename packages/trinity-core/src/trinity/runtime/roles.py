@@ -1,4 +1,4 @@
-"""What the pipeline calls, whether a room stands in this process or in another.
+"""What the loop calls, whether a room stands in this process or in another.
 
 A *batch* is what the strategy hands to the trainer.
 """
@@ -69,6 +69,9 @@ class GroupsRole(Protocol):
 
     def take(self, step: int) -> ExploreResult:
         """Consume the next batch and let the strategy read it."""
+
+    def put_back(self) -> None:
+        """Make the batch that was consumed last ready again: it was not trained."""
 
     def check(self) -> None:
         """Raise what ended the groups."""

@@ -58,6 +58,8 @@ class Rollouts:
         self._evaluates: int | None = None  # after which explore step
         self._is_evaluating = False  # from the question until its end was returned
         self._is_stopped = False
+        self._is_out = False  # there are no more tasks
+        self._evaluated_step = 0  # of the last evaluation that was asked for
         self._since = time.monotonic()  # when it began what it does, or came to wait
         self._patience_s = PATIENCE_S
         self._thread: threading.Thread | None = None
@@ -93,7 +95,7 @@ class Rollouts:
     def evaluate(self, step: int) -> None:
         """Let an evaluation begin before any other rollout step."""
         with self._buffer.changed:
-            self._evaluates, self._is_evaluating = step, True
+            self._evaluates, self._is_evaluating, self._evaluated_step = step, True, step
             self._buffer.changed.notify_all()
 
     def ended(self) -> list[RolloutEnd]:
@@ -126,6 +128,8 @@ class Rollouts:
         """
         if self._in_turns:
             if not self._may_begin():
+                if self._parts.interrupt.is_requested:
+                    return  # since the loop looked: it looks again
                 raise RuntimeError("the run waits for a rollout that may not begin")
             self._run_next()
             return
@@ -160,7 +164,8 @@ class Rollouts:
             self._put(self._explored(begun))
 
     def _may_begin(self) -> bool:
-        return self._evaluates is not None or self._buffer.begun < self._last
+        is_admitted = self._buffer.begun < self._last and not self._is_out
+        return self._evaluates is not None or is_admitted
 
     def _explored(self, step: int) -> RolloutEnd:
         assert self._parts.explorer is not None
@@ -171,7 +176,7 @@ class Rollouts:
         except StopIteration:  # refilled steps took the tasks of later ones
             with self._buffer.changed:
                 self._buffer.cancel(step)
-                self._last = self._buffer.begun
+                self._is_out = True
         return RolloutEnd(
             step=step,
             result=result,
@@ -209,5 +214,5 @@ class Rollouts:
             return
         self._patience_s = 3 * waited_s
         what = "the evaluation after step" if self._is_evaluating else "explore step"
-        step = self._buffer.begun
+        step = self._evaluated_step if self._is_evaluating else self._buffer.begun
         logger.warning("the trainer waits for %s %d, which began %.0f s ago", what, step, waited_s)

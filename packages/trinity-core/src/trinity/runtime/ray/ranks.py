@@ -1,4 +1,4 @@
-"""The processes that train one model, as the pipeline holds them: one trainer.
+"""The processes that train one model, as the loop holds them: one trainer.
 
 train_step(batch) --reference--> trainer-0: a share of the gradient --+
                   --reference--> trainer-1: a share of the gradient --+--> summed, in every rank

@@ -1,4 +1,4 @@
-"""The trainer in another process, as the pipeline calls it."""
+"""The trainer in another process, as the loop calls it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""What happens between two looks of the loop: a signal, the end of the tasks, a new rollout."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+from trinity.runtime.loop import Interrupted
+from trinity.runtime.rollouts import Rollouts
+
+STYLES = ["fixed", "explorer_driven", "trainer_driven"]
+
+
+class AskedAt:
+    """Asked to stop when it is looked at for the n-th time: a Ctrl-C between two looks."""
+
+    def __init__(self, number) -> None:
+        self.number, self.count = number, 0
+
+    @property
+    def is_requested(self) -> bool:
+        self.count += 1
+        return self.count >= self.number
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("in_turns", [True, False])
+def test_a_stop_between_any_two_looks_is_no_failure(style, in_turns, evaluating, loops) -> None:
+    for number in range(1, 60):
+        parts = evaluating(steps=5, style=style, interval=2, eval_interval=2)
+        parts.in_turns, parts.interrupt = in_turns, AskedAt(number)
+
+        with suppress(Interrupted):
+            loops.of(parts).run()
+
+
+def test_rows_are_counted_while_rollouts_begin(syncing, loops) -> None:
+    before, end = sys.getswitchinterval(), time.monotonic() + 2.0
+    sys.setswitchinterval(1e-6)
+    try:
+        while time.monotonic() < end:
+            settings = {"style": "trainer_driven", "per_step": 1, "train_batch": 1}
+            parts = syncing(steps=60, max_inflight=20, **settings)
+            parts.in_turns = False
+            loops.of(parts).run()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_tasks_that_end_during_a_sync_end_once(syncing, loops) -> None:
+    parts = syncing(steps=9, style="trainer_driven", max_inflight=3)
+    parts.in_turns, is_syncing, ends = False, threading.Event(), []
+    explore_step = parts.explore_step
+
+    def explore(step):
+        if step > 2:
+            is_syncing.clear()
+            is_syncing.wait(1.0)
+            ends.append(step)
+            raise StopIteration
+        return explore_step(step)
+
+    def sync(snapshot):
+        is_syncing.set()
+        time.sleep(0.05)
+        return 0
+
+    parts.explore_step, parts.sync = explore, SimpleNamespace(sync=sync)
+    loop = loops.of(parts)
+
+    loop.run()
+
+    assert ends == [3]
+    assert (loop.progress.tasks_ended_of, parts.num_explore_steps) == (9, 2)
+
+
+def test_a_wait_for_an_evaluation_names_its_explore_step_and_no_group(fake_parts, caplog) -> None:
+    parts = fake_parts(steps=4)
+    parts.in_turns, parts.groups = False, SimpleNamespace(check=lambda: None)
+    parts.rollouts.begun = 37  # the youngest group
+    rollouts = Rollouts(parts)
+    rollouts.evaluate(4)
+    rollouts._patience_s = 0.0
+
+    with caplog.at_level(logging.WARNING):
+        rollouts.wait(-1)
+
+    assert "the trainer waits for the evaluation after step 4" in caplog.text
