@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["DifficultyBasedSelector", "PassRateEstimator"]
-
 _EMA = 0.9  # how much of the last cap stays
 _FAR_OFF = 0.25  # mean error of the prediction from which it is trusted half as much
 
@@ -144,7 +142,6 @@ class DifficultyBasedSelector(Selector):
         return scores
 
     def order(self, epoch: int) -> Sequence[int]:
-        """Return the rows, the nearest to the target first."""
         nearest: list[int] = np.argsort(-self.scores, kind="stable").tolist()
         return nearest
 
@@ -168,15 +165,12 @@ class DifficultyBasedSelector(Selector):
         return chosen
 
     def feedback(self, indices: list[int], values: list[float]) -> None:
-        """Learn from the pass rates of these rows."""
         if indices:
             self.estimator.update(indices, values)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position and what was learned."""
         return super().state_dict() | {"estimator": self.estimator.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position and what was learned."""
         super().load_state_dict(state)
         self.estimator.load_state_dict(state["estimator"])

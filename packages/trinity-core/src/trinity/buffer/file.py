@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import TaskSelector
 
-__all__ = ["FileStorage"]
-
 
 class FileStorage:
     """Writes experiences as JSON lines, one whole step at a time; reads them, or supervised rows.

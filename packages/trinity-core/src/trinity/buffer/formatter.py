@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from trinity.common.config import FormatConfig
     from trinity.common.models.chat_format import ChatFormat
 
-__all__ = [
-    "Conversation",
-    "as_messages",
-    "experience_of_row",
-    "is_stored_experience",
-    "tools_of_row",
-    "with_system_prompt",
-]
-
 Messages = list[dict[str, Any]]  # Any: the chat format of the data
 Row = dict[str, Any]
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
 
-__all__ = ["PassRateCalculator"]
-
 
 class PassRateCalculator(ExperienceOperator):
     """Computes the mean reward of each task, and how many tasks are neither too easy nor too hard.
@@ -23,7 +21,6 @@ class PassRateCalculator(ExperienceOperator):
     """
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return all experiences, and the shares of tasks whose pass rate p is of use."""
         rewards: dict[tuple[str, int], list[float]] = {}
         for exp in exps:
             index = exp.info.get("task_index")

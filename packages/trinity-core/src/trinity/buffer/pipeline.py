@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trinity.algorithm.advantage_fn import AdvantageFn
     from trinity.common.ports import ExperienceOperator, ExperienceSink, RowValues
 
-__all__ = ["ExperiencePipeline"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.config import FormatConfig
     from trinity.common.models.chat_format import ChatFormat
 
-__all__ = ["text_of_row"]
-
 
 def text_of_row(
     row: dict[str, Any],  # Any: somebody else's data

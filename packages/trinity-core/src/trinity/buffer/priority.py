@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.ports import PriorityFn
 
-__all__ = ["DecayLimitRandomization", "LinearDecay", "PriorityFunction", "StatelessPriority"]
-
 
 class PriorityFunction(ABC):
     """Judges experiences that were written together."""
@@ -42,7 +40,6 @@ class StatelessPriority(PriorityFunction):
         self._judge = judge
 
     def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
-        """Return what the function says."""
         return self._judge(experiences)
 
 
@@ -57,7 +54,6 @@ class LinearDecay(PriorityFunction):
         self.decay = decay
 
     def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
-        """Return the priority of the first experience; they are always kept."""
         return _decayed(experiences[0], self.decay), True
 
 
@@ -90,7 +86,6 @@ class DecayLimitRandomization(PriorityFunction):
         self._num_judged = 0
 
     def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
-        """Return the priority of the first experience, and whether it may be used once more."""
         first = experiences[0]
         self._num_judged += 1
         chance = random.Random(f"{self._seed}/{self._num_judged}")
@@ -100,11 +95,9 @@ class DecayLimitRandomization(PriorityFunction):
         return _decayed(first, self.decay) + noise, is_kept
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the noise is drawn."""
         return {"num_judged": self._num_judged}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
         self._num_judged = state["num_judged"]
 
 

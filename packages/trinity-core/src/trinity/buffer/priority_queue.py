@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.buffer.priority import PriorityFunction
     from trinity.common.experience import Experience
 
-__all__ = ["PriorityQueue"]
-
 
 class PriorityQueue:
     """Gives the batch of the highest priority first; thread-safe, and never makes a writer wait.

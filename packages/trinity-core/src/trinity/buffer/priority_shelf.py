@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trinity.buffer.priority import PriorityFunction
     from trinity.common.experience import Experience
 
-__all__ = ["PriorityShelf"]
-
 
 @dataclass(eq=False)
 class _Held:
@@ -63,7 +61,6 @@ class PriorityShelf:
 
     @property
     def num_experiences(self) -> int:
-        """Return how many experiences can be had."""
         return sum(len(held.experiences) for held in self._held)
 
     @property

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.common.config import ExperienceBufferConfig
     from trinity.common.experience import Experience
 
-__all__ = ["QueueStorage"]
-
 
 class QueueStorage:
     """First in, first out. Any number of threads may write and read.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.config import ExperienceBufferConfig
     from trinity.common.experience import Experience
 
-__all__ = ["ReplayStorage"]
-
 
 class ReplayStorage:
     """A queue with ``replay_buffer.enable``; any number of threads may write and read.

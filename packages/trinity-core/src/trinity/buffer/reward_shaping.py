@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
 
-__all__ = ["RewardShapingMapper"]
-
 OpType = Literal["ADD", "SUB", "MUL", "DIV"]
 
 
@@ -36,7 +34,6 @@ class RewardShapingMapper(ExperienceOperator):
         self.rules = [_checked(rule) for rule in reward_shaping_configs or ()]
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return all experiences, and how much rewards changed; no reward counts as no change."""
         before = [exp.reward for exp in exps]
         for exp in exps:
             for key, operation, weight in self.rules:

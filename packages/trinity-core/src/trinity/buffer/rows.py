@@ -15,8 +15,6 @@ from typing import Any, Protocol
 from trinity.common.row_files import files_of_split
 from trinity.errors import DataError
 
-__all__ = ["Origin", "RowTable", "Rows", "load_rows"]
-
 Row = dict[str, Any]  # Any: somebody else's data
 
 _FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}

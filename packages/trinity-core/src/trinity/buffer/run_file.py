@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["RunFile"]
-
 _FORMAT = 4
 _LACKS = {2: FORGETTING + REWARDED, 3: REWARDED}  # what earlier formats have not
 _SCHEMA = """

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["FORGETTING", "OF_REWARD", "REWARDED", "forget", "forgotten", "num_lost"]
-
 # The part of the schema that is about it; what each statement makes is not there before.
 FORGETTING = """
 ALTER TABLE rewards ADD COLUMN is_forgotten INTEGER NOT NULL DEFAULT 0;

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["SqliteRunStore"]
-
 AT_ONCE = 100  # rewards, and runs, that are forgotten in one go: a call may wait for it
 MAX_FAILURES = 2  # what cannot be processed as often is set aside
 _NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {OF_REWARD}"

@@ -8,14 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "EasyToHardSelector",
-    "RandomSelector",
-    "Selector",
-    "SequentialSelector",
-    "ShuffleSelector",
-]
-
 
 class Selector(ABC):
     """Gives row numbers, without an end: each epoch gives every row once.
@@ -60,7 +52,6 @@ class SequentialSelector(Selector):
     """As the rows stand in the file."""
 
     def order(self, epoch: int) -> Sequence[int]:
-        """Return 0, 1, 2, ..."""
         return range(self.num_rows)
 
 
@@ -72,7 +63,6 @@ class ShuffleSelector(Selector):
         self._kept: tuple[int, list[int]] = (-1, [])
 
     def order(self, epoch: int) -> Sequence[int]:
-        """Return a permutation of the rows."""
         if self._kept[0] != epoch:
             import numpy as np  # a check of a configuration needs none
 
@@ -85,7 +75,6 @@ class RandomSelector(Selector):
     """Any rows, each once in a batch: a function of the seed and of how many were taken."""
 
     def order(self, epoch: int) -> Sequence[int]:
-        """Return 0, 1, 2, ...; what is drawn has no epochs."""
         return range(self.num_rows)
 
     def get_indices(self, count: int) -> list[int]:
@@ -135,5 +124,4 @@ class EasyToHardSelector(Selector):
         )
 
     def order(self, epoch: int) -> Sequence[int]:
-        """Return the rows from easy to hard."""
         return self._order

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trinity.common.config import ExperienceBufferConfig
     from trinity.common.config.database_path import Address
 
-__all__ = ["SqlStorage", "TooOldError"]
-
 logger = logging.getLogger(__name__)
 
 MOST_BROKEN = 3  # packets that cannot be read one after the other; then the run ends

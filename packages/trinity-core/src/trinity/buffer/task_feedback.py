@@ -14,8 +14,6 @@ from trinity.common.ports import RowValues
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SELECTOR_METRIC", "without_feedback"]
-
 SELECTOR_METRIC = "selector_metric"  # the published name
 
 
@@ -37,7 +35,6 @@ def without_feedback(
 
 
 def _row_values(entry: Any) -> RowValues | None:  # Any: what somebody's operator returned
-    """Return the rows and their values; None: it is none of that."""
     try:
         indices = [int(index) for index in entry["indices"]]
         values = [float(value) for value in entry["values"]]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.extend import Component
 
-__all__ = ["TaskSource", "build_evaluation_sets"]
-
 
 class TaskSource:
     """Gives the training tasks of a resolved configuration.

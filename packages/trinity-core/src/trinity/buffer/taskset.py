@@ -14,8 +14,6 @@ from trinity.errors import DataError
 if TYPE_CHECKING:
     from trinity.common.config import TasksetConfig
 
-__all__ = ["Taskset"]
-
 _DEFAULTS = FormatConfig()
 
 

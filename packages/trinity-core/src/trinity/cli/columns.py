@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["echo_columns"]
-
 
 def echo_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print the rows under their headers; the last column may be as long as it likes."""

@@ -13,8 +13,6 @@ from trinity.errors import TrinityError
 if TYPE_CHECKING:
     from trinity.common.config import Config
 
-__all__ = ["app"]
-
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,

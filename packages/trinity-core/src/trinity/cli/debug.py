@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trinity.runtime.debug.recorded import Recorded
     from trinity.runtime.debug.session import Debugged
 
-__all__ = ["debug"]
-
 _WIDTH = 78
 _AS = {
     "prompt": "From there the prompt was",

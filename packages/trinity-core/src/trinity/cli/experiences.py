@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.sample_files import Place
     from trinity.runtime.record.sample_format import Sample
 
-__all__ = ["experiences"]
-
 
 def experiences(
     run_dir: Annotated[

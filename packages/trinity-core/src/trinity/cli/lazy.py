@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from trinity.extend import PluginRecord
 
-__all__ = ["COMMANDS", "LazyGroup"]
-
 COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function", what it does
     "run": ("trinity.cli.run:run", "Train, explore or evaluate, as a configuration says."),
     "serve": ("trinity.cli.serve:serve", "Answer agents that run elsewhere, and train on them."),

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.record.log_reader import LogFile, LogRecord
 
-__all__ = ["log"]
-
 FOLLOW_S = 0.5  # between two looks at the files
 _STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
 _LEVELS = ("debug", "info", "warning", "error", "critical")

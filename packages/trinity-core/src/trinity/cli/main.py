@@ -17,8 +17,6 @@ from trinity.errors import TrinityError, unknown_name
 from trinity.extend import PluginManager, set_manager
 from trinity.starting import INTERRUPTED, was_interrupted
 
-__all__ = ["app", "main"]
-
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
 _WRONG_PATH = {  # by what the system says: what to do
     errno.EACCES: "Let this user read and write it, or name another.",

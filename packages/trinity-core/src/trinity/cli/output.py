@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["is_standard_output", "whole_file"]
-
 
 def is_standard_output(path: Path) -> bool:
     """Return whether a path is where this process prints, as /dev/stdout."""

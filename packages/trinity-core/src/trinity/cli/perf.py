@@ -14,8 +14,6 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from trinity.runtime.record.step_times import StepTimes
 
-__all__ = ["perf"]
-
 _METRICS = ("monitor", "metrics.jsonl")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["indented", "plain"]
-
 # What moves the cursor of a terminal, or turns the order of letters around.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 _TURNS = (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))

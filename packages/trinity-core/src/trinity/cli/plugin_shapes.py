@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["RUN", "SHAPES", "Shape"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:

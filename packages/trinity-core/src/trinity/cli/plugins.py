@@ -20,8 +20,6 @@ from trinity.extend.record import PluginState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["app"]
-
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,

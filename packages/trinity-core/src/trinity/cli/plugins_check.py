@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager, PluginRecord
     from trinity.extend.conformance.checks import Result
 
-__all__ = ["check"]
-
 CORE_GROUPS = {"static", "import", "component"}
 RAY = "ray"  # the group of checks that need a Ray worker
 

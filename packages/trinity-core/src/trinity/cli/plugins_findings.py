@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.conformance.checks import Result
 
-__all__ = ["finding_rows", "skip_lines", "slow_lines"]
-
 FOUND = {"FAIL", "ERROR", "XPASS"}
 SLOW_S = 5.0
 SHOWN_NAMES, SHOWN_SLOW = 3, 5

@@ -16,8 +16,6 @@ from trinity.errors import ConfigError, ConflictError, unknown_name
 from trinity.extend import KINDS, PLUGIN_API, get_manager
 from trinity.extend.known import known_distributions
 
-__all__ = ["files_of_a_plugin", "new"]
-
 TEMPLATES = Path(__file__).with_name("templates")
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from trinity.extend import EnvironmentSpec, PluginManager, PluginRecord
     from trinity.extend.component import AssetSpec
 
-__all__ = ["SetupCommand", "setup"]
-
 _WORDS = "trinity.setup.words"
 
 

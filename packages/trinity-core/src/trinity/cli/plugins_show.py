@@ -14,8 +14,6 @@ from trinity.extend import KINDS, get_manager
 if TYPE_CHECKING:
     from trinity.extend import Component, PluginManager, PluginRecord
 
-__all__ = ["record_named", "show"]
-
 
 def show(
     name: Annotated[str, typer.Argument(help="A plugin, its distribution, or KIND/NAME.")],

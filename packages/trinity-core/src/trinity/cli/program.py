@@ -10,8 +10,6 @@ from contextlib import suppress
 
 from trinity import starting
 
-__all__ = ["program"]
-
 # How the explorer names threads of runs whose time was up, those that close what they hold, loops
 # that they block, and threads that they await.
 _LEFT_BEHIND = (

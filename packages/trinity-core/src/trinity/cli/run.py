@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.runtime.record.result import RunResult, StageResult
 
-__all__ = ["app", "run"]
-
 app = typer.Typer(add_completion=False)
 
 

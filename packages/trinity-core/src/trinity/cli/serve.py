@@ -9,8 +9,6 @@ import typer
 
 from trinity.cli.run import run
 
-__all__ = ["serve"]
-
 
 def serve(
     config: Annotated[Path, typer.Option("--config", "-c", help="The YAML file of the service.")],

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.ledger_standing import LedgerStanding
     from trinity.runtime.record.standing import Part
 
-__all__ = ["status"]
-
 
 def status(
     run_dir: Annotated[Path, typer.Argument(help="The run directory: its header names it.")],

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import Retry
     from trinity.endpoint.refusal import Refusal
 
-__all__ = ["anthropic_error", "read_message"]
-
 Json = dict[str, Any]  # Any: what JSON holds
 
 _SAME = ["model", "max_tokens", "temperature", "top_p", "top_k", "stream", "metadata"]

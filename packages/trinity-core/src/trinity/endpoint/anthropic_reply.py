@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import Served
     from trinity.endpoint.chat_request import ChatRequest
 
-__all__ = ["message_reply", "message_stream"]
-
 Json = dict[str, Any]  # Any: what JSON holds
 
 

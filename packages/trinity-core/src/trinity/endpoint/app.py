@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.keys import Entry
     from trinity.endpoint.service import Service
 
-__all__ = ["build_app"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trinity.endpoint.call import Retry, Served
 
-__all__ = ["Attempt", "Attempts"]
-
 
 @dataclass(eq=False, slots=True)
 class Attempt:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trinity.common.models.said import Reply
     from trinity.common.ports import Structure
 
-__all__ = ["CanonicalCall", "Retry", "Served"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:

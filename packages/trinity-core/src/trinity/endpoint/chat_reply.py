@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import Served
     from trinity.endpoint.chat_request import ChatRequest
 
-__all__ = ["chat_reply", "logprobs_of", "message_of", "tool_calls_of", "usage_of"]
-
 Json = dict[str, Any]  # Any: what JSON holds
 
 

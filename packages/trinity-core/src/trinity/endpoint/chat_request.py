@@ -16,8 +16,6 @@ from trinity.endpoint.tools import tool_choice
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ChatRequest", "chat_call", "read_chat", "sampling_of", "stop_of"]
-
 MAX_CHOICES = 128
 MAX_STOPS = 16
 #: accepted: samples hang on the run's key, so these change nothing

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import Served
     from trinity.endpoint.chat_request import ChatRequest
 
-__all__ = ["chat_stream"]
-
 
 def chat_stream(
     served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from trinity.endpoint.call import Retry, Served
 
-__all__ = ["completion_reply", "completion_stream", "read_completion"]
-
 _REFUSED: Mapping[str, tuple[Any, ...]] = {"echo": (False,), "suffix": ("",), "best_of": (1,)}
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.chat_request import ChatRequest
     from trinity.endpoint.refusal import Refusal
 
-__all__ = ["Dialect", "dumped", "event"]
-
 Json = dict[str, Any]  # Any: what JSON holds
 
 

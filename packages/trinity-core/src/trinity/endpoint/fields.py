@@ -10,8 +10,6 @@ from trinity.endpoint.refusal import bad_field
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["boolean", "items", "known_word", "mapping", "number", "text", "whole"]
-
 Body = dict[str, Any]  # Any: what a client sends
 
 
@@ -82,7 +80,6 @@ def items(body: Mapping[str, Any], name: str, *, path: str = "") -> list[Body]:
 
 
 def known_word(value: Any, name: str, words: tuple[str, ...]) -> str:  # Any: a client's
-    """Return one of the words."""
     if value not in words:
         raise bad_field(name, f"is {_shown(value)}; give one of {', '.join(words)}.")
     return str(value)

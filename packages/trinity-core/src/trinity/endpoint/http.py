@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-__all__ = ["ClientGoneError", "Http"]
-
 MAX_BODY_BYTES = 64 * 2**20
 COMMENT_EVERY_S = 10.0
 EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from trinity.endpoint.session import Session
 
-__all__ = ["Entry", "KeyRing"]
-
 logger = logging.getLogger(__name__)
 
 _LETTERS = string.ascii_letters + string.digits
@@ -46,7 +44,6 @@ class KeyRing:
         self._lock = threading.Lock()
 
     def new(self, entry: Entry) -> str:
-        """Return a key for the entry."""
         key = "trk-" + "".join(secrets.choice(_LETTERS) for _ in range(_NUM_LETTERS))
         with self._lock:
             self._entries[key] = entry

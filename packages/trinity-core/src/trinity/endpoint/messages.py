@@ -11,8 +11,6 @@ from trinity.endpoint.refusal import bad_field
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["canonical_messages", "joined_text"]
-
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _KEPT = ("name", "refusal", "tool_call_id")
 _REASONING = ("reasoning_content", "reasoning")

@@ -11,16 +11,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import CanonicalCall
     from trinity.errors import ModelError
 
-__all__ = [
-    "Refusal",
-    "bad_field",
-    "bad_request",
-    "engine_failed",
-    "run_over",
-    "structure_refused",
-    "too_slow",
-]
-
 
 class Refusal(Exception):  # noqa: N818 -- not a fault of ours
     """Why a call is not answered.

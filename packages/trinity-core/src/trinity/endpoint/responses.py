@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trinity.endpoint.call import Retry
 
-__all__ = ["read_response"]
-
 Json = dict[str, Any]  # Any: what JSON holds
 
 _STATE = ("previous_response_id", "conversation", "background", "prompt")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import Served
     from trinity.endpoint.chat_request import ChatRequest
 
-__all__ = ["response_reply", "response_stream"]
-
 Json = dict[str, Any]  # Any: what JSON holds
 
 _ECHOED: Json = {

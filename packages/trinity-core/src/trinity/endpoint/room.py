@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.endpoint.server import Server
 
-__all__ = ["EndpointRoom"]
-
 logger = logging.getLogger(__name__)
 
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a server that listens at all is found

@@ -14,8 +14,6 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["Server", "listening_at"]
-
 _KEEPS_ALIVE_S = 75  # an agent thinks, or its tool works, between two calls
 _STARTS_WITHIN_S = 30.0
 _STOPS_WITHIN_S = 5.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.keys import Entry
     from trinity.endpoint.session import Session
 
-__all__ = ["Service", "Target"]
-
 logger = logging.getLogger(__name__)
 
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")

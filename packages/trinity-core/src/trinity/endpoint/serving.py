@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import CanonicalCall, Served
     from trinity.endpoint.service import Target
 
-__all__ = ["ServiceEntry", "ServingService", "not_stored"]
-
 RUN_HEADER, TASK_HEADER = "x-trinity-run", "x-trinity-task"
 BATCH, BESIDE = "serve", "serve-beside"  # of the keys that seed requests
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
@@ -62,7 +60,6 @@ class ServedSession(Session):
         self.num_open = 0  # calls that are being answered
 
     async def ask(self, call: CanonicalCall, *, entry: Entry) -> Served:
-        """Return the answer to a call; one that is repeated is sampled once."""
         self.num_open += 1
         try:
             return await super().ask(call, entry=entry)
@@ -103,7 +100,6 @@ class _Lobby(Session):
         self._service = service
 
     def beside(self, name: str) -> Entry | None:
-        """Return what stands for one call of an auxiliary model; None: none has the name."""
         model = self._service.asked_beside(name)
         if model is None:
             return None

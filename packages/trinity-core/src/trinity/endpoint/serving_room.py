@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import RunStore
 
-__all__ = ["ServingRoom"]
-
 
 class ServingRoom:
     """LISTENING -> OPEN -> CLOSED; until it is open, who calls waits.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.http import Http
     from trinity.endpoint.serving import ServingService
 
-__all__ = ["CountedApp", "ServingRoutes"]
-
 _FIELDS = ("run", "reward", "metrics", "agent", "user")
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 

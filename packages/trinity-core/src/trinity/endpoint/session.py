@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trinity.endpoint.call import CanonicalCall
     from trinity.endpoint.keys import KeyRing
 
-__all__ = ["Session"]
-
 logger = logging.getLogger(__name__)
 
 # the configuration's win where sampling is forced

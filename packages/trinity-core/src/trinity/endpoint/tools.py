@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.common.models.exchange import Calls
 
-__all__ = ["ToolChoice", "tool_choice"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolChoice:

@@ -14,8 +14,6 @@ from trinity.endpoint.session import Session
 if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
 
-__all__ = ["NO_KEY", "Visitors"]
-
 NO_KEY = "EMPTY"  # as it is published
 _BATCH = "visit"  # of the keys that seed requests
 

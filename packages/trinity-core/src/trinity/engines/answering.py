@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trinity.engines.gate import Gate, Waiting
     from trinity.engines.rows import Row
 
-__all__ = ["Answering", "closed"]
-
 _Outcome = tuple["Waiting", "list[Completion] | ModelError"]
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from trinity.engines.gate import Waiting
 
-__all__ = ["Backlog"]
-
 _SHARE = 8  # a full batch is joined once an eighth of it is free: each joining costs a prefill
 
 

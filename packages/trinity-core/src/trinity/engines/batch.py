@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from trinity.engines.endings import Endings
     from trinity.engines.rows import Row, Settings
 
-__all__ = ["Batch", "slots_after"]
-
 
 class Batch:
     """The rows that are being continued: slot i of cache, logits and tensors is ``rows[i]``.

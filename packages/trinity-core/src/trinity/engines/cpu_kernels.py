@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["CpuKernels"]
-
 _NAME = "trinity_decode"
 _WORTH_IT = 2**20  # products; below, oneDNN's fixed cost of a call is more than it saves
 _ASKS_FOR_SDPA = re.compile(r"_attn_implementation\b.*[\"']sdpa[\"']")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.common.generation.structure import Structures
     from trinity.engines.rows import Row
 
-__all__ = ["Endings", "completed_stop"]
-
 _BYTES_OF_A_CHARACTER = 4  # at most, so that many tokens may make up one
 _CUT_CHARACTER = "\ufffd"
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from trinity.common.generation.structure import Compiled
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
-__all__ = ["Gate", "Waiting", "Work"]
-
 _LINGER_S = 0.002  # an idle engine waits so long for what is sent in one go
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-__all__ = ["end_tokens", "load_model", "pick_device"]
-
 _DTYPES = {
     "auto": "auto",
     "float32": torch.float32,

@@ -11,8 +11,6 @@ from torch import nn
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["set_threads", "twin_of"]
-
 _SMALL_MODEL = 50_000_000  # parameters; below, threads wait for each other longer than they work
 
 

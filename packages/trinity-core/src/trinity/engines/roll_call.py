@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import RunKey
 
-__all__ = ["RollCall", "is_first"]
-
 _RunId = tuple[str, int, int]
 
 

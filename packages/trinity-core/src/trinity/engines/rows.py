@@ -12,8 +12,6 @@ from trinity.errors import ModelError
 if TYPE_CHECKING:
     from trinity.engines.gate import Waiting
 
-__all__ = ["Ask", "Row", "Settings", "least_tokens"]
-
 Settings = tuple[float, ...]
 
 
@@ -38,7 +36,6 @@ class Ask:
 
     @property
     def request(self) -> GenerationRequest:
-        """Return the request."""
         return self.waiting.request
 
     def completions(self) -> list[Completion]:

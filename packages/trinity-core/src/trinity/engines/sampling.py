@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import GenerationRequest
 
-__all__ = ["Sampler", "search"]
-
 _FROM_THE_LEFT = frozenset({"cpu"})  # devices that add numbers up in their order
 _JUST_BELOW_1 = 1 - 2.0**-23  # in float32, x * this < x
 

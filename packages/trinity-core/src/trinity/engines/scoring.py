@@ -18,8 +18,6 @@ from trinity.errors import ModelError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Scoring", "check_scored", "token_logprobs"]
-
 _PIECE = 512  # tokens of one forward: the logits of more would not fit for a large vocabulary
 
 

@@ -22,8 +22,6 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SlotCache"]
-
 _LEAST_ROOM = 64  # columns for replies in a new buffer
 
 

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
         WeightVersion,
     )
 
-__all__ = ["TransformersEngine"]
-
 _CLOSE_TIMEOUT_S = 30.0
 
 

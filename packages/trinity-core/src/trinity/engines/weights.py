@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-__all__ = ["copy_weights"]
-
 
 @torch.no_grad()
 def copy_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.explorer.runner import Attempt
     from trinity.explorer.threads import Slot
 
-__all__ = ["Active", "BusyEngine", "Call", "Limits", "report_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:

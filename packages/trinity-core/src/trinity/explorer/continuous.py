@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from trinity.explorer.order import RunOrder, RunReport
     from trinity.explorer.rollout_buffer import RolloutBuffer
 
-__all__ = ["ContinuousExplorer", "OrderTaker", "Shelf"]
-
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
@@ -184,7 +182,6 @@ class ContinuousExplorer(Explorer):
         self._metrics.tell_the_rest()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the tasks stand, and which groups are on their way, wait or were taken."""
         with self._writing, self._changed:
             own = {
                 "rollouts": self._buffer.state_dict(),
@@ -195,7 +192,6 @@ class ContinuousExplorer(Explorer):
             return {**super().state_dict(), **own, "files": dict(self._marks())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there: groups that were on their way begin again under their numbers."""
         super().load_state_dict(state)
         if "group_metrics" not in state:  # of another policy, which leaves nothing on its way
             return
@@ -205,7 +201,6 @@ class ContinuousExplorer(Explorer):
         self._held = sorted(self._buffer.running)
 
     def close(self) -> None:
-        """Leave behind what runs, and close what is held; safe to call twice."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

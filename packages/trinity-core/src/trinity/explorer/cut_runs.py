@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunReport
 
-__all__ = ["without_cut_runs"]
-
 
 def without_cut_runs(results: Sequence[RunReport], *, can_fail: bool) -> list[RunReport]:
     """Return the reports, each run that could not be judged in one of its own, as failed.

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.explorer.order import RunReport
 
-__all__ = ["evaluation_metrics", "run_metrics"]
-
-
 _DETAILS: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": fmean,
     "std": pstdev,

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.explorer.order import RunOrder
 
-__all__ = ["ExploreResult", "Explorer", "OrderRunner", "counts_of"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunOrder
 
-__all__ = ["FATAL", "cut_short", "failure_of", "not_judged", "timed_out"]
-
 # Every run would meet these, and repeating helps nobody: the user must change something.
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
 

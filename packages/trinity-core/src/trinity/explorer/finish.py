@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunOrder
 
-__all__ = ["EARLIER_CHAIN", "ENGINE", "finished"]
-
 EARLIER_CHAIN, ENGINE = "is_earlier_chain", "engine"  # in info
 SIGNALS = ("reward", "token_level_reward", "teacher_logprobs")  # one of them is trained on
 ROUNDING = 1e-3  # how far above 0 a log-probability may lie that was computed in half precision

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunReport
 
-__all__ = ["GroupMetrics", "StepMetrics"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0  # with a batch, until it is said what it waits for

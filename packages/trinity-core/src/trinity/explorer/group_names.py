@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import EID
 
-__all__ = ["group_of", "has_ended", "name_of_group", "names_of_ended"]
-
 
 def name_of_group(number: int, *, batch_size: int) -> tuple[str, int]:
     """Return batch and task of a group's experiences.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.outcome import RunFailure
 
-__all__ = ["Kept", "check_failures", "is_cut", "kept_groups", "tell_failures", "tell_retries"]
-
 logger = logging.getLogger(__name__)
 
 MIN_RUNS_OF_A_GROUP = 2  # fewer have nothing to be compared with

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["HANDED_OVER", "HandedOver", "check_rows", "unshared"]
-
 Key = TypeVar("Key", int, tuple[int, int, int])
 
 REMEDY = "Return an experience of its own for each run: what it was sampled, or copy.deepcopy()."

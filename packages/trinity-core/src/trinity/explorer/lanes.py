@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.explorer.order import RunOrder
     from trinity.explorer.pieces import Piece
 
-__all__ = ["Lanes"]
-
 
 class Lanes:
     """One queue an engine, the oldest orders first.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import EndpointOpener, RolloutEngine
     from trinity.explorer.order import RunOrder
 
-__all__ = ["build_scheduler"]
-
 
 def build_scheduler(
     config: Config,

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Task, Workflow
 
-__all__ = ["RunOrder", "RunReport", "WorkflowInfo", "by_order", "orders_of", "restored_order"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowInfo:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.explorer.order import RunOrder
 
-__all__ = ["PackedOrders", "PackedResults"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -91,7 +89,6 @@ class PackedResults:
     def of(
         cls, results: Sequence[RunReport], *, busy_s: float = 0.0, num_hung: int = 0
     ) -> PackedResults:
-        """Return the results packed."""
         ends = [_End(len(r.experiences), r.failure, r.retried, r.duration_s) for r in results]
         packet = encode([experience for r in results for experience in r.experiences])
         return cls(tuple(ends), packet, busy_s, num_hung)

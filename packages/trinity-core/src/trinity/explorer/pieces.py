@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunOrder
 
-__all__ = ["ConcurrentMode", "Piece", "pieces_of"]
-
 ConcurrentMode = Literal["sequential", "asynchronous", "multi-threading"]
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["remarks"]
-
 
 def remarks(experiences: Sequence[Experience]) -> dict[str, str]:
     """Return what is to be said of these experiences, by what it is about."""

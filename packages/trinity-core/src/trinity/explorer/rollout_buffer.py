@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from trinity.common.sync_policy import SyncPolicy
 
-__all__ = ["RolloutBuffer", "RolloutUnit", "State"]
-
 ALL = math.inf
 
 

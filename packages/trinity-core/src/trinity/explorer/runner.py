@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from trinity.common.workflows.recorded_env import Environments
     from trinity.explorer.order import RunOrder
 
-__all__ = ["Attempt", "Runner"]
-
-
 logger = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
 
-__all__ = ["EngineRates", "tokens_by_engine", "versions_of_replies"]
-
 _NAME = re.compile(r"engine-\d+")
 
 

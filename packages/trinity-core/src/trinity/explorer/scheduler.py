@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from trinity.explorer.pieces import Piece
     from trinity.explorer.runner import Runner
 
-__all__ = ["Limits", "Scheduler"]
-
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
 
 

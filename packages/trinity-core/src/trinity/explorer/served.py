@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports import DueRun, ExperienceProcessor, Front, RunStore
 
-__all__ = ["ServedExplorer"]
-
 logger = logging.getLogger(__name__)
 
 LOOKS_EVERY_S = 0.5

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trinity.common.config import ExplorerConfig
     from trinity.explorer.rollout_buffer import RolloutBuffer
 
-__all__ = ["SlowGroups"]
-
 
 class SlowGroups:
     """Follows how long groups take, and since when most of a batch is there.

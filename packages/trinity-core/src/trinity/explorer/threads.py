@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from concurrent.futures import Future
 
-__all__ = ["EventLoopThread", "Slot"]
-
 logger = logging.getLogger(__name__)
 
 _LOOP_ANSWERS_WITHIN_S = 1.0

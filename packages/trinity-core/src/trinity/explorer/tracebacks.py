@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trinity.common.outcome import RunFailure
 
-__all__ = ["TRACEBACKS", "TracebackLog", "stack_text", "traceback_text"]
-
 TRACEBACKS = "trinity.traceback"  # the logger of what stands in the log and is not handed on
 logger = logging.getLogger(TRACEBACKS)
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunReport
 
-__all__ = ["FailureWatch"]
-
 
 class FailureWatch:
     """Counts the failed runs of each step, and of the tasks before it where the step is short.

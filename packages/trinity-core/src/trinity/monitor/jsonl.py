@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["JsonlMonitor", "MetricsLine", "read_metrics"]
-
 FILE_NAME = "metrics.jsonl"
 
 

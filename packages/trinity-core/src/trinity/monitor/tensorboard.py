@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["TensorboardMonitor"]
-
 
 class TensorboardMonitor:
     """Writes event files under ``tensorboard/<role>``; read them with ``tensorboard --logdir``."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.parts import Parts
 
-__all__ = ["Meeting"]
-
 logger = logging.getLogger(__name__)
 
 BEAT_S = 5.0  # so often a side says that it lives

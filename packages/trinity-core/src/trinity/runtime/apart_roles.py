@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.roles import BatchSource, Engine, ExplorerRole, TrainerRole
 
-__all__ = ["meet"]
-
 
 def meet(parts: Parts) -> None:
     """Let the parts of one side wait for the other, where they do.
@@ -170,7 +168,6 @@ class TrainerApart:
             self.publish()
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
-        """Return the weights."""
         return self._trainer.snapshot(copy=copy)
 
     def save(self, directory: Path) -> None:

@@ -40,22 +40,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.roles import WholeMonitorRole
 
-__all__ = [
-    "make_engine",
-    "make_experience_pipeline",
-    "make_monitors",
-    "make_ready_source",
-    "make_storage",
-    "make_strategy",
-    "make_sync",
-    "make_trainer",
-    "rows_of_a_batch",
-    "sends_weights",
-    "shared_module",
-    "steps_of_storage",
-    "steps_of_tasks",
-]
-
 
 def make_storage(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir

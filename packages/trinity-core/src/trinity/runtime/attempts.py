@@ -10,8 +10,6 @@ from trinity.errors import RunFailedError
 if TYPE_CHECKING:
     from trinity.errors import RoomLostError
 
-__all__ = ["MAX_RESTARTS", "Attempts"]
-
 MAX_RESTARTS = 3  # without a new checkpoint in between
 
 

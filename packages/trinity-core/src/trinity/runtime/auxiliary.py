@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import EndpointOpener
     from trinity.extend import PluginManager
 
-__all__ = ["make_auxiliary_models"]
-
 _FOLLOWS = ("engine_type", "dtype", "seed")  # the trained model's engine, where they are not set
 
 

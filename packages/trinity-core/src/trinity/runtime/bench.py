@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.record.checkpoint import Checkpoint
 
-__all__ = ["run_bench"]
-
 
 def run_bench(parts: Parts) -> Metrics:
     """Evaluate the base model, then each checkpoint in order; return the last evaluation.

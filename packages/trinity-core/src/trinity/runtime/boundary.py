@@ -12,8 +12,6 @@ from trinity.extend import get_manager
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["boundary", "marked", "place_of"]
-
 _LIBRARIES = ("/torch/", "/transformers/", "/numpy/", "/contextlib.py")
 _PLACE, _LOG = "trinity_place", "trinity_log"  # what an error from another process brings along
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.roles import TrainerRole
 
-__all__ = ["build_parts"]
-
 
 def build_parts(
     config: Config,

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.extend import PluginManager
 
-__all__ = ["Determinism", "determinism_of", "is_in_order", "may_overlap", "reads_in_order"]
-
 Determinism = Literal["same numbers", "same order", "same ledger"]
 IN_ORDER = "in_order"  # in provides
 

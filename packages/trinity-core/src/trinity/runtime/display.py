@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.record.progress import Progress
 
-__all__ = ["Display"]
-
 NUM_PLAIN_LINES = 40  # about so many step lines a stage where nothing can be redrawn
 _BARS = "▁▂▃▄▅▆▇█"
 

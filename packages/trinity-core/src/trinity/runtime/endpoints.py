@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.ports import EndpointOpener
 
-__all__ = ["make_endpoints"]
-
 
 def make_endpoints(config: Config, *, number: int = 0) -> EndpointOpener | None:
     """Return what opens the endpoints of runs; None: the configuration wants none.

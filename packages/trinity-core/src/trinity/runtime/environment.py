@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["environment"]
-
 
 @contextmanager
 def environment(variables: Mapping[str, object]) -> Iterator[None]:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.record.lock import Owner
 
-__all__ = ["Graph", "flame_graphs", "processes_of"]
-
 FOLDER = "profile"
 INSTALL = "python -m pip install py-spy"
 PATIENCE_S = 60.0  # beyond the time that is sampled

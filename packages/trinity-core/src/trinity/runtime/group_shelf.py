@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.runtime.whole_storage import WholeStorage
 
-__all__ = ["GroupShelf", "GroupSink", "LedgerShelf", "ReadyGroups", "shelf_of"]
-
 
 class GroupShelf:
     """A storage whose groups come out as they are taken, whenever they were written.
@@ -152,11 +150,9 @@ class LedgerShelf(GroupShelf):
         self._next: list[tuple[str, int]] = []  # groups to be read, and how much they have
 
     def write(self, experiences: Sequence[Experience]) -> None:
-        """Store whole groups."""
         self._storage.write(experiences)
 
     def take(self, groups: Sequence[str]) -> int:
-        """Let these groups be read next; see :meth:`GroupShelf.take`."""
         counts = dict(zip(groups, self._storage.count_groups(groups), strict=True))
         there = {name: count for name, count in counts.items() if count}
         _check_there(groups, there, held=f"{self._storage.available()} experiences wait")
@@ -182,19 +178,16 @@ class LedgerShelf(GroupShelf):
         return rows
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Let what was read last and not used be read next."""
         self._storage.put_back(experiences)
         counts = Counter(group_of(experience.eid) for experience in experiences)
         with self._lock:
             self._next = [*counts.items(), *self._next]
 
     def available(self) -> int:
-        """Return how many experiences were taken and not read."""
         with self._lock:
             return sum(count for _, count in self._next)
 
     def waiting(self) -> list[Experience]:
-        """Return nothing: the storage keeps what was not read."""
         return []
 
 

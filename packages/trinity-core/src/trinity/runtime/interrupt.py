@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
 
-__all__ = ["Interrupt"]
-
 T = TypeVar("T")
 STOPPED = "stopped at once, while the run was loading: the same command goes on"
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Database
     from trinity.common.config import Config
 
-__all__ = ["database_of", "own_part", "part_of", "path_of_buffer", "shared_part", "use_of_buffer"]
-
 SQL = "sql"
 _ID = "ledger.id"
 _WRITTEN_S = 10.0  # so long another process may take to write an id

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from trinity.runtime.roles import TrainerRole
     from trinity.runtime.rollouts import RolloutEnd, Rollouts
 
-__all__ = ["Interrupted", "Loop"]
-
 
 class Interrupted(KeyboardInterrupt):
     """The run was asked to stop; everything up to the last whole phase is saved."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.schedule import Schedule
 
-__all__ = ["Observers"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -119,7 +117,6 @@ class Observers:
         self._parts.record("synchronizer", metrics, step=self._schedule.progress.explore_steps)
 
     def evaluated(self, metrics: Metrics, seconds: float) -> None:
-        """Tell of an evaluation."""
         parts, progress = self._parts, self._schedule.progress
         progress.note_evaluation(metrics)
         version = {"sync/model_version": float(progress.weights_version)} if parts.sync else {}

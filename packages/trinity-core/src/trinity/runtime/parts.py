@@ -50,8 +50,6 @@ if TYPE_CHECKING:
         WritingRole,
     )
 
-__all__ = ["EXPLORER_STATE", "Parts", "RunInfo"]
-
 logger = logging.getLogger(__name__)
 
 QUIET_S = 60.0  # for operators and writes that a lost room broke off

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = [
-    "check_workflows",
-    "header_lines",
-    "note_local",
-    "plugins_of",
-    "refuse_local",
-    "refuse_over_ray",
-    "set_threads",
-]
-
 
 def set_threads() -> None:
     """Let waiting threads sleep, unless the user has said otherwise.

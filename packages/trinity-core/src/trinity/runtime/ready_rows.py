@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.runtime.whole_storage import WholeStorage
 
-__all__ = ["ReadyRows"]
-
 
 class ReadyRows:
     """A source that hands out the rows of rollout steps up to :attr:`last`, oldest first.

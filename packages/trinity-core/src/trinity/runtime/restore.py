@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.checkpoint import Checkpoint
     from trinity.runtime.record.progress import Progress
 
-__all__ = ["name_of", "restore"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot, WeightVersion
     from trinity.explorer.explorer import ExploreResult
 
-__all__ = [
-    "BatchSource",
-    "Closable",
-    "Engine",
-    "EngineWeights",
-    "ExplorerRole",
-    "GroupsRole",
-    "ReadySource",
-    "StorageRole",
-    "SyncRole",
-    "TrainerRole",
-    "WholeMonitorRole",
-    "WritingRole",
-]
-
 
 class Closable(Protocol):
     """Holds something."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
 
-__all__ = ["RolloutEnd", "Rollouts"]
-
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # so often a wait comes back to Python, where a second Ctrl-C is heard

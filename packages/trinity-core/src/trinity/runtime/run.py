@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.ray.cluster import Cluster
 
-__all__ = ["run"]
-
 
 def run(
     config: Config | str | Path, *, local: bool = False, console: Console | None = None

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.record.progress import Progress
 
-__all__ = ["Saver"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.record.progress import Progress
 
-__all__ = ["Limits", "Schedule"]
-
 
 @dataclass(kw_only=True)
 class Limits:

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.parts import Parts
 
-__all__ = ["KEYS", "Service"]
-
 logger = logging.getLogger(__name__)
 
 KEYS = "TRINITY_SERVE_KEYS"

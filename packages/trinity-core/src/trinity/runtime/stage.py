@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.checkpoint import Checkpoint
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["run_stage"]
-
 logger = logging.getLogger(__name__)
 
 EXPLORE_ANEW = (

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.roles import SyncRole, TrainerRole
 
-__all__ = ["StageBuilder"]
-
 
 class StageBuilder(ABC):
     """Builds what the stage's mode needs.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.explorer.rollout_buffer import RolloutBuffer
 
-__all__ = ["Staleness"]
-
 _VERSION = "sample/model_version"
 _REMEDY = (
     "If a workflow or an operator brought them with an info['model_version'] of their own, as rows "

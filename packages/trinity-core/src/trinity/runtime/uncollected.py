@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["uncollected"]
-
 
 @contextmanager
 def uncollected() -> Iterator[None]:

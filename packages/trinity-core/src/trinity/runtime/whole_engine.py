@@ -20,9 +20,6 @@ if TYPE_CHECKING:
         WeightVersion,
     )
 
-__all__ = ["WholeEngine", "takes_keys", "whole_engine"]
-
-
 _NEEDED = {  # field of a request -> the ability that takes it
     "stop": "stop_strings",
     "stop_token_ids": "stop_strings",

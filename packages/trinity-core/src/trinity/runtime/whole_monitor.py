@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import Monitor
 
-__all__ = ["WholeMonitor"]
-
 
 class WholeMonitor:
     """Stands before a monitor, so that nobody asks what it is able to do.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["WholeStorage"]
-
 _UNKEPT = "unkept"  # in the state of a storage that keeps nothing: how many waited in it
 
 
@@ -177,5 +175,4 @@ class WholeStorage:
             )
 
     def close(self) -> None:
-        """Close the storage."""
         self._storage.close()

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.synchronizer.shipment import Shipment
 
-__all__ = ["Backend", "BrokenOffError", "Channel", "Invitation", "device_id"]
-
 Backend = Literal["gloo", "nccl"]
 _LOOK_S = 1.0  # at what was left behind
 _POLL_S = 0.005  # between two looks whether a bucket is there, or all members are

@@ -26,16 +26,6 @@ from trinity.synchronizer.shipment import checksum
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "CudaRuntime",
-    "GpuMemory",
-    "GpuPlace",
-    "HandleError",
-    "copied",
-    "empty_cache",
-    "runtime",
-]
-
 _PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess, the one flag that there is
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trinity.synchronizer.sending import Outcomes, There
     from trinity.synchronizer.shipment import Shipment
 
-__all__ = ["GlooSync", "GroupSync", "NcclSync"]
-
 logger = logging.getLogger(__name__)
 
 MEET_S = 60.0  # for processes that are there, to find each other
@@ -68,7 +66,6 @@ class GroupSync(SendingSync):
         )
 
     def _brought(self, left: There, shipment: Shipment) -> Outcomes:
-        """Send to all of them at once."""
         left = self._met(left)
         if not left:
             return {}

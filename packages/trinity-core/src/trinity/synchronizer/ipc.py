@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
 
-__all__ = ["IpcSync"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -64,7 +62,6 @@ class IpcSync(SendingSync):
         return ((CPU,) if not all(are_there) else ()) + ((GPU,) if any(are_there) else ())
 
     def _brought(self, left: There, shipment: Shipment) -> Outcomes:
-        """Let each of them map the weights; where one cannot, ask whether the trainer is there."""
         assert self._sender is not None
         outcomes = self._outcomes_of("receive", left, self._shared)
         refused = {one: o for one, o in outcomes.items() if isinstance(o, HandleError)}

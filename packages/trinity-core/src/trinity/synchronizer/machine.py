@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["machine_id"]
-
 
 def machine_id() -> str:
     """Return the same text to all processes that can map each other's memory; empty: none can.

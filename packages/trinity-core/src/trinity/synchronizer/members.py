@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
 
-__all__ = ["Call", "Member", "Receiver", "Sender", "outcomes_of"]
-
 _LOOK_S = 0.5  # at one of those who have not answered
 
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import RolloutEngine, WeightSnapshot, WeightVersion
 
-__all__ = ["MemorySync"]
-
 
 class MemorySync:
     """Gives every engine the trainer's tensors, which each engine copies into its own model.

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["bytes_left"]
-
 _FILES = ("inactive_file", "active_file")  # copies of what a disk has: dropped for who needs room
 
 

@@ -29,8 +29,6 @@ from trinity.synchronizer.memory_left import bytes_left
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["SealedMemory", "SealedPlace", "mapped"]
-
 _NAME = "trinity-weights"  # as /proc shows it
 _MFD_NOEXEC_SEAL = 0x8  # of Linux 6.3; vm.memfd_noexec may ask for it
 _FOREIGN = {errno.EACCES, errno.EPERM}

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     There = Mapping[Receiver, int]  # engines, and which process of each is there
     Outcomes = Mapping[Any, Any]  # by member: what its step gave, or why it failed
 
-__all__ = ["GRACE_S", "NUM_TRIES", "SendingSync"]
-
 logger = logging.getLogger(__name__)
 
 GRACE_S = 10.0  # for an answer to come back; for the others, once one has failed

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.synchronizer.shipment import Shipment
 
-__all__ = ["CPU", "GPU", "Shared", "SharedOutbox", "received"]
-
 CPU, GPU = "cpu", "gpu"  # where weights can be shared
 
 

@@ -16,8 +16,6 @@ from trinity.synchronizer.weights import PackedWeights
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Outbox", "Shipment", "checksum", "checksum_by_torch", "cut", "shipment_of"]
-
 _BLOCK = 8192  # 64-bit words whose order a checksum does not see
 _ALIGNED = 16  # bytes: every tensor can be read where it lies, and all of them are whole words
 

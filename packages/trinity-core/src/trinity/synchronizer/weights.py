@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-__all__ = ["PackedWeights"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Packed:

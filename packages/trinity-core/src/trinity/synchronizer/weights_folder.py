@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["WeightsFolder"]
-
 NUM_KEPT = 2
 _FILE = "model.safetensors"
 _NAME = re.compile(r"^v(\d+)$")

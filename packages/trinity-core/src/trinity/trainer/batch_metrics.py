@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.trainer.layout import Pack
 
-__all__ = ["batch_metrics"]
-
 
 def batch_metrics(experiences: Sequence[Experience], plan: Sequence[Sequence[Pack]]) -> Metrics:
     """Return lengths, token counts, what is computed once for several rows, and the padding."""

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-__all__ = [
-    "load_module",
-    "load_state",
-    "random_state",
-    "restore_random_state",
-    "save_hf",
-    "save_state",
-    "saved_weights",
-]
-
 MODEL_FOLDER = "huggingface"
 STATE_FILE = "trainer.pt"
 

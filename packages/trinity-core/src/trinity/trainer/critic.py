@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from trinity.trainer.ranks import Ranks
     from trinity.trainer.scorer import Scorer
 
-__all__ = ["Critic"]
-
 FOLDER = "critic"
 
 

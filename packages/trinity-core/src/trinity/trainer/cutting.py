@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from trinity.trainer.microbatch import ModelInputs
 
-__all__ = ["Part"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:

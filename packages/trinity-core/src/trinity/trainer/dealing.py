@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from trinity.trainer.layout import Pack
 
-__all__ = ["Plan", "dealt"]
-
 
 class Plan(list["Sequence[Pack]"]):
     """The micro-batches of a batch, and whose each is.

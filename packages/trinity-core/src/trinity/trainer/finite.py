@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from trinity.common.batch import ExperienceBatch
     from trinity.common.experience import Experience
 
-__all__ = ["not_finite"]
-
 
 def not_finite(what: str, value: float, rows: ExperienceBatch, *, step: int) -> TrinityError:
     """Return the error for a loss or a gradient that is no finite number."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from trinity.trainer.microbatch import ModelInputs
 
-__all__ = ["has_window", "hidden_states", "known_layers", "masks_of", "tree_mask"]
-
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 

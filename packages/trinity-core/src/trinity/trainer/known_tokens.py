@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["check_token_ids"]
-
 
 def check_token_ids(rows: Iterable[Experience], *, num_known: int) -> None:
     """Refuse a row with a token id below 0 or beyond the vocabulary.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     IntArray = NDArray[np.int64]
 
-__all__ = ["Pack", "Sharing", "Way", "pack_rows", "rows_apart", "rows_of"]
-
 Way = Literal["chain", "cache", "mask"]
 
 MAX_MASK_TOKENS = 4096  # a mask has the square of it
@@ -78,7 +76,6 @@ def rows_of(packs: Sequence[Pack]) -> list[int]:
 
 
 def rows_apart(rows: Sequence[IntArray]) -> list[Pack]:
-    """Return a pack for each row."""
     return [_pack([number], [tokens], [0]) for number, tokens in enumerate(rows)]
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.trainer.ranks import Ranks
 
-__all__ = ["ModelLoader"]
-
 
 class ModelLoader:
     """Loads models, and says how the ranks have them.

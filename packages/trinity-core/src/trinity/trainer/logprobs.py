@@ -15,8 +15,6 @@ from torch.utils.checkpoint import checkpoint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["EntropyUse", "TokenScores", "score_tokens"]
-
 EntropyUse = bool | None  # None: not computed; False: measured; True: trained on
 
 

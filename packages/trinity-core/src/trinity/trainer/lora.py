@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.model import LoRAConfig
 
-__all__ = ["Adapters"]
-
 FOLDER = "adapter"
 WEIGHTS_FILE = "adapter_model.safetensors"
 _NAME = "default"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.trainer.parts import AlgorithmParts
 
-__all__ = ["WeightedLoss", "weighted_loss"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightedLoss:

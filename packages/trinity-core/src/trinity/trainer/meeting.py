@@ -23,8 +23,6 @@ from trinity.errors import TrinityError
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["Meeting", "interface_of", "joined", "store_at"]
-
 logger = logging.getLogger(__name__)
 
 _SIOCGIFADDR = 0x8915  # Linux: the address of an interface

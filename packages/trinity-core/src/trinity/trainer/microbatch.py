@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
     IntArray = NDArray[np.int64]
 
-__all__ = [
-    "ModelInputs",
-    "model_inputs",
-    "pad_to_width",
-    "plan_microbatches",
-    "plan_packs",
-]
-
-
 EVEN = 1.1  # of the mean: what the busiest team may have before anything is cut finer
 FINER = (1.5, 1.0, 0.5)  # of a team's tokens: largest packs that are tried for a more even deal
 

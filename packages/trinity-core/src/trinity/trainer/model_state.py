@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trinity.trainer.lora import Adapters
     from trinity.trainer.ranks import Ranks
 
-__all__ = ["ModelState"]
-
 
 class ModelState:
     """The weights and the optimizer's state of a trainer.

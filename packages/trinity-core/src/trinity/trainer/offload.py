@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.trainer import TrainerConfig
 
-__all__ = ["Offload"]
-
 logger = logging.getLogger(__name__)
 
 

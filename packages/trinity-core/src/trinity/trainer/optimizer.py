@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.algorithm import OptimizerConfig
 
-__all__ = ["lr_factor", "make_lr_schedule", "make_optimizer"]
-
 
 def make_optimizer(
     parameters: Iterable[nn.Parameter], config: OptimizerConfig

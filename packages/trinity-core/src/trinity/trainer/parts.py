@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trinity.common.config.algorithm import AlgorithmConfig
     from trinity.trainer.logprobs import EntropyUse
 
-__all__ = ["AlgorithmParts", "build_algorithm_parts"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from trinity.trainer.layout import Sharing
 
-__all__ = ["PaddedScores", "Policy", "Wanted", "dtype_of", "load_policy"]
-
 MAX_LOGITS = {"cuda": 2**27}  # elements that exist at once; elsewhere 2**24
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["ROWS_OF_PAIR", "as_rows"]
-
 ROWS_OF_PAIR = 2
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trinity.trainer.scorer import Scorer
     from trinity.trainer.stopwatch import Stopwatch
 
-__all__ = ["Preparation"]
-
 
 class Preparation:
     """Fills in what the algorithm's parts name, each only where one of them does.

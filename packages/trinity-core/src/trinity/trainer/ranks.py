@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from trinity.trainer.dealing import Plan
     from trinity.trainer.layout import Pack
 
-__all__ = ["Ranks", "Round", "sequence_group", "teams_refused"]
-
-
 _CUT_APART = (
     "the trainer's ranks have cut a batch in different ways, so that rows of it would be trained "
     "twice or never: their machines differ. Let all ranks have the same hardware and the same "

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-__all__ = ["enable_checkpointing", "is_recomputing", "recomputing"]
-
 
 def enable_checkpointing(module: PreTrainedModel) -> None:
     """Compute activations again in the backward pass; dropout stays off."""

@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 
     from trinity.trainer.ranks import Ranks
 
-__all__ = [
-    "empty_model",
-    "fill",
-    "layout_of",
-    "refuse_other_layout",
-    "refuse_other_settings",
-    "scatter_weights",
-    "settings_of",
-]
-
 _OF_THE_FILE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}  # not of the model
 
 

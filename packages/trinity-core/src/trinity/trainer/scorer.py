@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trinity.trainer.policy import Policy
     from trinity.trainer.ranks import Ranks
 
-__all__ = ["Scorer"]
-
 MAX_PADDING = {"cuda": 4096}  # tokens that cost less than one more micro-batch; elsewhere 128
 
 
@@ -88,7 +86,6 @@ class Scorer:
         return self._logprobs(self._policy, batch)
 
     def reference_logprobs(self, batch: ExperienceBatch) -> Tensor:
-        """Return those of the reference."""
         if self.reference is None:
             self.reference = self._load_reference()
         return self._logprobs(self.reference, batch)

@@ -23,8 +23,6 @@ from trinity.trainer.policy import PLAIN, PaddedScores, Policy, Wanted
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["ShardedPolicy"]
-
 Scores = tuple[Tensor, Tensor | None, Tensor | None]
 
 
@@ -57,12 +55,10 @@ class ShardedPolicy(Policy):
         self._root.to_empty(device="cpu" if is_offloaded else policy.device)
 
     def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
-        """Return what :meth:`Policy.score` does, in as many passes as the other ranks make."""
         logprob_BR, entropy_BR, change_BR = self._root(inputs, wanted)
         return PaddedScores(logprob_BR=logprob_BR, entropy_BR=entropy_BR, mean_change_BR=change_BR)
 
     def idle(self, *, num_passes: int) -> Tensor:
-        """Make as many passes as the other ranks, with nothing to score; return a 0 of them."""
         scores = self.score(_two_tokens(), Wanted(num_passes=num_passes))
         zero: Tensor = scores.logprob_BR.sum() * 0.0
         return zero

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = [
-    "FOLDER",
-    "num_bytes",
-    "parted",
-    "read_parts",
-    "refuse_missing",
-    "refuse_older_torch",
-    "with_room",
-    "write_part",
-]
-
 FOLDER = "shards"
 _NAME = re.compile(r"part-(\d{5})-of-(\d{5})\.safetensors$")
 _REMEDY = "Resume from another checkpoint, or start with continue_from_checkpoint: false."
@@ -247,7 +236,6 @@ def _planner() -> Any:  # Any: of torch, whose import takes long
         """Writes what this rank holds, without asking who has the rest."""
 
         def create_global_plan(self, all_plans: Any) -> Any:
-            """Return the plans as they are."""
             self.global_plan, self.metadata = all_plans, Metadata(state_dict_metadata={})
             return self.global_plan, self.metadata
 

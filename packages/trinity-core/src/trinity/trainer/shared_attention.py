@@ -22,9 +22,6 @@ from torch.nn.functional import scaled_dot_product_attention
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["SharedAttention"]
-
-
 _UNKNOWN = ("softcap", "s_aux", "position_bias")  # what changes the products, in transformers
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     IntArray = NDArray[np.int64]
 
-__all__ = ["find_sharing"]
-
 logger = logging.getLogger(__name__)
 
 PAIRS_PER_WIDTH = 2.0  # pairs of tokens that cost as much as a token, by the model's width

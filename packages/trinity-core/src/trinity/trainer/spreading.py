@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = [
-    "load_optimizer",
-    "optimizer_state",
-    "placed_like",
-    "refuse_beside",
-    "whole",
-    "whole_tensors",
-]
-
 
 def refuse_beside(*, adapters: bool, critic: bool, shares_sequences: bool) -> None:
     """Refuse what ranks do not share as they do the model; the check says so where it can know.

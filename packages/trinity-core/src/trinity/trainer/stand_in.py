@@ -17,8 +17,6 @@ from trinity.trainer.policy import Policy, dtype_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["small_config", "stand_in"]
-
 NUM_TOKENS = 16  # of its vocabulary: the trials use the first eight
 MIN_LAYERS = 2
 SPREAD = 1.6  # of a random weight, by the root of the width: attention then differs by token

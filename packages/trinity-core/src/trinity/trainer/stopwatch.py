@@ -11,8 +11,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Stopwatch"]
-
 
 class Stopwatch:
     """Adds up seconds by name, GPU work included."""

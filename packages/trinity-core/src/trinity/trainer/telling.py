@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
-__all__ = ["error_of", "told", "words_of"]
-
 
 def told(message: Mapping[str, Any], *, group: ProcessGroup) -> list[dict[str, Any]]:
     """Return what each process tells, in the order of their ranks; all call it.

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from trinity.trainer.dealing import Plan
     from trinity.trainer.ranks import Round
 
-__all__ = ["TorchTrainer"]
-
 
 class TorchTrainer:
     """Makes one optimizer step of each batch.

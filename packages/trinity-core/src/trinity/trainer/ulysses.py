@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from trinity.trainer.microbatch import ModelInputs
 
-__all__ = ["UlyssesPolicy", "tried"]
-
 KEY = "trainer.ulysses_sequence_parallel_size"
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}  # of the trial's log-probabilities, in nats
 
@@ -55,7 +53,6 @@ class UlyssesPolicy(Policy):
         policy.module.set_attn_implementation(name)
 
     def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
-        """Return what :meth:`Policy.score` does, the same on all ranks of the sequence."""
         own = self._part.scored(inputs.to(self.device))
         scores = super().score(own, wanted)
         entropy_BR, change_BR = scores.entropy_BR, scores.mean_change_BR
@@ -66,7 +63,6 @@ class UlyssesPolicy(Policy):
         )
 
     def hidden(self, inputs: ModelInputs) -> Tensor:
-        """Return ``[slots, D]`` of this rank's slots."""
         return self._part.states(self.body, inputs)
 
     def _summed(self, values_BR: Tensor) -> Tensor:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
-__all__ = ["Bounds", "refuse_computed"]
-
 READ_BYTES = 512 << 20  # of all rows that are held at once
 _KIND, _HIDDEN = 2, 6  # columns of SQLite's table_list and table_xinfo
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from trinity.errors import DataError
 
-__all__ = ["Database", "NewExperience", "Rows"]
-
 T = TypeVar("T")
 # packet, place, uid, run, step, version, reward, num_tokens
 NewExperience = tuple[int, int, str, int, int, int, float | None, int]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trinity.buffer.ledger.database import Rows
 
-__all__ = ["remove_beyond", "remove_other_groups", "rows_of_group"]
-
 _ALL = 2**62  # rows
 _BEYOND = (
     f"SELECT id FROM experience WHERE train_step IS NULL ORDER BY packet, place LIMIT {_ALL} "

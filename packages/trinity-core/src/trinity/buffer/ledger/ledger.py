@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Database, Rows
     from trinity.common.experience import Experience
 
-__all__ = ["Claimed", "Ledger"]
-
 _FORGET = """
 UPDATE packet SET body = NULL WHERE id IN
     (SELECT packet FROM experience WHERE train_step > ? AND train_step <= ?)

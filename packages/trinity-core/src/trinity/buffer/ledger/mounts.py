@@ -6,8 +6,6 @@ from pathlib import Path
 
 from trinity.errors import DataError
 
-__all__ = ["file_system_of", "refuse_network"]
-
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "afs", "glusterfs")
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trinity.buffer.ledger.database import Database
 
-__all__ = ["open_database"]
-
 
 def open_database(
     path: Path | str,

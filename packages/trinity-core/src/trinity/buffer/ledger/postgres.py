@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trinity.buffer.ledger.database import NewExperience, Rows
 
-__all__ = ["PostgresDatabase"]
-
 T = TypeVar("T")
 CONNECT_S = 20
 READ_S = 10  # a query of who only looks

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from trinity.buffer.ledger.database import Database, Rows
 
-__all__ = ["LEASE_S", "Presence", "Published", "Side", "want_more"]
-
 LEASE_S = 60.0  # without a word for so long, a side of another machine is taken for dead
 FINISHED, WORKING = "finished", "working"
 FINISHED_BEFORE = "finished before"  # and the other side asks for more since

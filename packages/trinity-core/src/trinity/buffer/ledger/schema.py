@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from trinity.buffer.ledger.database import Rows
 
-__all__ = ["SCHEMA", "TABLES", "refuse_foreign", "statements"]
-
 SCHEMA = 1  # version of all below
 TABLES = frozenset({"run", "explorer", "task", "packet", "experience", "weights"})
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from trinity.buffer.ledger.database import NewExperience, Rows
 
-__all__ = ["SqliteDatabase"]
-
 T = TypeVar("T")
 LOCKED_S = 60.0  # so long a transaction waits for another process's
 READ_S = 10.0  # a transaction of who only looks; then "interrupted" is raised

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Rows
     from trinity.common.experience import Experience
 
-__all__ = ["packets_of", "uids_of", "write_packets"]
-
 _TASK = """
 INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
 VALUES (?, ?, ?, 'done', '', '', ?, ?)

@@ -15,20 +15,11 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
 
-__all__ = [
-    "DAPODynamicSampling",
-    "InvalidRewardFilter",
-    "MaskResponseTruncated",
-    "RewardFilter",
-    "RewardStdFilter",
-]
-
 
 class InvalidRewardFilter(ExperienceOperator):
     """Drops experiences whose reward is missing, NaN or infinite."""
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return those with a finite reward, and how many were dropped."""
         kept = [exp for exp in exps if exp.reward is not None and math.isfinite(exp.reward)]
         return kept, {"filtered_count": float(len(exps) - len(kept))}
 
@@ -44,7 +35,6 @@ class RewardFilter(ExperienceOperator):
         self.threshold = threshold
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return those of enough reward, and how many were dropped."""
         kept = [exp for exp in exps if exp.reward is not None and exp.reward >= self.threshold]
         return kept, {"filtered_count": float(len(exps) - len(kept))}
 
@@ -60,7 +50,6 @@ class RewardStdFilter(ExperienceOperator):
         self.threshold = threshold
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return the tasks that go on, how many were dropped, and the groups' statistics."""
         kept_tasks, numbers = set(), []
         for task, group in _groups(exps).items():
             if len(group) < 2:
@@ -89,7 +78,6 @@ class DAPODynamicSampling(ExperienceOperator):
         self.correct_threshold = correct_threshold
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return the tasks that are solved at times, and how many experiences were dropped."""
         kept_tasks = set()
         dropped = {True: 0, False: 0}  # solved by all, by none
         for task, group in _groups(exps).items():
@@ -119,7 +107,6 @@ class MaskResponseTruncated(ExperienceOperator):
     """
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
-        """Return all experiences, and how many were masked."""
         import torch
 
         cut = [exp for exp in exps if exp.truncate_status == "response_truncated"]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.runtime.debug.environments import Departure
     from trinity.runtime.record.sample_format import Sample
 
-__all__ = ["Difference", "num_same", "of_environment", "of_experiences", "reward_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import GenerationRequest, RolloutEngine, RunKey, WeightSnapshot
     from trinity.runtime.debug.recorded import Exchange
 
-__all__ = ["Observer", "Repeating", "Saying", "Watched"]
-
 
 class Observer(Protocol):
     """Hears of each request and of its answer, from whichever thread makes it."""
@@ -48,7 +46,6 @@ class Watched:
 
     @property
     def version(self) -> WeightVersion:
-        """Return the version of the weights."""
         return self._engine.version
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:

@@ -12,8 +12,6 @@ from trinity.errors import DataError, EnvError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Answers", "Departure", "RepeatedEnvironments", "answers_of"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:

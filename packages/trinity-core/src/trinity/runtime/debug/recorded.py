@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.record.sample_format import Sample
 
-__all__ = ["Exchange", "Recorded", "recorded_run"]
-
 _CHAIN = re.compile(r"chain-(\d+)")
 
 

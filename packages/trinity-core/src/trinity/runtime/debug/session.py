@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
 from trinity.runtime.debug.engines import Observer
 
-__all__ = ["Debugged", "Difference", "Wanted", "debug"]
-
 _EXPLORES = frozenset({"both", "explore", "bench"})
 
 

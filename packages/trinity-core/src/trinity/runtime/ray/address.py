@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.runtime.ray.head import Head
 
-__all__ = ["cluster_address", "node_address", "ray_settings", "use_own_interface"]
-
 REACH_TIMEOUT_S = 5.0
 
 # What our own cluster does without, and how long its processes wait for a head that is gone: then

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.room import RoomFacts
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["build_parts_over_ray"]
-
 MAX_RESTARTS = 100  # of an engine or a runner; who calls it gives up long before
 
 

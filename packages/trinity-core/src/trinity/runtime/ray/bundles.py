@@ -15,8 +15,6 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Group", "Host", "groups_for", "may_ever_fit", "ranks_left"]
-
 _ALMOST = 1e-9  # parts of a GPU add up to it inexactly
 _ANY = {"memory": 1.0}  # a byte, which every machine has: a bundle asks for something
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.room import RoomFacts
     from trinity.runtime.ray.watch import RayWatch
 
-__all__ = ["Cluster", "cluster", "startup_line"]
-
 logger = logging.getLogger(__name__)
 
 MAX_CPUS = 4  # so many processes Ray starts at once, for the first rooms

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.ray.room import RoomFacts
 
-__all__ = ["check_plugin_sets", "plugin_lines"]
-
 
 def check_plugin_sets(facts: Sequence[RoomFacts], *, manager: PluginManager) -> None:
     """Do nothing where every room found the plugins that this process has.

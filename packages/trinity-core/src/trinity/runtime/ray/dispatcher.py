@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunOrder
 
-__all__ = ["Dispatcher"]
-
 POLL_S = 2.0  # so often a worker that runs something says whether its engine is there
 RETRY_S = 0.5  # so often a worker is called that is lost, or whose engine is
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from trinity.errors import ModelError
 
-__all__ = ["closed", "given_up"]
-
 
 def given_up(error: Exception) -> ModelError:
     """Return why the engine is given up; an error of the model is its own reason."""

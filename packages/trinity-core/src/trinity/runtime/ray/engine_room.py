@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.room import RoomContext
     from trinity.synchronizer.weights import PackedWeights
 
-__all__ = ["VISIBLE_GPUS", "Answers", "EngineRoom", "News", "RunId", "run_id"]
-
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # which Ray sets in a process that it gives some
 
 # Answers that are ready soon after the first travel with it: after half of what it took, but
@@ -112,7 +110,6 @@ class EngineRoom(ReceivesWeights):
         self._num_stays, self._is_closed = 0, False
 
     def open(self, session: str) -> None:
-        """Begin a session; the one before is over."""
         if session:
             self._wait_for_weights()
         with self._applying:
@@ -202,7 +199,6 @@ class EngineRoom(ReceivesWeights):
         return self._version()
 
     def serve(self) -> None:
-        """Answer from now on: the weights are those that are wanted."""
         self._serves.set()
 
     def stay(self) -> None:
@@ -329,7 +325,6 @@ class EngineRoom(ReceivesWeights):
 
 
 def run_id(key: RunKey) -> RunId:
-    """Return which run a key is of."""
     return (key.batch, key.task, key.run)
 
 

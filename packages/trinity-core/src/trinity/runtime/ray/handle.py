@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.ray.passport import Passport
 
-__all__ = ["FIRST_PATIENCE_S", "NoAnswerError", "Pending", "RoomHandle", "find_room", "start_room"]
-
 logger = logging.getLogger(__name__)
 
 # Groups of one thread each that answer while the others work: whether it is there; what takes long.

@@ -19,8 +19,6 @@ from trinity.runtime.environment import environment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Head", "explained", "head_at", "native_lines", "read_settings_again"]
-
 ANSWER_TIMEOUT_S = 10.0
 
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}

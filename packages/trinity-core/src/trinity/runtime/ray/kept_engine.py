@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.remote_sender import RemoteSender
     from trinity.synchronizer.weights import PackedWeights
 
-__all__ = ["KeptEngine"]
-
 logger = logging.getLogger(__name__)
 
 WARN_S = 300.0  # of loading, until it is said

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.extend.held import HeldClass
 
-__all__ = ["PackedFolder", "folders_of", "packed_run", "unpacked_run", "value_line"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PackedFolder:
@@ -40,7 +38,6 @@ class PackedFolder:
 
     @classmethod
     def of(cls, path: Path) -> PackedFolder:
-        """Return the folder, packed."""
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for name in _files(path):

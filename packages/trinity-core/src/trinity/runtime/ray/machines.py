@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.ray.room import RoomFacts
 
-__all__ = ["check_machines"]
-
 _SENDERS = ("trainer", "trainer-0")
 
 

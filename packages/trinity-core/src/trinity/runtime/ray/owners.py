@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Owners", "whose_else"]
-
 _LISTENS = "0A"  # the state in the system's table
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.extend.discovery import Admission
 
-__all__ = ["Passport"]
-
 # A room has of these what the driver has, also where Ray's own processes were started by others.
 _TRAVELLING = (
     *("TRINITY_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_", "OPENBLAS_"),

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.ray.bundles import Group
 
-__all__ = ["Placement", "await_ended_groups", "hosts_of_cluster", "remove_groups"]
-
 logger = logging.getLogger(__name__)
 
 OURS = "trinity-"  # how the names of all groups begin

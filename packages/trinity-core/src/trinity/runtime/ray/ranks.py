@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import Pending, RoomHandle
 
-__all__ = ["RemoteRanks"]
-
 logger = logging.getLogger(__name__)
 
 GRACE_S = 10.0  # for the other ranks, once one has failed

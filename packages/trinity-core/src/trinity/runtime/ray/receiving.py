@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot, WeightVersion
     from trinity.runtime.ray.weight_ways import WayIn
 
-__all__ = ["ReceivesWeights", "end_process"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     )
     from trinity.runtime.ray.engine_room import Answers, News, RunId
 
-__all__ = ["RemoteEngine"]
-
 logger = logging.getLogger(__name__)
 
 _LINGER_S = 0.01  # longer than runs that start together take to ask

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trinity.synchronizer.shipment import Shipment
     from trinity.synchronizer.weights import PackedWeights
 
-__all__ = ["RemoteSender"]
-
 
 class RemoteSender:
     """Takes the steps of a sync from process to process in the trainer's room, or its first rank.

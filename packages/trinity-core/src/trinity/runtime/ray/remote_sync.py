@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.kept_engine import KeptEngine
     from trinity.runtime.ray.remote_sender import RemoteSender
 
-__all__ = ["RemoteEngines", "RemoteSync"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import RoomHandle
 
-__all__ = ["RemoteTrainer"]
-
 
 class RemoteTrainer:
     """The trainer's room.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.synchronizer.weights import PackedWeights
 
-__all__ = ["FETCHED_S", "RemoteTensors", "snapshot_of"]
-
 FETCHED_S = 600.0  # so long weights may take from the object store of another machine
 
 

@@ -15,8 +15,6 @@ from trinity.errors import RoomLostError, RoomWaitsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LEAST_LOAD_S", "Callee", "Patience", "Returning"]
-
 logger = logging.getLogger(__name__)
 
 LEAST_LOAD_S = 600.0  # of weights, however short sync_timeout is: it waits for replies under way

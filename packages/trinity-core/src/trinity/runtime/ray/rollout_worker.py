@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trinity.explorer.order import RunOrder, RunReport
     from trinity.runtime.ray.handle import Pending
 
-__all__ = ["RequestState", "RolloutRequest", "RolloutWorker", "WorkerHandle", "WorkerState"]
-
 
 class RequestState(Enum):
     """Where a rollout request is."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.passport import Passport
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["Reply", "Room", "RoomContext", "RoomFacts", "WithPayload", "settle", "unsettle"]
-
 _ALLOCATIONS_AT_START = gc.get_threshold()[0]
 _ALLOCATIONS = 20_000  # between two collections: of the order of what a batch of experiences makes
 

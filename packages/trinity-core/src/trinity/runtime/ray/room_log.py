@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["room_log"]
-
 
 def room_log(path: Path, *, level: str, say: Callable[[dict[str, Any]], None]) -> None:
     """Send what this process logs and prints to a file, for as long as it lives.

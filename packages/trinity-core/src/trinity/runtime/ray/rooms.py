@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.passport import Passport
     from trinity.runtime.ray.room import RoomFacts
 
-__all__ = ["Rooms"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.returning import Callee
     from trinity.runtime.ray.room import RoomContext
 
-__all__ = ["RunnerRoom"]
-
 _Name = tuple[str, int]  # of what the scheduler runs: the session, and the request's number
 
 

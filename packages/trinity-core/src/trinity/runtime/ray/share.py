@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.ray.bundles import Group, Host
 
-__all__ = ["GpuShares", "gpu_shares", "shares_of", "unseen_gpus"]
-
-
 _GPUS = "cluster.gpu_per_node"
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.ray.handle import RoomHandle
 
-__all__ = ["Silences"]
-
 logger = logging.getLogger(__name__)
 tracebacks = logging.getLogger(TRACEBACKS)
 

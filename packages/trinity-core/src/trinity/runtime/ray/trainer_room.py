@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.room import RoomContext
     from trinity.runtime.ray.weight_ways import WayOut
 
-__all__ = ["TrainerRank", "TrainerRoom"]
-
 
 class TrainerRoom:
     """Trains on packets.
@@ -142,7 +140,6 @@ class TrainerRank(TrainerRoom):
         self._is_made = True
 
     def close(self) -> None:
-        """Free what the trainer holds, if it was made."""
         if self._is_made:
             super().close()
 

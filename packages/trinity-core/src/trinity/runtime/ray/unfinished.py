@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ray._private.node import Node
 
-__all__ = ["end_unfinished", "started_nodes"]
-
 
 @contextmanager
 def started_nodes() -> Iterator[list[Node]]:

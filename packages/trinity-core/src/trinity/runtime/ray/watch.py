@@ -34,8 +34,6 @@ from trinity.explorer.tracebacks import TRACEBACKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["RayProcesses", "RayWatch", "check_ray", "end_process", "is_ray_lost", "watched_ray"]
-
 logger = logging.getLogger(__name__)
 
 LIMIT_VARIABLE = "TRINITY_RAY_LOST_AFTER_S"

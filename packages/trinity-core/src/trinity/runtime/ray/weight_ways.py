@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from trinity.synchronizer.channel import Invitation
     from trinity.synchronizer.shipment import Shipment
 
-__all__ = ["WayIn", "WayOut"]
-
-
 logger = logging.getLogger(__name__)
 
 # Who waits in a group watches it. The thread by which torch does so otherwise ends the process, a

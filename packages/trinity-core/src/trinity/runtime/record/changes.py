@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = [
-    "Change",
-    "changes_line",
-    "changes_of",
-    "flat",
-    "is_secret",
-    "say_changes",
-    "shown_change",
-]
-
 Change = tuple[str, Any, Any]  # path, then, now (Any: yaml)
 
 MAX_SHOWN = 5

@@ -11,8 +11,6 @@ from trinity.monitor.jsonl import read_metrics
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["broken_chats"]
-
 _FEW = 0.9  # of the requests that hold an earlier reply
 _NUM_NAMED = 3
 

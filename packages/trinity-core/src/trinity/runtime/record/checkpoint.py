@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["Checkpoint", "CheckpointStore"]
-
 LATEST = "latest_checkpointed_iteration.txt"
 _NAME = re.compile(r"global_step_(\d+)$")
 _DOOMED, _DAMAGED = ".doomed_", ".damaged"

@@ -12,8 +12,6 @@ from trinity.errors import RunFailedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["explained_when_full", "is_full"]
-
 _CANNOT_WRITE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
 
 

@@ -13,8 +13,6 @@ from trinity.common.ports import WeightSnapshot, WeightVersion
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FOLDER", "read_weights", "write_weights"]
-
 FOLDER = "engine"
 _FILE = "weights.safetensors"
 

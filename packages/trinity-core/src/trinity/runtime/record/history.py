@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["FILE_NAME", "History", "read_history"]
-
 FILE_NAME = "history.jsonl"
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Database, Rows
     from trinity.buffer.ledger.presence import Side
 
-__all__ = ["LedgerStanding", "read_ledger"]
-
 _AGES = """
 SELECT AVG(train_step - 1 - version), MAX(train_step - 1 - version) FROM experience
 WHERE train_place IS NOT NULL AND train_step = ?

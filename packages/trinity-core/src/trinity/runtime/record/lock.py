@@ -24,8 +24,6 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Owner", "is_held", "owners", "run_lock"]
-
 FILE_NAME = "run.lock"  # says who has the directory
 GUARD_NAME = ".run.lock"  # who reads or changes the other; the system lets go of it with a process
 GUARD_TIMEOUT_S = 30.0
@@ -51,7 +49,6 @@ class Owner:
 
     @classmethod
     def of_this_process(cls) -> Owner:
-        """Return this process as the owner."""
         pid = os.getpid()
         return cls(
             host=socket.gethostname(),

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["logs_to"]
-
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
 
-__all__ = [
-    "FILE_NAME",
-    "check_files",
-    "check_model",
-    "check_models",
-    "sync_folder",
-    "write_manifest",
-]
-
 FILE_NAME = "manifest.json"
 STATE = "state.json"
 #: what file systems over a network answer that sync files, and no folder

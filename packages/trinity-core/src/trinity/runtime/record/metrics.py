@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.runtime.roles import WholeMonitorRole
 
-__all__ = ["PATIENCE", "Recorder"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE = 3  # failures of a monitor in a row, until it gets no more

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.step_times import StepTimes
 
-__all__ = ["overlap_lines", "slow_runs_s"]
-
 _TOLD_ABOVE = 0.05  # of a step that waits for its slowest runs
 
 

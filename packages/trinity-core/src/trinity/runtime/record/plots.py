@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = ["draw_plots"]
-
 Rows = list[dict[str, float]]
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.sync_policy import SyncPolicy
 
-__all__ = ["Progress", "read_progress", "read_rollouts"]
-
 
 @dataclass
 class Progress:

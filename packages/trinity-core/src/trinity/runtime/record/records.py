@@ -20,19 +20,6 @@ from trinity.errors import CheckpointError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "Beginning",
-    "DamagedError",
-    "HistoryLine",
-    "Manifest",
-    "Mark",
-    "State",
-    "Status",
-    "read_record",
-    "write_atomically",
-    "write_record",
-]
-
 CHECKSUM = "checksum"
 
 Count = Annotated[int, Field(ge=0)]

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
 
-__all__ = ["RunResult", "RunStatus", "StageResult", "not_started"]
-
 
 class RunStatus(Enum):
     """How a run or a stage ended; ``RUNNING`` in ``run.json`` means that it was killed."""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["GrowingFiles"]
-
 BEGINNING = "beginning.json"
 _METRICS, _EVENTS = "monitor/metrics.jsonl", "monitor/tensorboard"
 _LINES = {_METRICS: MetricsLine, HISTORY: HistoryLine}

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from tokenizers import Tokenizer
 
-__all__ = ["RunText"]
-
 _FILE = "tokenizer.json"
 _HALF = "\ufffd"  # what a part of a letter decodes to
 _MAX_PARTS = 8  # tokens that may share a letter

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
 
-__all__ = ["RunDir", "write_manifests"]
-
 
 @dataclass(frozen=True)
 class RunDir:

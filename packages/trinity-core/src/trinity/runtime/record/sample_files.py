@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
     from trinity.runtime.record.sample_format import Sample
 
-__all__ = [
-    "FOLDER",
-    "Place",
-    "cut_samples",
-    "find_blocks",
-    "part_files",
-    "places_of",
-    "read_rows",
-    "read_step",
-]
-
 FOLDER = "samples"
 _PATTERN = "from-*.bin"
 

@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "ABSENT",
-    "HEAD_SIZE",
-    "MAGIC",
-    "Column",
-    "Head",
-    "Sample",
-    "decode",
-    "decode_rows",
-    "encode",
-    "head_of",
-]
-
 MAGIC = b"TRINITY-SAMPLES 1 "
 _HEAD = re.compile(rb"TRINITY-SAMPLES 1 ( *\d+) ( *\d+) ( *\d+) ( *\d+) ([0-9a-f]{8})\n")
 _WIDTHS = (12, 8, 12, 12, 8)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.sample_files import Place
     from trinity.runtime.record.sample_format import Sample
 
-__all__ = ["rows_of", "samples_of", "schema", "steps_of"]
-
 
 def steps_of(places: list[Place], *, step: int | None) -> list[Place]:
     """Return the places that are meant; None: all."""

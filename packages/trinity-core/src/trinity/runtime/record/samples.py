@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.sample_format import Column
 
-__all__ = ["SampleLog"]
-
 logger = logging.getLogger(__name__)
 
 GB = 10**9

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = [
-    "check_style",
-    "finished_before",
-    "is_finished",
-    "plots_of",
-    "read_before",
-    "settings_of",
-]
-
 logger = logging.getLogger(__name__)
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.sample_format import Sample
     from trinity.runtime.roles import WholeMonitorRole
 
-__all__ = ["ShownSamples"]
-
 logger = logging.getLogger(__name__)
 
 MAX_LETTERS = 4_000  # of a prompt, and of a response; the samples' files have all

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Part", "Standing", "read_standing"]
-
-
 _BUFFER = ("buffer", "trainer_input", "experience_buffer")
 _UNASKED = (
     "the ledger {name} is left out: only this run directory names its server, and a server is told "

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.record.rundir import RunDir
 
-__all__ = ["FILE_NAME", "note_start"]
-
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "starts.jsonl"

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Part", "StepTimes", "step_times"]
-
 # side, the metric of the whole side, and what of it which room spends
 _SIDES = (
     (
