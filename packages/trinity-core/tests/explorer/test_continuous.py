@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trinity.errors import RunFailedError
-from trinity.explorer import flight_metrics
+from trinity.explorer import metrics as step_metrics
 from trinity_testing.builders import a_task
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -263,7 +263,7 @@ def test_groups_that_run_again_have_the_weights_of_the_resumed_run(a_run) -> Non
 
 
 def test_who_waits_long_is_told_for_which_group(a_run, caplog, monkeypatch) -> None:
-    monkeypatch.setattr(flight_metrics, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(step_metrics, "PATIENCE_S", 0.0)
     run = a_run(held=[0])
 
     with caplog.at_level(logging.WARNING):

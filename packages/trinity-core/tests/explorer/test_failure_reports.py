@@ -11,7 +11,7 @@ from trinity.common.experience import Experience
 from trinity.common.outcome import Outcome
 from trinity.common.workflows import RewardPropagationWorkflow, Workflow
 from trinity.errors import EnvError, ModelError
-from trinity.explorer.tracebacks import MAX_KINDS, TRACEBACKS
+from trinity.explorer.failure import MAX_KINDS, TRACEBACKS
 from trinity_testing.builders import a_task
 
 

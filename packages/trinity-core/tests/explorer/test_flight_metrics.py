@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 from trinity.common.experience import Experience
-from trinity.explorer.flight_metrics import GroupMetrics, StepMetrics
-from trinity.explorer.sampled_by import EngineRates, tokens_by_engine
+from trinity.explorer.metrics import EngineRates, GroupMetrics, StepMetrics, tokens_by_engine
 
 
 def a_group(reward, *, written):

@@ -10,8 +10,8 @@ import pytest
 from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
-from trinity.explorer.local import build_scheduler
 from trinity.explorer.order import orders_of
+from trinity.explorer.scheduler import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over

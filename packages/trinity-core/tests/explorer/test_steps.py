@@ -19,7 +19,7 @@ from trinity.common.ports import RowValues
 from trinity.common.workflows import MultiTurnWorkflow, RewardPropagationWorkflow, Workflow
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.explorer.order import orders_of
-from trinity.explorer.pieces import pieces_of
+from trinity.explorer.rollout_queue import pieces_of
 from trinity_testing.builders import a_task
 from trinity_testing.checks.sampled_tokens import trained_spans, unsampled
 from trinity_testing.engines import Exchange, ScriptedEngine

@@ -12,8 +12,8 @@ from trinity.common.workflows import MultiTurnWorkflow
 from trinity.common.workflows.env_pool import EnvPool, end_free_environments, shared_pool
 from trinity.common.workflows.env_process import EnvProcess
 from trinity.errors import EnvError
-from trinity.explorer.local import build_scheduler
 from trinity.explorer.order import orders_of
+from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
 from trinity.extend.conformance.checks import CheckContext, Skipped
 from trinity_testing.builders import a_task

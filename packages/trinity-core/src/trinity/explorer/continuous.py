@@ -17,11 +17,11 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trinity.explorer.cut_runs import without_cut_runs
 from trinity.explorer.explorer import Explorer, ExploreResult, OrderRunner
-from trinity.explorer.flight_metrics import GroupMetrics, StepMetrics
+from trinity.explorer.finish import without_cut_runs
 from trinity.explorer.group_names import name_of_group
 from trinity.explorer.groups import experiences_of, is_cut, kept_groups
+from trinity.explorer.metrics import GroupMetrics, StepMetrics
 from trinity.explorer.slow_groups import SlowGroups
 
 if TYPE_CHECKING:

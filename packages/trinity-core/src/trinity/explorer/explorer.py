@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.metrics import Metrics, aggregate
-from trinity.explorer.cut_runs import without_cut_runs
-from trinity.explorer.evaluation import evaluation_metrics, run_metrics
+from trinity.explorer.finish import remarks, without_cut_runs
 from trinity.explorer.groups import (
     check_failures,
     experiences_of,
@@ -23,8 +22,8 @@ from trinity.explorer.groups import (
     tell_failures,
     tell_retries,
 )
+from trinity.explorer.metrics import counts_of, evaluation_metrics, run_metrics
 from trinity.explorer.order import RunReport, by_order, orders_of
-from trinity.explorer.remarks import remarks
 from trinity.explorer.watch import FailureWatch
 
 if TYPE_CHECKING:
@@ -229,30 +228,3 @@ class Explorer:
 
 def _num_groups(results: Sequence[RunReport]) -> int:
     return len({result.order.key.task for result in kept_groups(results).results})
-
-
-def counts_of(results: Sequence[RunReport]) -> Metrics:
-    """Return how many tokens and experiences good runs gave, and how many runs failed."""
-    good = [result for result in results if result.failure is None]
-    experiences = experiences_of(good)
-    num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
-    failed = [result for result in results if result.failure is not None]
-    return {
-        "rollout/num_tokens": float(num_tokens),
-        "rollout/num_experiences": float(len(experiences)),
-        "rollout/failed_runs": float(sum(result.order.num_runs for result in failed)),
-        "rollout/retried_runs": float(sum(bool(result.retried) for result in results)),
-        **_by_outcome(failed, "failed_runs"),
-        **_by_outcome([result for result in results if result.retried], "retried_runs"),
-    }
-
-
-def _by_outcome(results: Sequence[RunReport], name: str) -> Metrics:
-    """Return how many runs met each outcome; of one that was made again, the last before it."""
-    counts: Metrics = {}
-    for result in results:
-        failure = result.failure if name == "failed_runs" else result.retried[-1]
-        assert failure is not None
-        key = f"rollout/{name}/{failure.outcome.value}"
-        counts[key] = counts.get(key, 0.0) + result.order.num_runs
-    return counts

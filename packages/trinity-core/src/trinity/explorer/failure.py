@@ -1,10 +1,13 @@
-"""What went wrong in a run, as data."""
+"""How a rollout failed, as data, and its traceback in the log of its process."""
 
 from __future__ import annotations
 
 import inspect
+import logging
+import re
+import threading
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trinity.common.outcome import Outcome, RunFailure
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from trinity.explorer.order import RunOrder
+
 
 # Every run would meet these, and repeating helps nobody: the user must change something.
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
@@ -115,3 +119,86 @@ def _own_files(cls: type[Workflow]) -> set[str]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+TRACEBACKS = "trinity.traceback"  # the logger of what stands in the log and is not handed on
+logger = logging.getLogger(TRACEBACKS)
+
+MAX_KINDS = 20  # written of one step; a message may hold something else each time
+MAX_LETTERS = 20_000  # of one of them, its middle left out
+
+
+@dataclass(slots=True)
+class _Kind:
+    first: RunFailure
+    num_more: int = 0
+
+
+class TracebackLog:
+    """Writes each kind of failure of a step when it comes, how often it came at the step's end.
+
+    Failures are alike if their tracebacks differ in nothing but the numbers of the last line.
+    Any number of threads may call it.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, _Kind] = {}
+        self._num_unwritten = 0
+        self._lock = threading.Lock()
+
+    def note(self, failure: RunFailure, text: str) -> None:
+        """Write how an attempt failed, or count it if the step has that already.
+
+        One that nobody waited for has not failed.
+
+        Args:
+            failure: what is told of it everywhere.
+            text: its traceback; of a run that did not end, where it was.
+        """
+        if failure.is_cut:
+            return
+        key = re.sub(r"\d+", "0", f"{failure.plugin} {failure.workflow}\n{text}")
+        with self._lock:
+            known = self._kinds.get(key)
+            if known is not None:
+                known.num_more += 1
+                return
+            if len(self._kinds) == MAX_KINDS:
+                self._num_unwritten += 1
+                return
+            self._kinds[key] = _Kind(failure)
+        logger.error("%s\n%s", failure.line(), _shortened(text.rstrip()))
+
+    def end_step(self) -> None:
+        """Write how often each of them came again, and forget them."""
+        with self._lock:
+            kinds, self._kinds = self._kinds, {}
+            num_unwritten, self._num_unwritten = self._num_unwritten, 0
+        for kind in kinds.values():
+            if kind.num_more:
+                logger.error(
+                    "%d more with the same traceback in this step: %s",
+                    kind.num_more, kind.first.line(),
+                )  # fmt: skip
+        if num_unwritten:
+            logger.error(
+                "%d more failed attempts of this step have other tracebacks, which are not written",
+                num_unwritten,
+            )
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an error and of its causes, as Python prints it."""
+    return "".join(traceback.format_exception(error))
+
+
+def stack_text(stack: Iterable[traceback.FrameSummary]) -> str:
+    """Return where a thread is, as Python prints it."""
+    return "".join(["Where it was (most recent call last):\n", *traceback.format_list(stack)])
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MAX_LETTERS:
+        return text
+    half = MAX_LETTERS // 2
+    return f"{text[:half]}\n... {len(text) - MAX_LETTERS} letters left out ...\n{text[-half:]}"

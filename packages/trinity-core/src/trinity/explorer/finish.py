@@ -1,4 +1,4 @@
-"""Check what a workflow returned, and fill in what the runtime knows."""
+"""Check what a workflow returned, fill in what the runtime knows, and take out what failed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import torch
 from trinity.common.experience import EID, Experience
 from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.workflows.returned import number_of, reward_of
-from trinity.errors import WorkflowError
+from trinity.errors import RunFailedError, WorkflowError
+from trinity.explorer.failure import not_judged
 from trinity.explorer.handed_over import HANDED_OVER, check_rows, unshared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RunOrder, RunReport
+
 
 EARLIER_CHAIN, ENGINE = "is_earlier_chain", "engine"  # in info
 SIGNALS = ("reward", "token_level_reward", "teacher_logprobs")  # one of them is trained on
@@ -214,3 +216,66 @@ def _runs(experiences: list[Experience], *, order: RunOrder) -> list[int]:
 
 def _described(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
+
+
+def without_cut_runs(results: Sequence[RunReport], *, can_fail: bool) -> list[RunReport]:
+    """Return the reports, each run that could not be judged in one of its own, as failed.
+
+    Args:
+        results: of calls, each of one run or of several.
+        can_fail: a run may fail; otherwise the first one stops the whole.
+
+    Raises:
+        RunFailedError: a run could not be judged, and none may fail.
+    """
+    apart = [report for result in results for report in _apart(result)]
+    if not can_fail:
+        for report in apart:
+            if report.failure is not None and not report.failure.is_cut:
+                line = report.failure.line()
+                raise RunFailedError(f"a run failed, and explorer.on_failed_run is fail. {line}")
+    return apart
+
+
+def _apart(result: RunReport) -> list[RunReport]:
+    marked = [exp for exp in result.experiences if NOT_JUDGED in exp.info]
+    said = {exp.eid.run: str(exp.info[NOT_JUDGED]) for exp in marked}
+    if not said:
+        return [result]
+    order, kept = result.order, []
+    num_kept = order.num_runs - len(said)
+    if num_kept:
+        good = tuple(exp for exp in result.experiences if exp.eid.run not in said)
+        kept = [replace(result, order=replace(order, num_runs=num_kept), experiences=good)]
+    cut = [
+        replace(
+            result,
+            order=(own := replace(order, key=replace(order.key, run=run), num_runs=1)),
+            experiences=(),
+            failure=not_judged(own, message=message, attempt=len(result.retried) + 1),
+        )
+        for run, message in said.items()
+    ]
+    return [*kept, *cut]
+
+
+def remarks(experiences: Sequence[Experience]) -> dict[str, str]:
+    """Return what is to be said of these experiences, by what it is about."""
+    said = {}
+    broken = {exp.eid.rid for exp in experiences if EARLIER_CHAIN in exp.info}
+    cut = {exp.eid.rid for exp in experiences if exp.truncate_status == "prompt_truncated"}
+    if broken:
+        said["broken"] = (
+            f"the chat template rewrites earlier messages (thinking that is removed, for instance) "
+            f"in {len(broken)} of this step's runs. Each unbroken chain of a run's replies is an "
+            f"experience with the run's reward; the run counts once in its group. Later steps: the "
+            f"same."
+        )
+    if cut:
+        said["cut"] = (
+            f"in {len(cut)} of this step's runs a conversation was longer than the model may read; "
+            f"its beginning was cut off, and what was said after that is not trained on. Raise "
+            f"model.max_model_len or model.max_prompt_tokens, or let the workflow make fewer or "
+            f"shorter turns. Later steps: the same."
+        )
+    return said

@@ -13,10 +13,9 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.workflows.env_pool import end_free_environments
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import EnvError
-from trinity.explorer.failure import FATAL, failure_of
+from trinity.explorer.failure import FATAL, failure_of, traceback_text
 from trinity.explorer.finish import finished
 from trinity.explorer.threads import EventLoopThread
-from trinity.explorer.tracebacks import traceback_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,25 +22,27 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.outcome import RunFailure
+from trinity.common.ports import RunKey
+from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import RunFailedError
-from trinity.explorer.active import Active, BusyEngine, Call, Limits, report_of
-from trinity.explorer.failure import cut_short, timed_out
-from trinity.explorer.lanes import Lanes
+from trinity.explorer.failure import TracebackLog, cut_short, stack_text, timed_out
 from trinity.explorer.order import RunReport
-from trinity.explorer.runner import Attempt
+from trinity.explorer.rollout_queue import Active, BusyEngine, Call, Lanes, Limits, report_of
+from trinity.explorer.runner import Attempt, Runner
 from trinity.explorer.threads import EventLoopThread, Slot
-from trinity.explorer.tracebacks import TracebackLog, stack_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from trinity.common.ports import EndpointOpener
+    from trinity.common.config import Config
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.ports import EndpointOpener, RolloutEngine
     from trinity.explorer.order import RunOrder
-    from trinity.explorer.pieces import Piece
-    from trinity.explorer.runner import Runner
+    from trinity.explorer.rollout_queue import Piece
+
 
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
 
@@ -368,3 +370,54 @@ class Scheduler:
 
     def _runner(self, order: RunOrder) -> Runner:
         return self._runners[order.key.task % len(self._runners)]
+
+
+def build_scheduler(
+    config: Config,
+    *,
+    engines: Sequence[RolloutEngine],
+    names: Sequence[str] = (),
+    model: ModelWrapper,
+    auxiliary_models: Sequence[Any] = (),
+    endpoints: EndpointOpener | None = None,
+) -> Scheduler:
+    """Return a scheduler over these engines.
+
+    Args:
+        config: a resolved configuration.
+        engines: copies of one model.
+        names: of the engines; by default engine-0, engine-1, ...
+        model: a wrapper of the first engine; each run gets one of its own.
+        auxiliary_models: handed to every workflow.
+        endpoints: opens those of the runs; closed with the scheduler.
+    """
+    loop = EventLoopThread()
+    runners = [
+        Runner(
+            model.for_run(RunKey(), engine=engine),
+            auxiliary_models=auxiliary_models,
+            loop=loop,
+            environments=_kept if config.buffer.record_samples else lambda _: None,
+            engine_name=name,
+        )
+        for engine, name in zip(engines, names or _numbered(len(engines)), strict=True)
+    ]
+    explorer = config.explorer
+    limits = Limits(
+        num_slots=explorer.runner_per_model,
+        timeout_s=explorer.max_timeout,
+        max_attempts=explorer.max_retry_times + 1,
+        can_fail=explorer.on_failed_run == "drop",
+        mode=explorer.concurrent_mode,
+        max_at_once=explorer.max_repeat_times_per_runner,
+    )
+    return Scheduler(runners, engines=engines, loop=loop, limits=limits, endpoints=endpoints)
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"engine-{number}" for number in range(count)]
+
+
+def _kept(order: RunOrder) -> Recording | None:
+    """Return what keeps the environments of a run that is trained on and was made alone."""
+    return None if order.task.is_eval or order.num_runs > 1 else Recording()

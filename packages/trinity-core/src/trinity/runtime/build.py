@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
-from trinity.explorer.local import build_scheduler
+from trinity.explorer.scheduler import build_scheduler
 from trinity.runtime.apart_roles import meet
 from trinity.runtime.assembly import make_engine, make_sync, make_trainer, shared_module
 from trinity.runtime.auxiliary import make_auxiliary_models

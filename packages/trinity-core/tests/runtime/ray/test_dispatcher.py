@@ -19,8 +19,8 @@ from trinity.errors import (
     TrinityError,
     UnknownComponentError,
 )
-from trinity.explorer.local import build_scheduler
 from trinity.explorer.order import orders_of
+from trinity.explorer.scheduler import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import model_over
 

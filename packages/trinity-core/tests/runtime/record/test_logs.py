@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trinity.errors import ConfigError
-from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.record.log_reader import log_files, merged
 from trinity.runtime.record.logs import logs_to
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import RoomLostError, TrinityError
-from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.boundary import marked
 from trinity.runtime.ray.digests import plugin_lines
 from trinity.runtime.uncollected import uncollected

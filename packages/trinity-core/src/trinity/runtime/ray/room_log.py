@@ -8,7 +8,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.record.logs import FORMAT
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.sync_policy import policy_of
 from trinity.errors import RoomLostError
-from trinity.explorer.local import build_scheduler
 from trinity.explorer.packing import PackedOrders, PackedResults
+from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError
 
-from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.ray.watch import is_ray_lost
 
 if TYPE_CHECKING:

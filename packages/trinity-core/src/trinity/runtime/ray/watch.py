@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from trinity.errors import ConfigError, RayLostError
-from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.explorer.failure import TRACEBACKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trinity.explorer.tracebacks import TRACEBACKS
+from trinity.explorer.failure import TRACEBACKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

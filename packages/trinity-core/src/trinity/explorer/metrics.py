@@ -1,22 +1,169 @@
-"""The numbers of a step whose groups began and ended at any time."""
+"""The metrics of rollout steps and of evaluations."""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass, field
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.metrics import Metrics, aggregate, merge
-from trinity.explorer.evaluation import run_metrics
-from trinity.explorer.explorer import counts_of
+from trinity.explorer.finish import ENGINE
 from trinity.explorer.groups import experiences_of, is_cut
-from trinity.explorer.sampled_by import EngineRates, tokens_by_engine, versions_of_replies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from trinity.common.experience import Experience
     from trinity.explorer.order import RunReport
+
+
+def counts_of(results: Sequence[RunReport]) -> Metrics:
+    """Return how many tokens and experiences good runs gave, and how many runs failed."""
+    good = [result for result in results if result.failure is None]
+    experiences = experiences_of(good)
+    num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
+    failed = [result for result in results if result.failure is not None]
+    return {
+        "rollout/num_tokens": float(num_tokens),
+        "rollout/num_experiences": float(len(experiences)),
+        "rollout/failed_runs": float(sum(result.order.num_runs for result in failed)),
+        "rollout/retried_runs": float(sum(bool(result.retried) for result in results)),
+        **_by_outcome(failed, "failed_runs"),
+        **_by_outcome([result for result in results if result.retried], "retried_runs"),
+    }
+
+
+def _by_outcome(results: Sequence[RunReport], name: str) -> Metrics:
+    """Return how many runs met each outcome; of one that was made again, the last before it."""
+    counts: Metrics = {}
+    for result in results:
+        failure = result.failure if name == "failed_runs" else result.retried[-1]
+        assert failure is not None
+        key = f"rollout/{name}/{failure.outcome.value}"
+        counts[key] = counts.get(key, 0.0) + result.order.num_runs
+    return counts
+
+
+_DETAILS: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "std": pstdev,
+    "max": max,
+    "min": min,
+}
+
+
+def evaluation_metrics(
+    results: Sequence[RunReport], *, prefix: str, repeat_times: int, is_detailed: bool = False
+) -> Metrics:
+    """Return the statistics of each metric over the k runs of a task, averaged over the tasks.
+
+    ``mean@k``; with k > 1 also ``std@k`` (of the population), ``best@k`` and ``worst@k``. A failed
+    run has no metrics: it is left out and counted in ``failed_runs``. With ``is_detailed`` also
+    ``mean``, ``std``, ``max`` and ``min`` over all runs.
+    """
+    metrics: Metrics = {
+        f"{prefix}/failed_runs": float(sum(r.failure is not None for r in results)),
+        f"{prefix}/num_tasks": float(len({r.order.key.task for r in results})),
+    }
+    for name, by_task in _by_metric_and_task(results).items():
+        for statistic, value in _statistics(by_task.values(), repeat_times=repeat_times).items():
+            metrics[f"{prefix}/{name}/{statistic}@{repeat_times}"] = value
+        if is_detailed:
+            runs = [value for values in by_task.values() for value in values]
+            for label, function in _DETAILS.items():
+                metrics[f"{prefix}/{name}/{label}"] = function(runs)
+    return metrics
+
+
+def run_metrics(result: RunReport) -> list[dict[str, float]]:
+    """Return the metrics of each run of a result: of several steps, the last that names one.
+
+    >>> from trinity.common.experience import Experience
+    >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
+    >>> from trinity.explorer.order import RunReport
+    >>> run_metrics(RunReport(order=None, experiences=exps))[0]["turns"]
+    4.0
+    """
+    by_run: dict[int, dict[str, float]] = {}
+    for experience in result.experiences:
+        row = by_run.setdefault(experience.eid.run, {})
+        row |= {name: float(value) for name, value in experience.metrics.items()}
+        if experience.reward is not None:
+            row["reward"] = float(experience.reward)
+        row["response_length"] = float(experience.response_length)
+        row["prompt_length"] = float(experience.prompt_length)
+        is_cut = experience.truncate_status is not None
+        row["truncated"] = max(row.get("truncated", 0.0), float(is_cut))
+    for row in by_run.values():
+        row["time/run_execution"] = result.duration_s
+    return list(by_run.values())
+
+
+def _by_metric_and_task(results: Iterable[RunReport]) -> dict[str, dict[int, list[float]]]:
+    collected: dict[str, dict[int, list[float]]] = {}
+    for result in results:
+        for row in run_metrics(result):
+            for name, value in row.items():
+                collected.setdefault(name, {}).setdefault(result.order.key.task, []).append(value)
+    return collected
+
+
+def _statistics(tasks: Iterable[Sequence[float]], *, repeat_times: int) -> Mapping[str, float]:
+    groups = list(tasks)
+    if repeat_times == 1:
+        return {"mean": fmean(map(fmean, groups))}
+    return {
+        "mean": fmean(map(fmean, groups)),
+        "std": fmean(map(pstdev, groups)),
+        "best": fmean(map(max, groups)),
+        "worst": fmean(map(min, groups)),
+    }
+
+
+_NAME = re.compile(r"engine-\d+")
+
+
+def tokens_by_engine(experiences: Iterable[Experience]) -> dict[str, float]:
+    """Return how many tokens each engine sampled; a workflow may have said another ``engine``."""
+    tokens: Counter[str] = Counter()
+    for experience in experiences:
+        name = str(experience.info.get(ENGINE))
+        if experience.action_mask is not None and _NAME.fullmatch(name):
+            tokens[name] += int(experience.action_mask.sum())
+    return {name: float(count) for name, count in tokens.items()}
+
+
+def versions_of_replies(experiences: Iterable[Experience]) -> list[int]:
+    """Return of each how many versions sampled it: above 1 where weights changed between tokens."""
+    return [len(experience.info.get("version_spans", ())) or 1 for experience in experiences]
+
+
+class EngineRates:
+    """Counts what engines sample from one step to the next."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, float] = {}  # since the last step; of all that ever sampled
+
+    def add(self, tokens: Mapping[str, float]) -> None:
+        """Count the tokens of a group that ended."""
+        for name, count in tokens.items():
+            self._tokens[name] = self._tokens.get(name, 0.0) + count
+
+    def of_step(self, seconds: float, *, versions: Sequence[int]) -> Metrics:
+        """Return tokens a second by engine, and begin the next step.
+
+        Args:
+            seconds: since the last step.
+            versions: of the replies that the step takes.
+        """
+        rates = {f"{name}/tokens_per_s": self._tokens[name] / seconds for name in self._tokens}
+        self._tokens = dict.fromkeys(self._tokens, 0.0)
+        return rates | ({"versions/per_reply": fmean(versions)} if versions else {})
+
 
 logger = logging.getLogger(__name__)
 
