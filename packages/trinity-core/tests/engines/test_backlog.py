@@ -3,8 +3,8 @@
 from concurrent.futures import Future
 
 import pytest
-from trinity.engines.backlog import Backlog
-from trinity.engines.gate import Waiting
+from trinity.engines.lockstep import Waiting
+from trinity.engines.request_queue import Backlog
 
 
 @pytest.fixture

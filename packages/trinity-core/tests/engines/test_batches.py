@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trinity.engines.batch import slots_after
-from trinity.engines.decode import _columns
+from trinity.engines.forward import _columns
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from trinity.common.ports import RunKey
 from trinity.engines.batch import Batch
-from trinity.engines.gate import Gate, Waiting
+from trinity.engines.lockstep import Gate, Waiting
 from trinity.errors import ModelError
 
 

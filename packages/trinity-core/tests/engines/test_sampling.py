@@ -7,8 +7,7 @@ import pytest
 import torch
 from trinity.common.ports import GenerationRequest, RunKey, WeightVersion
 from trinity.engines import sampling
-from trinity.engines.randomness import sample_uniforms, uniforms_of
-from trinity.engines.sampling import Sampler, search
+from trinity.engines.sampling import Sampler, sample_uniforms, search, uniforms_of
 
 PROBS = [0.1, 0.5, 0.4]
 

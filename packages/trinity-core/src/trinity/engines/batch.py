@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trinity.engines.decode import prefill_groups
-from trinity.engines.randomness import uniforms_of
-from trinity.engines.sampling import Sampler
+from trinity.engines.forward import prefill_groups
+from trinity.engines.sampling import Sampler, uniforms_of
 from trinity.engines.slot_cache import SlotCache
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from transformers import DynamicCache
 
     from trinity.common.ports import WeightVersion
-    from trinity.engines.decode import Forwards
-    from trinity.engines.endings import Endings
+    from trinity.engines.forward import Forwards
     from trinity.engines.rows import Row, Settings
+    from trinity.engines.stop_conditions import Endings
 
 
 class Batch:

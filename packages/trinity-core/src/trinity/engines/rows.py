@@ -10,7 +10,7 @@ from trinity.common.ports import Completion, GenerationRequest, WeightVersion
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from trinity.engines.gate import Waiting
+    from trinity.engines.lockstep import Waiting
 
 Settings = tuple[float, ...]
 

@@ -17,17 +17,20 @@ from trinity.common.generation import PendingReply, check_request
 from trinity.common.generation.own_tokenizer import OwnTokenizer
 from trinity.common.generation.pending import fail
 from trinity.common.generation.structure import Structures
-from trinity.engines.answering import Answering, closed
-from trinity.engines.backlog import Backlog
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
-from trinity.engines.decode import Forwards
-from trinity.engines.endings import Endings
-from trinity.engines.gate import Gate, Waiting, Work
-from trinity.engines.loading import end_tokens, load_model, pick_device
-from trinity.engines.module_state import set_threads, twin_of
-from trinity.engines.scoring import Scoring, check_scored
-from trinity.engines.weights import copy_weights
+from trinity.engines.forward import Forwards, Scoring, check_scored
+from trinity.engines.lockstep import Gate, Waiting, Work
+from trinity.engines.model import (
+    copy_weights,
+    end_tokens,
+    load_model,
+    pick_device,
+    set_threads,
+    twin_of,
+)
+from trinity.engines.request_queue import Answering, Backlog, closed
+from trinity.engines.stop_conditions import Endings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trinity.common.generation import PendingReply
-from trinity.engines.roll_call import is_first
+from trinity.engines.lockstep import is_first
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray.engine_errors import closed, given_up
 from trinity.runtime.ray.engine_room import run_id
