@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.sqlite import SqliteDatabase
-from trinity.common.config.database_path import address_of
+from trinity.common.config.check_ledger import address_of
 from trinity_studio.view.ledger import read_experiences, read_ledger
 
 from .conftest import a_row, change

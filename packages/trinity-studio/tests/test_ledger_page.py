@@ -16,7 +16,7 @@ from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.cli.main import app
-from trinity.common.config.database_path import address_of
+from trinity.common.config.check_ledger import address_of
 from trinity.errors import DataError
 from trinity_studio.studio.server import served
 from trinity_studio.view.ledger import read_experiences

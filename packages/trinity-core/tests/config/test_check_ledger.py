@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
-from trinity.common.config.check_ledger import ledger_problems
-from trinity.common.config.database_path import address_of
+from trinity.common.config.check_ledger import address_of, ledger_problems
 
 
 def a_config(mode, *, path=None, storage="sql", **changes):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from trinity.common.config.config import Config
-from trinity.common.config.engine_arguments import (
+from trinity.common.config.inference_model import (
     engine_arguments,
     engine_parameters,
     parameters_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
-from trinity.common.config.taskset import DataSelectorConfig, TasksetConfig
+from trinity.common.config.buffer import DataSelectorConfig, TasksetConfig
 from trinity.extend import get_manager
 from trinity.runtime.determinism import determinism_of, may_overlap
 

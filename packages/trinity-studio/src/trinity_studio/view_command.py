@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import socket
 
     from starlette.types import ASGIApp
-    from trinity.common.config.database_path import Address
+    from trinity.common.config.check_ledger import Address
 
     from trinity_studio.view.run import Run
 
@@ -109,7 +109,7 @@ def _of_url(url: str) -> Path | Address:
     Raises:
         ConfigError: it names none.
     """
-    from trinity.common.config.database_path import address_of
+    from trinity.common.config.check_ledger import address_of
 
     if "://" not in url:
         raise ConfigError(

@@ -14,7 +14,7 @@ from trinity_agents_agentscope.package import imported
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from trinity.common.config.taskset import GenerationConfig
+    from trinity.common.config.buffer import GenerationConfig
     from trinity.common.models.model import ModelWrapper
 
 __all__ = ["RunModels", "chat_model", "run_models", "sampling_of"]

@@ -6,7 +6,7 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.model_files import model_file
+from trinity.common.config.model import model_file
 from trinity.errors import ModelError
 
 from trinity_engine_vllm.environment import how_to_get_vllm

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
-from trinity.common.config.model_files import model_file
+from trinity.common.config.model import model_file
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:

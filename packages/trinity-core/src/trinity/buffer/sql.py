@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
-from trinity.common.config.database_path import address_of
+from trinity.common.config.check_ledger import address_of
 from trinity.common.experience import Experience
 from trinity.common.ports import StorageUse
 from trinity.errors import BufferClosedError, CheckpointError, ConfigError, DataError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Database
     from trinity.buffer.ledger.ledger import Claimed
     from trinity.common.config import ExperienceBufferConfig
-    from trinity.common.config.database_path import Address
+    from trinity.common.config.check_ledger import Address
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.engine_arguments import engine_arguments, parameters_of
+from trinity.common.config.inference_model import engine_arguments, parameters_of
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from trinity.common.config import Config
-    from trinity.common.config.taskset import TasksetConfig
+    from trinity.common.config.buffer import TasksetConfig
     from trinity.extend import PluginManager
     from trinity.runtime.record.rundir import RunDir
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.batch import ExperienceBatch
-    from trinity.common.config.critic import CriticConfig
+    from trinity.common.config.trainer import CriticConfig
     from trinity.common.metrics import Metrics
     from trinity.trainer.layout import Pack
     from trinity.trainer.microbatch import ModelInputs

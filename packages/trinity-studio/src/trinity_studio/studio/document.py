@@ -8,8 +8,8 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import yaml  # type: ignore[import-untyped]
+from trinity.common.config.check_support import with_published_names
 from trinity.common.config.document import read_document
-from trinity.common.config.older_names import with_published_names
 from trinity.common.config.problem import config_error
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from starlette.requests import Request
-    from trinity.common.config.database_path import Address
+    from trinity.common.config.check_ledger import Address
     from trinity.runtime.record.sample_format import Sample
 
     from trinity_studio.view.exchanges import Node

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.bounds import Bounds
 from trinity.buffer.ledger.opening import open_database
-from trinity.common.config.database_path import address_of
+from trinity.common.config.check_ledger import address_of
 from trinity.common.experience import Experience
 from trinity.errors import ConfigError, DataError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from trinity.common.config.database_path import Address
+    from trinity.common.config.check_ledger import Address
 
 __all__ = ["LedgerPage", "ledger_of", "read_experiences", "read_ledger", "unasked"]
 

@@ -21,7 +21,7 @@ from trinity_studio.view.trained import Trained
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trinity.common.config.database_path import Address
+    from trinity.common.config.check_ledger import Address
 
     from trinity_studio.view.provenance import Provenance
 

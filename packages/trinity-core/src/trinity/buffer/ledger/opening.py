@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.buffer.ledger.postgres import PostgresDatabase
 from trinity.buffer.ledger.sqlite import SqliteDatabase
-from trinity.common.config.database_path import address_of
+from trinity.common.config.check_ledger import address_of
 
 if TYPE_CHECKING:
     from pathlib import Path

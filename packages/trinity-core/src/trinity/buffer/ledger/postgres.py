@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.buffer.ledger.database import Database
 from trinity.buffer.ledger.schema import refuse_foreign, statements
-from trinity.common.config.database_path import Address
+from trinity.common.config.check_ledger import Address
 from trinity.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

@@ -10,20 +10,21 @@ from trinity.common.config.algorithm import AlgorithmConfig, OptimizerConfig
 from trinity.common.config.base import StrictModel
 from trinity.common.config.buffer import (
     BufferConfig,
+    DataProcessorConfig,
+    DataSelectorConfig,
     ExperienceBufferConfig,
+    ExperiencePipelineConfig,
     ExplorerInput,
+    FormatConfig,
+    GenerationConfig,
+    OperatorConfig,
     ReplayBufferConfig,
+    TaskPipelineConfig,
+    TasksetConfig,
     TrainerInput,
 )
 from trinity.common.config.check import check
-from trinity.common.config.cluster import ClusterConfig
 from trinity.common.config.config import Config
-from trinity.common.config.data_processor import (
-    DataProcessorConfig,
-    ExperiencePipelineConfig,
-    OperatorConfig,
-    TaskPipelineConfig,
-)
 from trinity.common.config.explorer import (
     DynamicTimeoutConfig,
     ExplorerConfig,
@@ -31,7 +32,6 @@ from trinity.common.config.explorer import (
 )
 from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.config.load import load_config
-from trinity.common.config.log import LogConfig
 from trinity.common.config.machine import Machine, probe
 from trinity.common.config.model import (
     ExternalModelConfig,
@@ -39,20 +39,19 @@ from trinity.common.config.model import (
     ModelConfig,
     TinkerConfig,
 )
-from trinity.common.config.monitor import MonitorConfig
-from trinity.common.config.plugins import PluginsConfig
 from trinity.common.config.preparation import prepared_stages
 from trinity.common.config.problem import Problem
 from trinity.common.config.resolve import resolve, resolve_stages
-from trinity.common.config.service import DataJuicerServiceConfig, ServiceConfig
-from trinity.common.config.stages import StageConfig
-from trinity.common.config.synchronizer import SynchronizerConfig
-from trinity.common.config.taskset import (
-    DataSelectorConfig,
-    FormatConfig,
-    GenerationConfig,
-    TasksetConfig,
+from trinity.common.config.run import (
+    ClusterConfig,
+    DataJuicerServiceConfig,
+    LogConfig,
+    MonitorConfig,
+    PluginsConfig,
+    ServiceConfig,
+    StageConfig,
 )
+from trinity.common.config.synchronizer import SynchronizerConfig
 from trinity.common.config.trainer import MegatronParallelConfig, TrainerConfig
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from trinity.common.sync_policy import Consume, policy_of
 
 if TYPE_CHECKING:
+    from trinity.common.config.buffer import TasksetConfig
     from trinity.common.config.config import Config
-    from trinity.common.config.taskset import TasksetConfig
 
 __all__ = ["arithmetic"]
 

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_algorithm import algorithm_problems
-from trinity.common.config.check_flight import flight_problems
+from trinity.common.config.check_in_flight import flight_problems, replay_problems
 from trinity.common.config.check_ledger import ledger_problems
-from trinity.common.config.check_monitors import monitor_problems
-from trinity.common.config.check_names import name_problems
+from trinity.common.config.check_names import monitor_problems, name_problems
 from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
 from trinity.common.config.check_ranks import rank_problems
-from trinity.common.config.check_replay import replay_problems
 from trinity.common.config.check_rows import row_problems
 from trinity.common.config.check_serve import serve_problems
 from trinity.common.config.check_support import support_problems

@@ -11,7 +11,7 @@ from trinity.common.config.check_names import (
     problem_at,
     tasksets_in_use,
 )
-from trinity.common.config.engine_arguments import engine_arguments, engine_parameters
+from trinity.common.config.inference_model import engine_arguments, engine_parameters
 from trinity.common.config.parts import named_failure
 from trinity.errors import TrinityError
 from trinity.extend.conformance.components import wrong_class

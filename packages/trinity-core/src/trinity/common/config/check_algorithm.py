@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_names import NamedPart, named_parts
-from trinity.common.config.problem import Problem
 from trinity.errors import ConfigError
 from trinity.extend.failure import described_failure
 from trinity.extend.kinds import KINDS
@@ -13,6 +12,7 @@ from trinity.extend.kinds import KINDS
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.parts import NamedParts
+    from trinity.common.config.problem import Problem
     from trinity.extend import Component
 
 __all__ = ["algorithm_problems"]
@@ -53,7 +53,7 @@ def algorithm_problems(config: Config, parts: NamedParts) -> list[Problem]:
         path = "algorithm.optimizer.optimizer_type"
         message = f"{config.algorithm.optimizer.optimizer_type!r} is not supported yet."
         problems.append(
-            _problem(config, path, message, f"Known: {', '.join(_OPTIMIZERS)}.", "not_yet")
+            config.source.problem(path, message, f"Known: {', '.join(_OPTIMIZERS)}.", "not_yet")
         )
     return problems
 
@@ -65,10 +65,10 @@ def _own_check(config: Config, parts: NamedParts) -> list[Problem]:
     try:
         algorithm.check_config(config)
     except ConfigError as error:
-        return [_problem(config, "algorithm.algorithm_type", str(error))]
+        return [config.source.problem("algorithm.algorithm_type", str(error))]
     except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
         message = f"its check_config() failed: {described_failure(error)}."
-        return [_problem(config, "algorithm.algorithm_type", message, "Correct it.")]
+        return [config.source.problem("algorithm.algorithm_type", message, "Correct it.")]
     return []
 
 
@@ -82,8 +82,7 @@ def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
     if not needs_group or config.algorithm.repeat_times != 1:
         return []
     return [
-        _problem(
-            config,
+        config.source.problem(
             "algorithm.repeat_times",
             f"is 1, but advantage_fn {name} compares the runs of a task with each other.",
             "Use 2 or more.",
@@ -111,8 +110,7 @@ def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
         for word in sorted(component.spec.needs - provided):
             missing.setdefault(word, (part, component))
     return [
-        _problem(
-            config,
+        config.source.problem(
             part.path,
             f"{component.kind} {component.name} needs {_described(word)}, which no part of the run "
             "provides.",
@@ -168,22 +166,9 @@ def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
     known = parts.manager.names("advantage_fn")
     remedy = f"Set advantage_fn: {twin}." if twin in known else "Set kl_penalty_fn: none."
     message = f"{penalty} lowers rewards that advantage_fn {name} has compared before."
-    return [_problem(config, "algorithm.kl_penalty_fn", message, remedy)]
+    return [config.source.problem("algorithm.kl_penalty_fn", message, remedy)]
 
 
 def _has_reference(config: Config, parts: NamedParts) -> bool:
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     return not hasattr(algorithm, "setting") or bool(algorithm.setting("use_reference"))
-
-
-def _problem(
-    config: Config, path: str, message: str, remedy: str = "", severity: Any = "error"
-) -> Problem:
-    source = config.source
-    return Problem(
-        path=source.written(path),
-        message=message,
-        remedy=remedy,
-        where=source.where(path),
-        severity=severity,
-    )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_args import argument_problems
 from trinity.common.config.paths import value_at
-from trinity.common.config.problem import Problem
 from trinity.errors import TrinityError, did_you_mean
 from trinity.extend.conformance.components import wrong_class
 from trinity.extend.failure import described_failure
@@ -18,12 +17,22 @@ from trinity.extend.requirements import CORE, canonical
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from trinity.common.config.buffer import TasksetConfig
     from trinity.common.config.config import Config
     from trinity.common.config.parts import NamedParts
-    from trinity.common.config.taskset import TasksetConfig
+    from trinity.common.config.problem import Problem
     from trinity.extend import Component, Setting
 
-__all__ = ["NamedPart", "is_own", "name_problems", "named_parts", "problem_at", "tasksets_in_use"]
+__all__ = [
+    "NamedPart",
+    "is_own",
+    "monitor_problems",
+    "name_problems",
+    "named_parts",
+    "problem_at",
+    "tasksets_in_use",
+]
+
 
 _INPUT = "buffer.explorer_input"
 
@@ -222,6 +231,25 @@ def _filled_in(config: Config, *paths: str) -> list[tuple[str, ...]]:
 def problem_at(config: Config, path: str, message: str) -> Problem:
     """Return the problem at the place where the value was written: it may come from elsewhere."""
     origin = config.origins.get(path, "")
-    path = origin if config.source.where(origin) else path
-    where = config.source.where(path) or config.source.where(path.rpartition(".")[0])
-    return Problem(path=config.source.written(path), message=message, where=where)
+    return config.source.problem(origin if config.source.where(origin) else path, message)
+
+
+def monitor_problems(config: Config) -> Iterator[Problem]:
+    """Yield what is wrong with ``monitor`` beyond names and arguments."""
+    own = config.monitor
+    seen = {"jsonl": "written in any case", own.monitor_type: "monitor.monitor_type"}
+    for index, one in enumerate(own.also):
+        path = f"monitor.also.{index}.monitor_type"
+        if not one.monitor_type:
+            yield config.source.problem(path, "is missing.", "Name the monitor.")
+        elif one.monitor_type in seen:
+            message = f"{one.monitor_type} is {seen[one.monitor_type]} already."
+            yield config.source.problem(path, message, "Leave the entry out.")
+        seen.setdefault(one.monitor_type, f"monitor.also.{index}")
+    if own.sample_interval and config.has_trainer and not config.buffer.record_samples:
+        yield config.source.problem(
+            "monitor.sample_interval",
+            f"is {own.sample_interval}, but monitors show what buffer.record_samples keeps, which "
+            "is off.",
+            "Turn buffer.record_samples on, or leave sample_interval out.",
+        )

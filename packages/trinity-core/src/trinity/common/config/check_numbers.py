@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.config.problem import Problem
 from trinity.common.sync_policy import policy_of
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.machine import Machine
     from trinity.common.config.parts import NamedParts
+    from trinity.common.config.problem import Problem
 
 __all__ = ["number_problems"]
 
@@ -23,7 +23,7 @@ def number_problems(config: Config, machine: Machine, parts: NamedParts) -> list
     if config.mode == "train" and config.buffer.train_batch_size < 2 and _is_unset(config):
         path = "buffer.train_batch_size"
         what = "is missing: in mode train there is no explore step that it could follow."
-        problems.append(_problem(config, path, what, "Set it, to 64 for instance."))
+        problems.append(config.source.problem(path, what, "Set it, to 64 for instance."))
     if machine.num_gpus > 0:
         problems += _gpu_problems(config, machine, parts)
     problems += _interval_problems(config)
@@ -46,16 +46,16 @@ def _length_problems(config: Config, machine: Machine) -> list[Problem]:
             f"is {length}, less than a prompt of {prompt} and a response of {response} tokens."
         )
         remedy = f"Use {prompt + response}, or lower max_prompt_tokens or max_response_tokens."
-        problems.append(_problem(config, "model.max_model_len", message, remedy))
+        problems.append(config.source.problem("model.max_model_len", message, remedy))
     if machine.model_max_len and length > machine.model_max_len:
         message = f"is {length}, but the model says that it can {machine.model_max_len} tokens."
-        problems.append(_problem(config, "model.max_model_len", message, severity="notice"))
+        problems.append(config.source.problem("model.max_model_len", message, severity="notice"))
     for index, taskset in enumerate(config.buffer.explorer_input.tasksets):
         most = taskset.rollout_args.max_tokens or 0
         if most > response:
             path = f"buffer.explorer_input.tasksets.{index}.rollout_args.max_tokens"
             message = f"is {most}, more than model.max_response_tokens, {response}."
-            problems.append(_problem(config, path, message, "Raise that, or lower this."))
+            problems.append(config.source.problem(path, message, "Raise that, or lower this."))
     return problems
 
 
@@ -74,9 +74,11 @@ def _cut_problems(config: Config) -> list[Problem]:
             "(max_prompt_tokens + max_response_tokens): a batch cannot be cut within a row."
         )
         enough = -(-longest // size)
-        return [_problem(config, path, message, f"Use {enough} or more, or shorter responses.")]
+        return [
+            config.source.problem(path, message, f"Use {enough} or more, or shorter responses.")
+        ]
     message = f"is {per_rank}, less than the {longest} tokens that prompt and response may have."
-    return [_problem(config, path, message, severity="notice")]
+    return [config.source.problem(path, message, severity="notice")]
 
 
 def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
@@ -84,7 +86,7 @@ def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
     problems = []
     if asked > machine.num_gpus:
         message = f"asks for {asked} GPUs, but there are {machine.num_gpus}."
-        problems.append(_problem(config, "cluster.gpu_per_node", message, "Ask for those."))
+        problems.append(config.source.problem("cluster.gpu_per_node", message, "Ask for those."))
     have = max(1, config.cluster.node_num) * (asked or machine.num_gpus)
     return problems + _room_problems(config, parts, have=have)
 
@@ -106,9 +108,9 @@ def _room_problems(config: Config, parts: NamedParts, *, have: int) -> list[Prob
     terms += [f"{ranks} ranks of the trainer" if ranks > 1 else "a trainer"] if ranks else []
     message = f"{' and '.join(terms)} need {wanted} GPUs; there are {have}."
     if ranks > 1 and left > 0:
-        return [_problem(config, "trainer.num_ranks", message, f"Use {left} or fewer.")]
+        return [config.source.problem("trainer.num_ranks", message, f"Use {left} or fewer.")]
     path, remedy = "explorer.rollout_model.engine_num", "Lower it, or tensor_parallel_size."
-    return [_problem(config, path, message, remedy)]
+    return [config.source.problem(path, message, remedy)]
 
 
 def _interval_problems(config: Config) -> list[Problem]:
@@ -118,13 +120,13 @@ def _interval_problems(config: Config) -> list[Problem]:
         where = "by standalone runs" if config.is_standalone else f"with sync_style {policy.style}"
         message = f"is not read {where}, only with fixed."
         where = "synchronizer.sync_offset"
-        problems.append(_problem(config, where, message, severity="notice"))
+        problems.append(config.source.problem(where, message, severity="notice"))
     for side in ("explorer_sync_interval", "trainer_sync_interval"):
         value = getattr(sync, side)
         if policy.in_rounds and value not in {None, sync.sync_interval}:
             message = f"is {value}, but with sync_style fixed both sides meet every "
             message += f"{sync.sync_interval} steps (sync_interval)."
-            problems.append(_problem(config, f"synchronizer.{side}", message, "Leave it out."))
+            problems.append(config.source.problem(f"synchronizer.{side}", message, "Leave it out."))
     return problems
 
 
@@ -148,17 +150,4 @@ def _capacity_problems(config: Config) -> list[Problem]:
         f"is {buffer.capacity} batches, but {ahead} steps are explored before the trainer reads "
         f"({because}): {end}"
     )
-    return [_problem(config, path, message, f"Use {ahead} or more.")]
-
-
-def _problem(
-    config: Config, path: str, message: str, remedy: str = "", *, severity: str = "error"
-) -> Problem:
-    source = config.source
-    return Problem(
-        path=source.written(path),
-        message=message,
-        remedy=remedy,
-        where=source.where(path),
-        severity="notice" if severity == "notice" else "error",
-    )
+    return [config.source.problem(path, message, f"Use {ahead} or more.")]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from trinity.common.config.model_files import is_hub_id, model_file
-from trinity.common.config.problem import Problem
+from trinity.common.config.model import is_hub_id, model_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trinity.common.config.buffer import ExperienceBufferConfig
+    from trinity.common.config.buffer import ExperienceBufferConfig, TasksetConfig
     from trinity.common.config.config import Config
-    from trinity.common.config.taskset import TasksetConfig
+    from trinity.common.config.problem import Problem
 
 __all__ = ["path_problems"]
 
@@ -48,25 +47,29 @@ def _run_directory_problems(config: Config) -> Iterator[Problem]:
         value = getattr(config, key)
         if Path(value).is_absolute() or ".." in Path(value).parts:
             what = f"{value!r} leads out of checkpoint_root_dir."
-            yield _problem(config, key, what, "Use a plain name; set checkpoint_root_dir instead.")
+            yield config.source.problem(
+                key, what, "Use a plain name; set checkpoint_root_dir instead."
+            )
 
 
 def _model_problems(config: Config) -> Iterator[Problem]:
     path = config.model.model_path
     remedy = "Give a folder that save_pretrained wrote, or a Hugging Face id."
     if not path:
-        yield _problem(config, _MODEL, "is empty: there is no model to use.", remedy)
+        yield config.source.problem(_MODEL, "is empty: there is no model to use.", remedy)
     elif os.path.isdir(path):
         missing = [] if model_file(path, "config.json") else ["config.json"]
         if not any(model_file(path, name) for name in _TOKENIZERS):
             missing.append("tokenizer")
         if missing:
             what = f"{path!r} is no model folder: it has no {' and no '.join(missing)}."
-            yield _problem(config, _MODEL, what, remedy)
+            yield config.source.problem(_MODEL, what, remedy)
     elif os.path.exists(path):
-        yield _problem(config, _MODEL, f"{path!r} is a file, no model folder.", remedy)
+        yield config.source.problem(_MODEL, f"{path!r} is a file, no model folder.", remedy)
     elif not is_hub_id(path):
-        yield _problem(config, _MODEL, f"there is no folder {path!r}{_seen_from(path)}.", remedy)
+        yield config.source.problem(
+            _MODEL, f"there is no folder {path!r}{_seen_from(path)}.", remedy
+        )
     elif model_file(path, "config.json") is None:
         yield _looked_up(config, _MODEL, path)
 
@@ -78,10 +81,12 @@ def _train_input_problems(config: Config) -> Iterator[Problem]:
         return  # said by check_ledger
     if buffer.storage_type == "queue":
         what = "is queue, but in mode train nothing writes to a queue of this process."
-        yield _problem(config, f"{_EXPERIENCES}.storage_type", what, "Use file, and give its path.")
+        yield config.source.problem(
+            f"{_EXPERIENCES}.storage_type", what, "Use file, and give its path."
+        )
     elif not buffer.path:
         what = "is missing: mode train reads its rows from there."
-        yield _problem(config, f"{_EXPERIENCES}.path", what)
+        yield config.source.problem(f"{_EXPERIENCES}.path", what)
     else:
         yield from _dataset_problems(config, f"{_EXPERIENCES}.path", buffer)
 
@@ -91,9 +96,11 @@ def _auxiliary_problems(config: Config) -> Iterator[Problem]:
         path = f"buffer.trainer_input.auxiliary_buffers.{name}"
         if buffer.storage_type in {"queue", "sql"}:
             what = f"is {buffer.storage_type}, but nothing writes to an auxiliary buffer."
-            yield _problem(config, f"{path}.storage_type", what, "Use file, and give its path.")
+            yield config.source.problem(
+                f"{path}.storage_type", what, "Use file, and give its path."
+            )
         elif not buffer.path:
-            yield _problem(config, f"{path}.path", "is missing: its rows are read from there.")
+            yield config.source.problem(f"{path}.path", "is missing: its rows are read from there.")
         else:
             yield from _dataset_problems(config, f"{path}.path", buffer)
     yield from _unknown_buffer(config)
@@ -106,7 +113,7 @@ def _unknown_buffer(config: Config) -> Iterator[Problem]:
     if known and wanted is not None and wanted not in known:
         path = "algorithm.sample_strategy_args.sft_dataset_name"
         what = f"is {wanted!r}, which buffer.trainer_input.auxiliary_buffers does not have."
-        yield _problem(config, path, what, f"It has: {', '.join(known)}.")
+        yield config.source.problem(path, what, f"It has: {', '.join(known)}.")
 
 
 def _taskset_problems(
@@ -116,14 +123,18 @@ def _taskset_problems(
     if needed and not tasksets:
         key = "eval_tasksets" if config.mode == "bench" else "taskset"
         what = f"is missing: mode {config.mode} has no tasks."
-        yield _problem(config, f"{_INPUT}.{key}", what, "Give its path and default_workflow_type.")
+        yield config.source.problem(
+            f"{_INPUT}.{key}", what, "Give its path and default_workflow_type."
+        )
     for index, taskset in enumerate(tasksets):
         path = f"{_INPUT}.{name}.{index}"
         if not taskset.default_workflow_type and not taskset.format.workflow_key:
             what = "is missing: nothing says which workflow runs these tasks."
-            yield _problem(config, f"{path}.default_workflow_type", what, severity="open")
+            yield config.source.problem(f"{path}.default_workflow_type", what, severity="open")
         if not taskset.path:
-            yield _problem(config, f"{path}.path", "is missing: nothing says where the rows are.")
+            yield config.source.problem(
+                f"{path}.path", "is missing: nothing says where the rows are."
+            )
         elif taskset.storage_type == "file":
             yield from _dataset_problems(config, f"{path}.path", taskset)
 
@@ -135,12 +146,12 @@ def _dataset_problems(
     file = Path(place)
     if os.path.isdir(place):  # False for what is no path; file.is_dir() raises
         if not any(file.iterdir()):
-            yield _problem(config, path, f"the folder {place!r} is empty.")
+            yield config.source.problem(path, f"the folder {place!r} is empty.")
     elif os.path.isfile(place):
         yield from _file_problems(config, path, file)
     elif "://" in place or not is_hub_id(place) or file.suffix in _FORMATS:
         what = f"there is no file or folder {place!r}{_seen_from(place)}."
-        yield _problem(config, path, what, "Give a file, a folder or a Hugging Face id.")
+        yield config.source.problem(path, what, "Give a file, a folder or a Hugging Face id.")
     else:
         yield _looked_up(config, path, place)
 
@@ -148,17 +159,17 @@ def _dataset_problems(
 def _file_problems(config: Config, path: str, file: Path) -> Iterator[Problem]:
     if file.suffix not in _FORMATS:
         what = f"{str(file)!r} is no dataset file."
-        yield _problem(config, path, what, f"Known endings: {', '.join(_FORMATS)}.")
+        yield config.source.problem(path, what, f"Known endings: {', '.join(_FORMATS)}.")
     elif file.stat().st_size == 0:
-        yield _problem(config, path, f"{str(file)!r} is empty: it holds no rows.")
+        yield config.source.problem(path, f"{str(file)!r} is empty: it holds no rows.")
     elif file.suffix == ".jsonl":
         with file.open(encoding="utf-8", errors="replace") as lines:
             first = next((line for line in lines if line.strip()), "")
         if not first:
-            yield _problem(config, path, f"{str(file)!r} is empty: it holds no rows.")
+            yield config.source.problem(path, f"{str(file)!r} is empty: it holds no rows.")
         elif not _is_object(first):
             what = f"{str(file)!r} is no jsonl: its first line is no JSON object."
-            yield _problem(config, path, what)
+            yield config.source.problem(path, what)
 
 
 def _is_object(line: str) -> bool:
@@ -170,27 +181,8 @@ def _is_object(line: str) -> bool:
 
 def _looked_up(config: Config, path: str, name: str) -> Problem:
     message = f"there is no folder {name!r} here: it is taken as a Hugging Face id."
-    return _problem(config, path, message, severity="notice")
+    return config.source.problem(path, message, severity="notice")
 
 
 def _seen_from(path: str) -> str:
     return "" if Path(path).is_absolute() else f" in {Path.cwd()}"
-
-
-def _problem(
-    config: Config,
-    path: str,
-    message: str,
-    remedy: str = "",
-    *,
-    severity: Literal["error", "open", "notice"] = "error",
-) -> Problem:
-    source = config.source
-    where = source.where(path) or source.where(path.rpartition(".")[0])
-    return Problem(
-        path=source.written(path),
-        message=message,
-        remedy=remedy,
-        where=where,
-        severity=severity,
-    )

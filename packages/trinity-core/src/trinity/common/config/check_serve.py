@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.config.problem import Problem
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trinity.common.config.config import Config
+    from trinity.common.config.problem import Problem
 
 __all__ = ["db_path", "length_problems", "serve_problems"]
 
@@ -46,7 +45,7 @@ def _of_database(config: Config) -> Iterator[Problem]:
     url = config.explorer.db_url
     if url is not None and db_path(url) is None:
         what = f"{url!r} is no SQLite file, and mode serve keeps its exchanges in one."
-        yield _problem(config, "explorer.db_url", what, "Give a path, or leave it out.")
+        yield config.source.problem("explorer.db_url", what, "Give a path, or leave it out.")
 
 
 def _of_buffer(config: Config) -> Iterator[Problem]:
@@ -55,7 +54,7 @@ def _of_buffer(config: Config) -> Iterator[Problem]:
     if not config.has_trainer and buffer.storage_type == "queue":
         what = "is queue, but without a section trainer nobody reads from a queue."
         remedy = "Add a section trainer, or use file, and give its path."
-        yield _problem(config, _STORAGE, what, remedy)
+        yield config.source.problem(_STORAGE, what, remedy)
 
 
 def length_problems(config: Config, *, what_runs: str) -> Iterator[Problem]:
@@ -66,11 +65,11 @@ def length_problems(config: Config, *, what_runs: str) -> Iterator[Problem]:
     if optimizer.lr_scheduler_type != "constant":
         what = f"is {optimizer.lr_scheduler_type}, which needs the number of all steps."
         remedy = f"{what_runs[0].upper()}{what_runs[1:]}: use constant, or set trainer.total_steps."
-        yield _problem(config, f"{_RATE}.lr_scheduler_type", what, remedy)
+        yield config.source.problem(f"{_RATE}.lr_scheduler_type", what, remedy)
     if optimizer.lr_warmup_steps < 0 and optimizer.lr_warmup_steps_ratio > 0:
         what = f"is a part of all steps, and {what_runs}."
         remedy = "Set lr_warmup_steps instead, or trainer.total_steps."
-        yield _problem(config, f"{_RATE}.lr_warmup_steps_ratio", what, remedy)
+        yield config.source.problem(f"{_RATE}.lr_warmup_steps_ratio", what, remedy)
 
 
 def _of_engines(config: Config) -> Iterator[Problem]:
@@ -81,7 +80,7 @@ def _of_engines(config: Config) -> Iterator[Problem]:
     if engines > 1 and wanted >= engines:
         what = f"is {wanted}, of {engines} engines: none of them could ever take new weights."
         remedy = f"Use {engines - 1} or less: engines are updated one after the other."
-        yield _problem(config, "explorer.min_running_model_num", what, remedy)
+        yield config.source.problem("explorer.min_running_model_num", what, remedy)
 
 
 def _of_auxiliary_models(config: Config) -> Iterator[Problem]:
@@ -91,14 +90,4 @@ def _of_auxiliary_models(config: Config) -> Iterator[Problem]:
                 f"holds {section.name!r}, which is behind an API of its own; a service asks none."
             )
             remedy = "Take it out: who talks to the service can ask that API itself."
-            yield _problem(config, "explorer.auxiliary_models", what, remedy)
-
-
-def _problem(config: Config, path: str, message: str, remedy: str) -> Problem:
-    source = config.source
-    return Problem(
-        path=source.written(path),
-        message=message,
-        remedy=remedy,
-        where=source.where(path) or source.where(path.rpartition(".")[0]),
-    )
+            yield config.source.problem("explorer.auxiliary_models", what, remedy)

@@ -1,4 +1,4 @@
-"""Published settings whose feature does not exist yet."""
+"""Published settings: the older names of keys, and the features that do not exist yet."""
 
 from __future__ import annotations
 
@@ -6,14 +6,70 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.base import StrictModel
-from trinity.common.config.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trinity.common.config.config import Config
+    from trinity.common.config.problem import Problem
 
-__all__ = ["support_problems"]
+__all__ = ["support_problems", "with_published_names"]
+
+
+_INPUT = {"task_set": "taskset", "default_workflow": "default_workflow_type"}
+_TASKSET = {"default_workflow": "default_workflow_type"}
+_TRAINER = {"ppo_max_token_len_per_gpu": "max_token_len_per_gpu"}
+
+
+def with_published_names(
+    raw: dict[str, Any], lines: Mapping[str, int]
+) -> tuple[dict[str, Any], dict[str, int], list[tuple[str, str]]]:
+    """Return the settings and lines under today's names, and ``(path as written, name now)``."""
+    renamed: list[tuple[str, str]] = []
+    new_lines = dict(lines)
+    roots = [("", raw)]
+    stages = raw.get("stages")
+    if isinstance(stages, list):
+        roots += [(f"stages.{i}.", s) for i, s in enumerate(stages) if isinstance(s, dict)]
+    for prefix, root in roots:
+        _rename_below(root, prefix, new_lines, renamed)
+    return raw, new_lines, renamed
+
+
+def _rename_below(
+    root: dict[str, Any], prefix: str, lines: dict[str, int], renamed: list[tuple[str, str]]
+) -> None:
+    _rename(root.get("trainer"), f"{prefix}trainer", _TRAINER, lines, renamed)
+    section: Any = root
+    for key in ("buffer", "explorer_input"):
+        section = section.get(key) if isinstance(section, dict) else None
+    if not isinstance(section, dict):
+        return
+    path = f"{prefix}buffer.explorer_input"
+    _rename(section, path, _INPUT, lines, renamed)
+    _rename(section.get("taskset"), f"{path}.taskset", _TASKSET, lines, renamed)
+    for name in ("tasksets", "eval_tasksets"):
+        sets = section.get(name)
+        for index, one in enumerate(sets if isinstance(sets, list) else []):
+            _rename(one, f"{path}.{name}.{index}", _TASKSET, lines, renamed)
+
+
+def _rename(
+    section: Any,
+    path: str,
+    names: Mapping[str, str],
+    lines: dict[str, int],
+    renamed: list[tuple[str, str]],
+) -> None:
+    if not isinstance(section, dict):
+        return
+    for old, new in names.items():
+        if old not in section or new in section:
+            continue
+        section[new] = section.pop(old)
+        for key in [k for k in lines if k == f"{path}.{old}" or k.startswith(f"{path}.{old}.")]:
+            lines[f"{path}.{new}{key.removeprefix(f'{path}.{old}')}"] = lines[key]
+        renamed.append((f"{path}.{old}", new))
 
 
 def support_problems(config: Config) -> list[Problem]:
@@ -34,12 +90,10 @@ def _repeated_models(config: Config) -> Iterator[Problem]:
     for index, name in enumerate(names):
         if name is not None and name in names[:index]:
             path = f"explorer.auxiliary_models.{index}.name"
-            yield Problem(
-                path=config.source.written(path),
-                message=f"{name!r} is also the name of entry {names.index(name)}.",
-                remedy="Give each auxiliary model a name of its own.",
-                where=config.source.where(path),
-                severity="error",
+            yield config.source.problem(
+                path,
+                f"{name!r} is also the name of entry {names.index(name)}.",
+                "Give each auxiliary model a name of its own.",
             )
 
 
@@ -47,23 +101,20 @@ def _external_models(config: Config) -> Iterator[Problem]:
     """Yield the models behind an API that nobody could ask, or train."""
     path = "explorer.rollout_model.external_model_config.enable"
     if config.explorer.rollout_model.external_model_config.enable:
-        yield Problem(
-            path=config.source.written(path),
-            message="a model behind an external API cannot be trained or evaluated.",
-            remedy="Leave it out; auxiliary models may be behind one.",
-            where=config.source.where(path),
-            severity="not_yet",
+        yield config.source.problem(
+            path,
+            "a model behind an external API cannot be trained or evaluated.",
+            "Leave it out; auxiliary models may be behind one.",
+            "not_yet",
         )
     for index, section in enumerate(config.explorer.auxiliary_models):
         api = section.external_model_config
         if api.enable and not (api.model_name or section.model_path):
             path = f"explorer.auxiliary_models.{index}.external_model_config.model_name"
-            yield Problem(
-                path=config.source.written(path),
-                message="is missing: the API is asked for a model by its name.",
-                remedy="Give the model's name at the API.",
-                where=config.source.where(path),
-                severity="error",
+            yield config.source.problem(
+                path,
+                "is missing: the API is asked for a model by its name.",
+                "Give the model's name at the API.",
             )
 
 
@@ -89,12 +140,10 @@ def _missing(
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         what = "which is" if len(missing) == 1 else "which are"
-        yield Problem(
-            path=config.source.written(path),
-            message=f"needs {', '.join(missing)}, {what} not installed.",
-            remedy=f"Install it: pip install 'trinity-core[{extra}]'.",
-            where=config.source.where(path),
-            severity="error",
+        yield config.source.problem(
+            path,
+            f"needs {', '.join(missing)}, {what} not installed.",
+            f"Install it: pip install 'trinity-core[{extra}]'.",
         )
 
 
@@ -105,12 +154,11 @@ def _templates_of_tasks(config: Config) -> Iterator[Problem]:
         for index, taskset in enumerate(getattr(given, name)):
             if taskset.format.chat_template is not None:
                 path = f"buffer.explorer_input.{name}.{index}.format.chat_template"
-                yield Problem(
-                    path=config.source.written(path),
-                    message="is not supported yet for tasks: it is read for supervised rows only.",
-                    remedy="Set model.custom_chat_template, which holds for every prompt.",
-                    where=config.source.where(path),
-                    severity="not_yet",
+                yield config.source.problem(
+                    path,
+                    "is not supported yet for tasks: it is read for supervised rows only.",
+                    "Set model.custom_chat_template, which holds for every prompt.",
+                    "not_yet",
                 )
 
 
@@ -143,10 +191,4 @@ def _problem(config: Config, path: str, given: Any, default: Any) -> Problem:
     shown = repr(given) if isinstance(given, str | int | float | bool) else "this setting"
     simple = isinstance(default, str | int | float | bool)
     remedy = f"Leave it out, or at {default!r}." if simple else "Leave it out."
-    return Problem(
-        path=config.source.written(path),
-        message=f"{shown} is not supported yet.",
-        remedy=remedy,
-        where=config.source.where(path),
-        severity="not_yet",
-    )
+    return config.source.problem(path, f"{shown} is not supported yet.", remedy, "not_yet")

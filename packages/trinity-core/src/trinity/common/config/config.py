@@ -1,6 +1,5 @@
 """``Config``: the whole configuration, one section per top-level key of the YAML."""
 
-# ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,17 +9,19 @@ from pydantic import PrivateAttr, field_validator
 
 from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
-from trinity.common.config.buffer import BufferConfig
-from trinity.common.config.cluster import ClusterConfig
-from trinity.common.config.data_processor import DataProcessorConfig
+from trinity.common.config.buffer import BufferConfig, DataProcessorConfig
 from trinity.common.config.explorer import ExplorerConfig
-from trinity.common.config.log import LogConfig
 from trinity.common.config.model import ModelConfig
-from trinity.common.config.monitor import MonitorConfig
-from trinity.common.config.plugins import PluginsConfig
-from trinity.common.config.service import ServiceConfig
-from trinity.common.config.source import Source
-from trinity.common.config.stages import Mode, StageConfig
+from trinity.common.config.problem import Source
+from trinity.common.config.run import (
+    ClusterConfig,
+    LogConfig,
+    Mode,
+    MonitorConfig,
+    PluginsConfig,
+    ServiceConfig,
+    StageConfig,
+)
 from trinity.common.config.synchronizer import SynchronizerConfig
 from trinity.common.config.trainer import TrainerConfig
 

@@ -1,6 +1,5 @@
 """``explorer``: how tasks are run."""
 
-# ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
 from typing import Annotated, Literal

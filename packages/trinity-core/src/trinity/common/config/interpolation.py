@@ -12,7 +12,7 @@ from trinity.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.common.config.source import Source
+    from trinity.common.config.problem import Source
 
 __all__ = ["resolved_values"]
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trinity.common.config.check_support import with_published_names
 from trinity.common.config.document import read_document
 from trinity.common.config.interpolation import resolved_values
-from trinity.common.config.older_names import with_published_names
 from trinity.common.config.overrides import apply_overrides, parse_overrides
-from trinity.common.config.problem import Problem, config_error
-from trinity.common.config.source import Source
+from trinity.common.config.problem import Problem, Source, config_error
 from trinity.common.config.validation import fitting
 from trinity.errors import ConfigError
 

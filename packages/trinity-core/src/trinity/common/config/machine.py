@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from trinity.common.config.model_files import model_file
+from trinity.common.config.model import model_file
 
 __all__ = ["Machine", "probe"]
 

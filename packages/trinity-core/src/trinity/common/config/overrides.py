@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Override", "apply_overrides", "parse_overrides"]
 
+
 _WHERE = "command line"
 _INDEX = re.compile(r"\[(\d+)\]")  # a[0].b means a.0.b
 

@@ -1,16 +1,19 @@
-"""What is wrong with a configuration: one `Problem` each, all of them in one error."""
+"""What is wrong with a configuration, and where its values were written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from trinity.errors import ConfigError, NotSupportedYetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Problem", "config_error", "listed"]
+__all__ = ["Problem", "Source", "config_error", "listed"]
+
+
+Severity = Literal["error", "not_yet", "open", "notice"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +29,7 @@ class Problem:
     message: str
     remedy: str = ""
     where: str = ""  # file:line, or "command line"
-    severity: Literal["error", "not_yet", "open", "notice"] = "error"
+    severity: Severity = "error"
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
@@ -52,3 +55,64 @@ def config_error(problems: Sequence[Problem], *, name: str) -> ConfigError:
 def _position(problem: Problem) -> tuple[str, int]:
     file, _, line = problem.where.rpartition(":")
     return (file, int(line)) if line.isdigit() else ("", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the values of a configuration were written.
+
+    Attributes:
+        file: the file as the user named it; empty for a configuration made in Python.
+        lines: line of each key that the file holds, by dotted path.
+        overrides: paths that the command line set.
+        moved: ``(path now, path in the file)`` of sections that were moved, applied in order.
+    """
+
+    file: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    overrides: frozenset[str] = frozenset()
+    moved: tuple[tuple[str, str], ...] = ()
+
+    def written(self, path: str) -> str:
+        """Return the path as the file has it: a stage's sections stand below ``stages.N``."""
+        for now, before in self.moved:
+            if path == now or path.startswith(f"{now}."):
+                path = f"{before}{path.removeprefix(now)}"
+        return path
+
+    def place(self, path: str) -> str:
+        """Return ``path (file:line)``, or what of it is known."""
+        path = self.written(path)
+        where = self.where(path)
+        return f"{path} ({where})" if where else path
+
+    def where(self, path: str) -> str:
+        """Return who wrote a path: ``file:line``, ``command line`` or nothing."""
+        path = self.written(path)
+        if any(path == p or path.startswith(f"{p}.") for p in self.overrides):
+            return "command line"
+        line = self.lines.get(path)
+        return f"{self.file}:{line}" if line else ""
+
+    def problem(
+        self,
+        path: str,
+        message: str,
+        remedy: str = "",
+        severity: Severity = "error",
+    ) -> Problem:
+        """Return what is wrong at a key, with the line of it or of the nearest section above."""
+        place = path
+        while place and not self.where(place):
+            place = place.rpartition(".")[0]
+        return Problem(
+            path=self.written(path),
+            message=message,
+            remedy=remedy,
+            where=self.where(place),
+            severity=severity,
+        )
+
+    def with_moves(self, *moved: tuple[str, str]) -> Source:
+        """Return what is known after sections were moved once more."""
+        return replace(self, moved=(*moved, *self.moved))

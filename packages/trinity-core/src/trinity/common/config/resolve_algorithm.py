@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 from trinity.common.config.algorithm import LossAggMode
-from trinity.common.config.critic import CriticOptimizerConfig
 from trinity.common.config.parts import named_failure
+from trinity.common.config.trainer import CriticOptimizerConfig
 from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.common.config.resolution import Resolution
+    from trinity.common.config.resolve import Resolution
 
 __all__ = ["ALGORITHM_PARTS", "resolve_algorithm"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trinity.common.config.buffer import ExperienceBufferConfig
 
 if TYPE_CHECKING:
-    from trinity.common.config.resolution import Resolution
+    from trinity.common.config.resolve import Resolution
 
 __all__ = ["resolve_buffer"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trinity.common.config.resolution import Resolution
+    from trinity.common.config.resolve import Resolution
 
 __all__ = ["resolve_machine"]
 

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trinity.common.config.resolution import Resolution
+    from trinity.common.config.resolve import Resolution
 
 __all__ = ["FALLBACK_MAX_MODEL_LEN", "resolve_model"]
 

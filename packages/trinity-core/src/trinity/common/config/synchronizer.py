@@ -1,6 +1,5 @@
 """``synchronizer``: when and how new weights reach the engines."""
 
-# ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal

@@ -1,12 +1,12 @@
-"""``trainer``: how batches become better weights."""
+"""``trainer``: how batches become better weights, and the critic."""
 
-# ruff: noqa: FBT003 -- the default comes first, as in pydantic
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from trinity.common.config.algorithm import LossAggMode, OptimizerConfig
 from trinity.common.config.base import (
     Lowercase,
     StrictModel,
@@ -16,9 +16,43 @@ from trinity.common.config.base import (
     other,
     section,
 )
-from trinity.common.config.critic import CRITIC, CriticConfig
 
-__all__ = ["RANKS", "SHARDED", "WHOLE", "MegatronParallelConfig", "TrainerConfig"]
+__all__ = [
+    "CRITIC",
+    "RANKS",
+    "SHARDED",
+    "WHOLE",
+    "CriticConfig",
+    "CriticOptimizerConfig",
+    "MegatronParallelConfig",
+    "TrainerConfig",
+]
+
+
+CRITIC = "algorithms with a critic"
+
+
+class CriticOptimizerConfig(OptimizerConfig):
+    """``trainer.critic.optimizer``: as that of the algorithm, with a learning rate of its own."""
+
+    lr: float = core(1e-5, "learning rate", ge=0)
+
+
+class CriticConfig(StrictModel):
+    """``trainer.critic``: how the critic learns.
+
+    Published files set it below ``trainer.trainer_config.critic``: ``optim`` and the rest.
+    """
+
+    optimizer: CriticOptimizerConfig = section(CriticOptimizerConfig, "the critic's optimizer")
+    cliprange_value: float = other(
+        0.5, "how far a value may move from that of before the step", used_by=CRITIC, gt=0
+    )
+    grad_clip: float = other(1.0, "largest gradient norm; 0: no limit", used_by=CRITIC, ge=0)
+    loss_agg_mode: Annotated[LossAggMode, Lowercase] = other(
+        "token-mean", "how the errors of tokens become one number", used_by=CRITIC
+    )
+
 
 RANKS = "several ranks of the trainer"
 WHOLE = "trainers on GPUs whose ranks have whole models (ddp, or one rank)"

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.base import ENGINES, GROUPS, SIDES
-from trinity.common.config.critic import CRITIC
-from trinity.common.config.engine_arguments import engine_parameters
-from trinity.common.config.inference_model import InferenceModelConfig
+from trinity.common.config.inference_model import InferenceModelConfig, engine_parameters
 from trinity.common.config.paths import fields
-from trinity.common.config.trainer import RANKS, SHARDED, WHOLE
+from trinity.common.config.trainer import CRITIC, RANKS, SHARDED, WHOLE
 from trinity.common.sync_policy import begins_groups, policy_of
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.common.config.resolution import Resolution
+    from trinity.common.config.resolve import Resolution
 
 _ASYNC, _AHEAD = "sync style fully_async", "sync styles other than fixed"  # in used_by
 

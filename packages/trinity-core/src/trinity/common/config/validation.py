@@ -15,7 +15,7 @@ from trinity.errors import did_you_mean
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from trinity.common.config.source import Source
+    from trinity.common.config.problem import Source
 
 __all__ = ["fitting", "problems_of"]
 

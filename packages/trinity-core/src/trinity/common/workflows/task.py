@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.taskset import FormatConfig, GenerationConfig
+from trinity.common.config.buffer import FormatConfig, GenerationConfig
 from trinity.common.row_keys import no_such_key
 from trinity.common.rows import NO_CELL, cell
 from trinity.errors import DataError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.opening import open_database
-from trinity.common.config.database_path import address_of
+from trinity.common.config.check_ledger import address_of
 from trinity.errors import CheckpointError, ConfigError, DataError
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.checkpoint import CheckpointStore

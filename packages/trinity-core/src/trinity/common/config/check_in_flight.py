@@ -1,12 +1,13 @@
-"""Can groups begin one by one, and be trained while others are on their way?"""
+"""Can groups begin one by one, and is a replay buffer read?"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.buffer import ReplayBufferConfig
 from trinity.common.config.check_names import named_parts
-from trinity.common.config.problem import Problem
+from trinity.common.config.paths import fields
 from trinity.common.sync_policy import begins_groups, policy_of
 from trinity.errors import TrinityError
 from trinity.extend.kinds import KINDS
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from trinity.common.config.check_names import NamedPart
     from trinity.common.config.config import Config
     from trinity.common.config.parts import NamedParts
+    from trinity.common.config.problem import Problem
 
-__all__ = ["flight_problems"]
+__all__ = ["flight_problems", "replay_problems"]
+
 
 _STYLE = "sync_style fully_async"
 _OTHER = "or use sync_style fixed"
@@ -31,7 +34,7 @@ def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
         return list(_of_other_styles(config))
     if config.mode == "serve":
         what = "is fully_async, and the runs of a service are begun by the agents that call it."
-        return [_problem(config, "synchronizer.sync_style", what, "Leave it out.")]
+        return [config.source.problem("synchronizer.sync_style", what, "Leave it out.")]
     if config.mode != "both":
         return []
     return [
@@ -49,8 +52,7 @@ def _of_other_styles(config: Config) -> Iterator[Problem]:
     }
     for name, is_asked in asked.items():
         if is_asked and config.mode != "train":
-            found = _problem(
-                config,
+            found = config.source.problem(
                 f"explorer.{name}",
                 f"cuts runs by the clock, and with sync_style {policy.style} a step waits for all "
                 f"of its runs.",
@@ -62,16 +64,14 @@ def _of_other_styles(config: Config) -> Iterator[Problem]:
 def _of_numbers(config: Config) -> Iterator[Problem]:
     interval, most = config.synchronizer.sync_interval, config.explorer.max_inflight_batches
     if interval > most:
-        yield _problem(
-            config,
+        yield config.source.problem(
             "synchronizer.sync_interval",
             f"is {interval}, but all groups would wait for a sync after {most} batches "
             f"(explorer.max_inflight_batches).",
             f"Use {most} or less, or raise explorer.max_inflight_batches.",
         )
     if config.synchronizer.sync_offset:
-        yield _problem(
-            config,
+        yield config.source.problem(
             "synchronizer.sync_offset",
             f"says how many steps the explorer runs ahead, and {_STYLE} has none.",
             "Leave it out: explorer.max_inflight_batches says how many batches are on their way.",
@@ -79,8 +79,7 @@ def _of_numbers(config: Config) -> Iterator[Problem]:
     repeat_times = config.algorithm.repeat_times or 1
     whole = config.buffer.batch_size * repeat_times
     if config.buffer.train_batch_size != whole:
-        yield _problem(
-            config,
+        yield config.source.problem(
             "buffer.train_batch_size",
             f"is {config.buffer.train_batch_size}, but {_STYLE} trains buffer.batch_size whole "
             f"groups at a time, {whole} runs.",
@@ -91,8 +90,7 @@ def _of_numbers(config: Config) -> Iterator[Problem]:
 def _of_buffer(config: Config) -> Iterator[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer is not None and buffer.replay_buffer.enable:
-        yield _problem(
-            config,
+        yield config.source.problem(
             f"{_EXPERIENCES}.replay_buffer.enable",
             f"is true, but {_STYLE} trains each group once, the oldest first.",
             f"Leave it out, {_OTHER}.",
@@ -105,17 +103,17 @@ def _of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Pro
         return
     if part.kind == "sample_strategy" and "in_order" not in KINDS[part.kind].declared_by(component):
         what = f"{part.name} looks at all that waits, and {_STYLE} gives it the oldest whole batch."
-        yield _problem(config, part.path, what, f"Use default, {_OTHER}.")
+        yield config.source.problem(part.path, what, f"Use default, {_OTHER}.")
     elif part.kind == "storage" and part.path == f"{_EXPERIENCES}.storage_type":
         can = KINDS[part.kind].abilities_of(component)
         if not (can >= {"in_order", "waiting"} or can >= {"in_order", "groups"}):
             what = f"{part.name} cannot keep groups until they are taken: it needs in_order and "
             what += "waiting, or in_order and groups."
-            yield _problem(config, part.path, what, f"Use queue, {_OTHER}.")
+            yield config.source.problem(part.path, what, f"Use queue, {_OTHER}.")
     elif part.kind in {"experience_operator", "advantage_fn"} and _needs_step(config, part, parts):
         what = f"{part.kind} {part.name} compares the groups of a step with each other, and with "
         what += f"{_STYLE} each group is processed by itself."
-        yield _problem(config, part.path, what, f"Use another, {_OTHER}.")
+        yield config.source.problem(part.path, what, f"Use another, {_OTHER}.")
 
 
 def _needs_step(config: Config, part: NamedPart, parts: NamedParts) -> bool:
@@ -131,10 +129,36 @@ def _needs_step(config: Config, part: NamedPart, parts: NamedParts) -> bool:
     return bool(getattr(loaded, "needs_whole_step", False))
 
 
-def _problem(config: Config, path: str, message: str, remedy: str) -> Problem:
-    return Problem(
-        path=config.source.written(path),
-        message=message,
-        remedy=remedy,
-        where=config.source.where(path),
-    )
+_EXPERIENCES = "buffer.trainer_input.experience_buffer"
+
+
+def replay_problems(config: Config) -> list[Problem]:
+    """Return a problem for each replay buffer that nothing would read."""
+    problems = []
+    for path, section, name, _ in fields(config):
+        replay = getattr(section, name)
+        if not isinstance(replay, ReplayBufferConfig) or not replay.enable:
+            continue
+        reason = _reason(config, path.rpartition(".")[0])
+        if reason:
+            problems.append(
+                config.source.problem(
+                    f"{path}.enable",
+                    f"is true, but {reason}.",
+                    "" if config.mode == "bench" else "Leave it out.",
+                    "notice" if config.mode == "bench" else "error",
+                )
+            )
+    return problems
+
+
+def _reason(config: Config, buffer_path: str) -> str:
+    """Return why a buffer has no use for priorities; empty: it has one."""
+    if buffer_path != _EXPERIENCES:
+        return f"only {_EXPERIENCES} goes by priority"
+    buffer = config.buffer.trainer_input.experience_buffer
+    if buffer is not None and buffer.storage_type != "queue":
+        return f"only a queue goes by priority, and storage_type is {buffer.storage_type}"
+    if config.mode == "train" or not config.has_trainer:
+        return f"in mode {config.mode} no queue lies between an explorer and a trainer"
+    return ""

@@ -1,0 +1,120 @@
+"""The small sections: ``cluster``, ``log``, ``monitor``, ``plugins``, ``service``, ``stages``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.base import Lowercase, StrictModel, core, machine, not_yet, other
+from trinity.common.config.buffer import BufferConfig, DataProcessorConfig
+from trinity.common.config.explorer import ExplorerConfig
+from trinity.common.config.trainer import TrainerConfig
+
+__all__ = [
+    "ClusterConfig",
+    "DataJuicerServiceConfig",
+    "LogConfig",
+    "Mode",
+    "MonitorConfig",
+    "OtherMonitor",
+    "PluginsConfig",
+    "ServiceConfig",
+    "StageConfig",
+]
+
+
+#: null means the same as 0
+_Count = Annotated[int, BeforeValidator(lambda value: 0 if value is None else value)]
+
+
+class ClusterConfig(StrictModel):
+    """``cluster``: the machines of the run."""
+
+    ray_address: str = other("auto", "address of the Ray cluster", used_by="runs on Ray")
+    node_num: _Count = machine(0, "machines; 0: as many as there are", ge=0)
+    gpu_per_node: _Count = machine(0, "GPUs of each machine; 0: as many as there are", ge=0)
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+class LogConfig(StrictModel):
+    """``log``: what is logged."""
+
+    level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
+    ] = core("INFO", "the least severe messages that are shown")
+    group_by_node: bool = other(False, "one folder of logs per machine", used_by="runs on Ray")
+
+
+class OtherMonitor(StrictModel):
+    """An entry of ``monitor.also``."""
+
+    monitor_type: Annotated[str, Lowercase] = core("", "the monitor")
+    monitor_args: dict[str, Any] | None = core(None, "its arguments")
+
+
+class MonitorConfig(OtherMonitor):
+    """``monitor``: where metrics go, beside the jsonl file that is always written."""
+
+    monitor_type: Annotated[str, Lowercase] = core("tensorboard", "the monitor")
+    monitor_args: dict[str, Any] | None = core(None, "arguments of the monitor")
+    also: list[OtherMonitor] = core([], "monitors beside it, each with its arguments")
+    sample_interval: int = core(
+        0, "optimizer steps after which monitors show samples as text; 0: never", ge=0
+    )
+    num_samples: int = core(8, "how many of a step they show", ge=1)
+    detailed_stats: bool = core(False, "standard deviation, least and largest of each mean too")
+    enable_ray_timeline: bool = other(False, "write Ray's timeline", used_by="runs on Ray")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        """Read a name as the monitor's: published tuners assign one to the whole section."""
+        return {"monitor_type": value} if isinstance(value, str) else value
+
+
+class PluginsConfig(StrictModel):
+    """``plugins``: which plugins take part in the run. Nothing is ever installed by it."""
+
+    autoload: bool = core(True, "use every installed plugin")
+    allow: list[str] = core([], "plugins to use where autoload is off")
+    disabled: list[str] = core([], "plugins to leave out")
+    require: list[str] = core([], "distributions that must be there, as pip writes them")
+    prefer: dict[str, str] = core({}, "for a name that two plugins give: the distribution meant")
+
+
+class DataJuicerServiceConfig(StrictModel):
+    """``service.data_juicer``: the Data-Juicer service."""
+
+    server_url: str | None = not_yet(None, "address of the service")
+    auto_start: bool = not_yet(False, "start it with the run")
+    port: int | None = not_yet(None, "port to start it at")
+
+
+class ServiceConfig(StrictModel):
+    """``service``: services beside the run."""
+
+    data_juicer: DataJuicerServiceConfig | None = not_yet(None, "the Data-Juicer service")
+
+
+Mode = Literal["both", "explore", "train", "bench", "serve", "colocate"]
+
+
+class StageConfig(StrictModel):
+    """One entry of ``stages``: a section given here replaces the global one whole."""
+
+    stage_name: str = Field(
+        description="name of the stage, the end of its run directory",
+        min_length=1,
+        json_schema_extra={"status": "core"},
+    )
+    mode: Annotated[Mode, Lowercase] | None = core(None, "what the stage does")
+    algorithm: AlgorithmConfig | None = core(None, "the stage's algorithm")
+    buffer: BufferConfig | None = core(None, "the stage's buffer")
+    data_processor: DataProcessorConfig | None = core(None, "the stage's data_processor")
+    explorer: ExplorerConfig | None = core(None, "the stage's explorer")
+    trainer: TrainerConfig | None = core(None, "the stage's trainer")
