@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 from trinity.errors import PluginError
 from trinity.extend import EnvironmentSpec, environment_python
-from trinity.extend.as_here import words_as_here
-from trinity.extend.environment_making import chosen_python, commands_of, make_environment
 from trinity.extend.environments import (
+    chosen_python,
+    commands_of,
     environment_folder,
+    make_environment,
     missing_environment,
     python_in,
+    words_as_here,
     write_note,
 )
 

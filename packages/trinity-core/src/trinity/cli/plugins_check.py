@@ -97,8 +97,8 @@ def _need_results(record: PluginRecord, manager: PluginManager, *, is_named: boo
     Who names a plugin asks whether it can be used: what is missing fails. Who names none asks
     whether what is installed works: what nobody has fetched yet is skipped.
     """
+    from trinity.extend.assets import needs_of
     from trinity.extend.conformance.checks import Result, Status
-    from trinity.extend.needs import needs_of
 
     results = []
     for need in needs_of(record, manager):

@@ -104,7 +104,7 @@ def _make_environment(record: PluginRecord, manager: PluginManager, *, python: s
     Raises:
         PluginError: it has none, or it cannot be made.
     """
-    from trinity.extend.environment_making import make_environment
+    from trinity.extend.environments import make_environment
 
     environment = environment_of(record, manager)
     if environment is None:

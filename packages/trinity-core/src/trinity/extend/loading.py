@@ -16,7 +16,7 @@ from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as, loading_as
 from trinity.extend.hookspecs import PLUGIN_API, PLUGIN_API_OLDEST, TrinityHooks
 from trinity.extend.kinds import KINDS
-from trinity.extend.siblings import own_siblings
+from trinity.extend.plugin_dir import own_siblings
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -1,8 +1,6 @@
 """A folder as plugins: each module or package in it becomes one, and nothing is copied.
 
-The folder gets a package name of its own, made from its path, so that a module has the same name in
-every process, relative imports work, and ``workflow.py`` here and ``workflow.py`` there are two. A
-plain ``import sibling`` finds the neighbour (``siblings.py``), after all other finders.
+``import sibling`` works in it: each folder's modules find their own neighbours.
 """
 
 from __future__ import annotations
@@ -10,16 +8,106 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError
+from trinity.extend.alias_loader import AliasLoader, forget_foreign
 from trinity.extend.discovery import FoundPlugin
+from trinity.extend.held import current_owner
 from trinity.extend.record import PluginRecord
-from trinity.extend.siblings import SiblingFinder, finder_of
 
-__all__ = ["DEFAULT_FOLDER", "folder_plugins", "stand_in"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import ModuleType
+
+__all__ = [
+    "DEFAULT_FOLDER",
+    "SiblingFinder",
+    "finder_of",
+    "folder_plugins",
+    "own_siblings",
+    "stand_in",
+]
+
+
+class SiblingFinder:
+    """Answers ``import sibling`` with the folder's module, if nothing else has that name."""
+
+    def __init__(self, root: Path, package: str) -> None:
+        self.root = root
+        self.package = package
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec whose module is the one loaded under the folder's package.
+
+        Raises:
+            ImportError: several folders have it, and none of them is being loaded.
+        """
+        if path is not None or "." in fullname or not self._has(fullname):
+            return None
+        if not self._is_loading():
+            others = [finder for finder in _finders() if finder._has(fullname)]
+            if any(finder._is_loading() for finder in others):
+                return None
+            if len(others) > 1:
+                folders = " and in ".join(str(finder.root) for finder in others)
+                raise ImportError(
+                    f"{fullname!r} is in the plugin folder {folders}. Import it at the top of the "
+                    f"module, or write from . import {fullname}",
+                    name=fullname,
+                )
+        loader = AliasLoader(f"{self.package}.{fullname}")
+        return ModuleSpec(fullname, loader)  # type: ignore[arg-type]  # importlib.abc is slow
+
+    def forget(self) -> None:
+        """Make Python forget the bare names of the folder's modules, not the modules."""
+        for path in self.root.iterdir() if self.root.is_dir() else ():  # it may be gone by now
+            module = sys.modules.get(path.stem)
+            if getattr(module, "__name__", "") == f"{self.package}.{path.stem}":
+                del sys.modules[path.stem]
+
+    def _has(self, name: str) -> bool:
+        here = self.root / name
+        return here.with_suffix(".py").is_file() or (here / "__init__.py").is_file()
+
+    def _is_loading(self) -> bool:
+        source, _, _ = (current_owner() or "").rpartition(":")
+        return source.startswith("plugin-dir ") and str(self.root) == os.path.dirname(
+            source.removeprefix("plugin-dir ")
+        )
+
+
+def finder_of(root: Path) -> SiblingFinder | None:
+    """Return the finder of a folder's modules, if one is installed."""
+    return next((finder for finder in _finders() if finder.root == root), None)
+
+
+@contextmanager
+def own_siblings() -> Iterator[None]:
+    """Let the plugin that is imported inside find the neighbours of its own folder only."""
+    _forget_all()
+    try:
+        yield
+    finally:
+        _forget_all()
+
+
+def _forget_all() -> None:
+    forget_foreign()
+    for finder in _finders():
+        finder.forget()
+
+
+def _finders() -> list[SiblingFinder]:
+    return [finder for finder in sys.meta_path if isinstance(finder, SiblingFinder)]
+
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "plugins"  # published; an importable package
 _DEFAULT_PACKAGE = "trinity.plugins"

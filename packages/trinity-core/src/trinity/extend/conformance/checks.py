@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trinity.errors import UnknownComponentError, unknown_name
+from trinity.extend.assets import needs_of
 from trinity.extend.conformance.bench import Bench
 from trinity.extend.conformance.check import (
     Arguments,
@@ -29,12 +30,11 @@ from trinity.extend.conformance.check import (
     in_words,
     required_arguments,
 )
-from trinity.extend.needs import needs_of
 
 if TYPE_CHECKING:
+    from trinity.extend.assets import Need
     from trinity.extend.component import Component
     from trinity.extend.manager import PluginManager, PluginRecord
-    from trinity.extend.needs import Need
 
 __all__ = [
     "Arguments",
