@@ -6,10 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 FOLDERS = ("packages", "plugins", "examples", "benchmarks", "docs", "tests")
 
@@ -29,10 +27,14 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-@pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_fits_in_400_lines_each_function_in_60(path: Path) -> None:
-    num_lines = len(path.read_text(encoding="utf-8").splitlines())
-    long = {name: length for name, length in functions(path) if length > MAX_FUNCTION_LINES}
+def test_a_file_fits_in_600_lines_and_a_function_in_60() -> None:
+    too_long = {}
+    for path in python_files():
+        num_lines = len(path.read_text(encoding="utf-8").splitlines())
+        if num_lines > MAX_FILE_LINES:
+            too_long[str(path.relative_to(ROOT))] = num_lines
+        for name, length in functions(path):
+            if length > MAX_FUNCTION_LINES:
+                too_long[f"{path.relative_to(ROOT)}: {name}"] = length
 
-    assert num_lines <= MAX_FILE_LINES
-    assert long == {}
+    assert too_long == {}
