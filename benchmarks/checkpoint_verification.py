@@ -17,7 +17,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 from trinity.common.config import Config
 from trinity.common.config.model import ModelConfig
-from trinity.runtime.record.manifest import check_files, write_manifest
+from trinity.runtime.record.checkpoint import check_files, write_manifest
 from trinity.trainer.torch_trainer import TorchTrainer
 from trinity_testing.tiny import make_tiny_model
 

@@ -117,7 +117,7 @@ def measure(
     from trinity.extend import get_manager
     from trinity.runtime.assembly import make_ready_source, make_storage, make_strategy
     from trinity.runtime.ray.handle import start_room
-    from trinity.runtime.ray.passport import Passport
+    from trinity.runtime.ray.worker_spec import Passport
     from trinity.runtime.record.rundir import RunDir
 
     config.buffer.train_batch_size = options.rows

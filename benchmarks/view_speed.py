@@ -23,8 +23,7 @@ from starlette.testclient import TestClient
 from tokenizers import Tokenizer, models
 from trinity.common.config import Config
 from trinity.runtime.record.rundir import write_manifests
-from trinity.runtime.record.sample_files import FOLDER
-from trinity.runtime.record.sample_format import encode
+from trinity.runtime.record.sample_format import FOLDER, encode
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 

@@ -116,7 +116,7 @@ def costs(config: Any, *, methods: list[str], num_rounds: int) -> dict[str, list
 
 def sync_of(parts: Any, method: str) -> Any:
     """Return what brings weights to the engines that there are by another way."""
-    from trinity.runtime.ray.remote_sync import RemoteSync
+    from trinity.runtime.ray.weight_sync import RemoteSync
 
     config = copy.deepcopy(parts.config)
     config.synchronizer.sync_method = method

@@ -22,12 +22,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import templates
 from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.exchange import Reply
+from trinity.common.models.continuation import message_key
+from trinity.common.models.exchange import Reply, canonical_messages
 from trinity.common.models.history import Prompt, Turn
-from trinity.common.models.messages import canonical_messages
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
-from trinity.common.models.turn import message_key
 from trinity.common.ports import Completion, GenerationRequest, RunKey, WeightVersion
 from trinity.errors import ModelError
 from trinity_testing.checks.replies import TOOL

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 
 sys.path.insert(0, str(Path(__file__).parent))
 import wire

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from trinity.common.config import Config, Machine, check, load_config, resolve
 from trinity.extend import get_manager
-from trinity.runtime.ray import share
-from trinity.runtime.ray.bundles import Host
+from trinity.runtime.ray import gpu_allocation
+from trinity.runtime.ray.gpu_allocation import Host
 
 EIGHT = Machine(num_gpus=8, num_cores=64, has_bf16=True)
 ENGINE = "trinity_testing.engines:ScriptedEngine"  # any that is no CPU's shares no GPU
@@ -41,7 +41,7 @@ def test_P122_two_engines_of_two_gpus_leave_four_of_eight_to_the_trainer(
 ) -> None:
     config = configured(2, 2)
 
-    shares, groups = share.gpu_shares(config, get_manager(), hosts=[Host(8, free=8)])
+    shares, groups = gpu_allocation.gpu_shares(config, get_manager(), hosts=[Host(8, free=8)])
 
     assert said_of_gpus(config) == []
     assert (shares.engine, shares.trainer, shares.num_ranks) == (2.0, 1.0, 4)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trinity as trinity_package
-from trinity.buffer.taskset import Taskset
+from trinity.buffer.task_source import Taskset
 from trinity.common.config import FormatConfig, GenerationConfig, TasksetConfig
 from trinity.common.experience import Experience
 from trinity.common.models.chat_format import ChatFormat

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from trinity.buffer.taskset import Taskset
+from trinity.buffer.task_source import Taskset
 from trinity.common.config import FormatConfig, GenerationConfig, load_config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Task, Workflow

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from trinity.buffer.taskset import Taskset
+from trinity.buffer.task_source import Taskset
 from trinity.common.config import TasksetConfig
 
 

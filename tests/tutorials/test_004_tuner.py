@@ -138,7 +138,7 @@ def test_lists_and_dicts_that_are_written_to_belong_to_one_configuration() -> No
 PACKS = """
 import sys
 from trinity.common.config import Config, TasksetConfig
-from trinity.runtime.ray.luggage import packed_run
+from trinity.runtime.ray.worker_spec import packed_run
 
 def made(scale):
     async def solve(task, model):
@@ -152,7 +152,7 @@ sys.stdout.buffer.write(packed_run(config))
 """
 UNPACKS = """
 import asyncio, sys
-from trinity.runtime.ray.luggage import unpacked_run
+from trinity.runtime.ray.worker_spec import unpacked_run
 
 taskset = unpacked_run(sys.stdin.buffer.read()).buffer.explorer_input.taskset
 print(asyncio.run(taskset.workflow_args["workflow_func"]("four", None)))

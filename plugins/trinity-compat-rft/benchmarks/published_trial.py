@@ -24,7 +24,7 @@ from trinity.common.operators import ExperienceOperator, ExperienceOperatorV1
 from trinity.common.ports import RunKey
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.common.workflows import Workflow
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 from trinity.extend import PluginManager, set_manager
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from trinity.common.models.model import ModelWrapper
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 from trinity_compat_rft.emails.mailbox import write_mailbox
 from trinity_compat_rft.workflows.email_search import EmailSearchWorkflow
 from trinity_compat_rft.workflows.rubric_judge import RubricJudgeWorkflowWithAPI

@@ -11,7 +11,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
 from trinity.common.workflows import Task
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 from trinity_envs_verifiers.child_process import close_children
 from trinity_envs_verifiers.workflow import VerifiersWorkflow
 from trinity_testing.engines import ScriptedEngine

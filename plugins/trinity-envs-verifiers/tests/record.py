@@ -11,7 +11,7 @@ from typing import Any
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 from trinity.errors import EnvError
 from trinity.extend import environment_python
 from trinity_envs_verifiers.child_process import Child

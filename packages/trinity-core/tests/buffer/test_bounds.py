@@ -6,13 +6,13 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from trinity.buffer.ledger import bounds
+from trinity.buffer.ledger import sqlite as bounds
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.experience import EID, Experience
 from trinity.errors import DataError
-from trinity.runtime.record.ledger_standing import read_ledger
+from trinity.runtime.record.standing import read_ledger
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
 SIDE = "x AS name, '' AS token, '' AS host, x AS pid, x AS since, x AS beat, x AS version"

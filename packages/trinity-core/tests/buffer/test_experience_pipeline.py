@@ -8,12 +8,11 @@ import threading
 import pytest
 import torch
 from trinity.algorithm import AdvantageFn
+from trinity.buffer.difficulty import PassRateCalculator, without_feedback
 from trinity.buffer.operators import ExperienceOperator, InvalidRewardFilter
-from trinity.buffer.pass_rates import PassRateCalculator
 from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.priority import LinearDecay
 from trinity.buffer.queue import QueueStorage
-from trinity.buffer.task_feedback import without_feedback
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.ports import RowValues
 from trinity.common.workflows.recorded_env import ENVIRONMENT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from trinity.buffer.difficulty import PassRateCalculator
 from trinity.buffer.operators import (
     EXPERIENCE_OPERATORS,
     DAPODynamicSampling,
@@ -13,7 +14,6 @@ from trinity.buffer.operators import (
     RewardFilter,
     RewardStdFilter,
 )
-from trinity.buffer.pass_rates import PassRateCalculator
 from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.queue import QueueStorage
 from trinity.buffer.reward_shaping import RewardShapingMapper

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from trinity.buffer.rows import load_rows
-from trinity.buffer.taskset import Taskset
+from trinity.buffer.task_source import Taskset
 from trinity.common.config import (
     FormatConfig,
     GenerationConfig,

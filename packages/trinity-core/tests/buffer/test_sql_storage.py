@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.buffer.ledger.mounts import file_system_of, refuse_network
+from trinity.buffer.ledger.sqlite import file_system_of, refuse_network
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience

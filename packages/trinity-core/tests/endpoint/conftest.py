@@ -13,7 +13,7 @@ import pytest
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, Endpoint, GenerationRequest, RolloutEngine, RunKey
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 

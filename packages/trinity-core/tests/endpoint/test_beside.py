@@ -13,7 +13,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
 from trinity.common.workflows import Workflow
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 from trinity.errors import ConfigError, ModelError
 from trinity.explorer.order import orders_of
 from trinity.explorer.runner import Attempt, Runner

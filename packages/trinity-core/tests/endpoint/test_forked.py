@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.models import ModelWrapper
-    from trinity.endpoint.room import EndpointRoom
+    from trinity.endpoint.server import EndpointRoom
 
 
 def _answer(model: ModelWrapper) -> tuple[str, str]:

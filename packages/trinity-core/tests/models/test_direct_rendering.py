@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.rendering import rendered_plain
+from trinity.common.models.chat_format import ChatFormat, rendered_plain
 from trinity_testing.tiny import make_tiny_tokenizer
 
 TEMPLATE = (

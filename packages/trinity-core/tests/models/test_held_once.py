@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from trinity.common.models.turn import Turn
+from trinity.common.models.continuation import Turn
 from trinity_testing.tiny import CHAT_TEMPLATE
 
 

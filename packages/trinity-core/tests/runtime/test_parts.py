@@ -11,7 +11,7 @@ from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import TrinityError
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
 from trinity.runtime.parts import Parts
-from trinity.runtime.record.engine_weights import read_weights, write_weights
+from trinity.runtime.record.checkpoint import read_weights, write_weights
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.whole_monitor import WholeMonitor
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
-from trinity.endpoint.room import EndpointRoom
+from trinity.endpoint.server import EndpointRoom
 
 from trinity_testing.engines import ScriptedEngine, script_tokenizer
 

@@ -3,7 +3,7 @@
 import json
 
 from trinity.common.models.reply import ParsedReply, ToolCall
-from trinity.common.models.tool_parsers import HermesParser
+from trinity.common.models.reply_parsers import HermesParser
 
 MARK = "CALL "
 

@@ -2,16 +2,95 @@
 
 from __future__ import annotations
 
+import math
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trinity.buffer.operators import ExperienceOperator
 from trinity.buffer.selectors import Selector
+from trinity.common.ports import RowValues
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from trinity.common.experience import Experience
+    from trinity.common.metrics import Metrics
+
+
+SELECTOR_METRIC = "selector_metric"  # the published name
+
+
+def without_feedback(
+    metrics: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, RowValues]]:
+    """Return an operator's metrics (Any: of any form), and apart what it says of its tasks.
+
+    What stands under the name in another form stays a metric.
+    """
+    given = metrics.get(SELECTOR_METRIC)
+    if not isinstance(given, dict):
+        return dict(metrics), {}
+    outcomes = {str(taskset): _row_values(entry) for taskset, entry in given.items()}
+    whole = {taskset: rows for taskset, rows in outcomes.items() if rows is not None}
+    if len(whole) < len(given):
+        return dict(metrics), {}
+    return {name: value for name, value in metrics.items() if name != SELECTOR_METRIC}, whole
+
+
+def _row_values(entry: Any) -> RowValues | None:  # Any: what somebody's operator returned
+    try:
+        indices = [int(index) for index in entry["indices"]]
+        values = [float(value) for value in entry["values"]]
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_whole = len(indices) == len(values) and all(map(math.isfinite, values))
+    return RowValues(indices=indices, values=values) if is_whole else None
+
+
+class PassRateCalculator(ExperienceOperator):
+    """Computes the mean reward of each task, and how many tasks are neither too easy nor too hard.
+
+    The mean rewards go to the task selectors: ``selector_metric``, by taskset the ``indices`` of
+    rows and their ``values``.
+    """
+
+    def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+        rewards: dict[tuple[str, int], list[float]] = {}
+        for exp in exps:
+            index = exp.info.get("task_index")
+            if index is not None and exp.reward is not None:
+                place = (str(index["taskset_id"]), int(index["index"]))
+                rewards.setdefault(place, []).append(exp.reward)
+        rates = {place: fmean(values) for place, values in rewards.items()}
+        by_taskset: dict[str, dict[str, list[float]]] = {}
+        for (taskset, row), rate in rates.items():
+            entry = by_taskset.setdefault(taskset, {"indices": [], "values": []})
+            entry["indices"].append(row)
+            entry["values"].append(rate)
+        if not rates:
+            return exps, {}
+        told: dict[str, Any] = {SELECTOR_METRIC: by_taskset}  # no number, but for the selectors
+        return exps, told | _shares(list(rates.values()))
+
+
+def _shares(rates: list[float]) -> Metrics:
+    low, high = 1 / 16, 15 / 16
+    tests = {
+        "valid_ratio": lambda p: 0 < p < 1,
+        "strict_valid_ratio": lambda p: low < p < high,
+        "<1_ratio": lambda p: p < 1,
+        ">0_ratio": lambda p: p > 0,
+        "<15_16_ratio": lambda p: p < high,
+        ">1_16_ratio": lambda p: p > low,
+    }
+    return {
+        f"selection/{name}": fmean(map(float, map(test, rates))) for name, test in tests.items()
+    }
+
 
 _EMA = 0.9  # how much of the last cap stays
 _FAR_OFF = 0.25  # mean error of the prediction from which it is trusted half as much

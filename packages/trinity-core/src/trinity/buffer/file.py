@@ -8,9 +8,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.formatter import experience_of_row, is_stored_experience
-from trinity.buffer.pairs import has_pair, pair_of_row
-from trinity.buffer.plain_text import text_of_row
+from trinity.buffer.formatter import (
+    experience_of_row,
+    has_pair,
+    is_stored_experience,
+    pair_of_row,
+    text_of_row,
+)
 from trinity.buffer.rows import Rows, load_rows
 from trinity.common.experience import Experience
 from trinity.errors import BufferClosedError, DataError

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
-from trinity.buffer.task_feedback import without_feedback
+from trinity.buffer.difficulty import without_feedback
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix

@@ -1,17 +1,14 @@
-"""Hand out experiences by priority, and again after a while.
-
-put(batch) --priority--> [ 9  7  7  4 ] --get(), take(n)--> the highest, of equal ones the oldest
-     ^                                       |
-     +---- after the cooldown, judged anew --+
-"""
+"""Hand out experiences by priority, and again after a while."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter, deque
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.priority_shelf import PriorityShelf, version_of
 from trinity.errors import BufferClosedError
 
 if TYPE_CHECKING:
@@ -19,6 +16,191 @@ if TYPE_CHECKING:
 
     from trinity.buffer.priority import PriorityFunction
     from trinity.common.experience import Experience
+
+
+@dataclass(eq=False)
+class _Held:
+    """A batch that can be had."""
+
+    priority: float
+    number: int  # counts what was placed; the oldest of equal priority comes first
+    experiences: list[Experience]
+
+
+@dataclass(eq=False)
+class _Resting:
+    """A batch that is placed again at a time."""
+
+    wakes_at: float
+    experiences: list[Experience]
+
+
+class PriorityShelf:
+    """Batches of experiences, the highest priority first.
+
+    Args:
+        capacity: how many batches can be had at most.
+        priority_fn: judges a batch each time it is placed.
+
+    Attributes:
+        counts: experiences by what became of them: ``written``, ``uses``, ``reused`` (uses after
+            the first), ``evicted`` (by a full shelf), ``given_up`` (by the priority function),
+            ``too_old``, and ``untrained``: those of the last three that were never used.
+    """
+
+    def __init__(self, capacity: int, priority_fn: PriorityFunction) -> None:
+        self._capacity = capacity
+        self._priority_fn = priority_fn
+        self._held: list[_Held] = []
+        self._resting: deque[_Resting] = deque()  # who wakes first comes first
+        self._num_placed = self._num_put_back = 0
+        self.counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Return how many batches can be had."""
+        return len(self._held)
+
+    @property
+    def num_experiences(self) -> int:
+        return sum(len(held.experiences) for held in self._held)
+
+    @property
+    def next_wakes_at(self) -> float | None:
+        """Return when the next batch is placed again; None: none rests."""
+        return self._resting[0].wakes_at if self._resting else None
+
+    def contents(self) -> list[Experience]:
+        """Return all that can be had, then all that rests."""
+        return [e for unit in (*self._held, *self._resting) for e in unit.experiences]
+
+    def write(self, experiences: list[Experience]) -> None:
+        """Place a new batch, if its priority is worth a place."""
+        self.counts["written"] += len(experiences)
+        self._place(experiences)
+
+    def pop(self, count: int | None = None) -> list[Experience]:
+        """Take out the first batch, or up to ``count`` of it: the rest keeps its place."""
+        best = max(self._held, key=lambda held: (held.priority, -held.number))
+        self._held.remove(best)
+        if count is None or len(best.experiences) <= count:
+            return best.experiences
+        self._held.append(_Held(best.priority, best.number, best.experiences[count:]))
+        return best.experiences[:count]
+
+    def note_use(self, experiences: list[Experience], *, wakes_at: float | None) -> None:
+        """Count one more use of what was taken out; it rests until then, None: for ever."""
+        for experience in experiences:
+            self._count_use(experience, 1)
+            experience.info["use_count"] = _uses(experience) + 1
+        if wakes_at is not None:
+            self._resting.append(_Resting(wakes_at, experiences))
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Hold what was taken out last as if it had not been."""
+        uids = {experience.eid.uid for experience in experiences}
+        for unit in (*self._held, *self._resting):
+            unit.experiences = [e for e in unit.experiences if e.eid.uid not in uids]
+        self._held = [held for held in self._held if held.experiences]
+        self._resting = deque(resting for resting in self._resting if resting.experiences)
+        for experience in experiences:
+            experience.info["use_count"] -= 1
+            self._count_use(experience, -1)
+        parts = [list(part) for _, part in groupby(experiences, key=_age)]
+        for part in reversed(parts):
+            self._num_put_back += 1
+            priority, _ = self._judged(part)
+            self._held.append(_Held(priority, -self._num_put_back, part))
+
+    def wake(self, now: float) -> None:
+        """Place again what has rested long enough."""
+        while self._resting and self._resting[0].wakes_at <= now:
+            self._place(self._resting.popleft().experiences)
+
+    def forget_resting(self) -> None:
+        """Let go of all that rests."""
+        self._resting.clear()
+
+    def drop_older(self, min_model_version: int) -> None:
+        """Drop every batch that can be had and that older weights sampled."""
+        for held in [h for h in self._held if version_of(h.experiences) < min_model_version]:
+            self._held.remove(held)
+            self.lose(held.experiences, "too_old")
+
+    def lose(self, experiences: Sequence[Experience], reason: str) -> None:
+        """Count what is dropped."""
+        self.counts[reason] += len(experiences)
+        self.counts["untrained"] += sum(not _uses(experience) for experience in experiences)
+
+    def state_dict(self, now: float) -> dict[str, Any]:
+        """Return how the contents lie, by the ids of the experiences, and the counts."""
+        return {
+            "held": [[h.priority, h.number, _uids(h.experiences)] for h in self._held],
+            "resting": [[r.wakes_at - now, _uids(r.experiences)] for r in self._resting],
+            "num_placed": self._num_placed,
+            "num_put_back": self._num_put_back,
+            "counts": dict(self.counts),
+            "priority_fn": self._priority_fn.state_dict(),
+        }
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, experiences: Iterable[Experience], now: float
+    ) -> None:
+        """Hold these experiences as they lay then; what was left of a rest is left."""
+        by_uid = {experience.eid.uid: experience for experience in experiences}
+        self._held = [
+            _Held(priority, number, _known(uids, by_uid))
+            for priority, number, uids in state["held"]
+        ]
+        self._resting = deque(
+            _Resting(now + left, _known(uids, by_uid)) for left, uids in state["resting"]
+        )
+        self._num_placed, self._num_put_back = state["num_placed"], state["num_put_back"]
+        self.counts = Counter(state["counts"])
+        self._priority_fn.load_state_dict(state["priority_fn"])
+
+    def _place(self, experiences: list[Experience]) -> None:
+        priority, is_kept = self._judged(experiences)
+        if not is_kept:
+            self.lose(experiences, "given_up")
+            return
+        if len(self._held) >= self._capacity:
+            lowest = min(self._held, key=lambda held: (held.priority, held.number))
+            if priority < lowest.priority:
+                self.lose(experiences, "evicted")
+                return
+            self._held.remove(lowest)
+            self.lose(lowest.experiences, "evicted")
+        self._num_placed += 1
+        self._held.append(_Held(priority, self._num_placed, experiences))
+
+    def _judged(self, experiences: list[Experience]) -> tuple[float, bool]:
+        priority, is_kept = self._priority_fn(experiences)
+        return float(priority), bool(is_kept)  # of a plugin's tensors; a checkpoint is json
+
+    def _count_use(self, experience: Experience, change: int) -> None:
+        self.counts["uses"] += change
+        self.counts["reused"] += change if _uses(experience) else 0
+
+
+def version_of(experiences: Sequence[Experience]) -> int:
+    """Return the weight version of a batch; its first experience decides."""
+    return int(experiences[0].info.get("model_version") or 0)  # None: no weights of ours
+
+
+def _uses(experience: Experience) -> int:
+    return int(experience.info.get("use_count", 0))
+
+
+def _age(experience: Experience) -> tuple[int, int]:
+    return version_of([experience]), _uses(experience)
+
+
+def _uids(experiences: Sequence[Experience]) -> list[str]:
+    return [experience.eid.uid for experience in experiences]
+
+
+def _known(uids: Sequence[str], by_uid: Mapping[str, Experience]) -> list[Experience]:
+    return [by_uid[uid] for uid in uids if uid in by_uid]
 
 
 class PriorityQueue:

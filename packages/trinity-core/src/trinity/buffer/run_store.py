@@ -10,8 +10,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from trinity.buffer.run_file import RunFile
-from trinity.buffer.run_forgetting import OF_REWARD, forget, forgotten, num_lost
+from trinity.buffer.run_file import OF_REWARD, RunFile, forget, forgotten, num_lost
 from trinity.common.experience import Experience
 from trinity.common.ports import OWN_NAMES, DueRun, RewardRefusedError, RunOverError, ServedRun
 

@@ -272,7 +272,7 @@ def trinity_experience_operators() -> Mapping[str, str | ComponentSpec]:
         "mask_response_truncated": "trinity.buffer.operators:MaskResponseTruncated",
         "reward_shaping_mapper": "trinity.buffer.reward_shaping:RewardShapingMapper",
         "pass_rate_calculator": ComponentSpec(
-            "trinity.buffer.pass_rates:PassRateCalculator", provides=frozenset({"task_feedback"})
+            "trinity.buffer.difficulty:PassRateCalculator", provides=frozenset({"task_feedback"})
         ),
     }
 

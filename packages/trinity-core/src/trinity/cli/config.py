@@ -128,8 +128,8 @@ def _findings(stage: Config, *, machine: object, manager: object) -> tuple[list[
 
 def _last_time(stage: Config, *, given: Config, name: str) -> list[str]:
     """Return what the last run of a stage, if it has a name, tells about the next one."""
-    from trinity.runtime.record.overlap import overlap_lines
     from trinity.runtime.record.rundir import RunDir
+    from trinity.runtime.record.step_times import overlap_lines
 
     rundir = RunDir.of(given)
     return overlap_lines(stage, rundir.stage(name) if name else rundir)

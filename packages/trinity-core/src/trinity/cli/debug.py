@@ -15,7 +15,7 @@ from trinity.cli.plain import indented, plain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trinity.buffer.taskset import Taskset
+    from trinity.buffer.task_source import Taskset
     from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trinity.runtime.record.run_text import RunText
-    from trinity.runtime.record.sample_files import Place
-    from trinity.runtime.record.sample_format import Sample
+    from trinity.runtime.record.sample_format import Place, Sample
 
 
 def experiences(
@@ -69,7 +68,7 @@ def _found(run_dir: Path) -> tuple[Path, list[Place]]:
     Raises:
         ConfigError: there is none, or there are several.
     """
-    from trinity.runtime.record.sample_files import places_of
+    from trinity.runtime.record.sample_format import places_of
 
     folders = [run_dir, *sorted(path.parent for path in run_dir.glob("*/samples"))]
     found = {folder: places for folder in folders if (places := places_of(folder))}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from trinity.runtime.record.log_reader import LogFile, LogRecord
+    from trinity.runtime.record.logs import LogFile, LogRecord
 
 FOLLOW_S = 0.5  # between two looks at the files
 _STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
@@ -90,7 +90,7 @@ def _files(directory: Path, room: str) -> list[LogFile]:
     Raises:
         ConfigError: there is no run in the directory, or no such room in the run.
     """
-    from trinity.runtime.record.log_reader import log_files
+    from trinity.runtime.record.logs import log_files
 
     files = log_files(directory)
     if not files:
@@ -106,7 +106,7 @@ def _files(directory: Path, room: str) -> list[LogFile]:
 
 
 def _new_files(directory: Path, room: str, known: list[LogFile]) -> list[LogFile]:
-    from trinity.runtime.record.log_reader import log_files
+    from trinity.runtime.record.logs import log_files
 
     paths = {file.path for file in known}
     found = [file for file in log_files(directory) if file.path not in paths]
@@ -118,7 +118,7 @@ def _is_meant(file: LogFile, room: str) -> bool:
 
 
 def _records(files: list[LogFile], level: int) -> Iterator[LogRecord]:
-    from trinity.runtime.record.log_reader import merged
+    from trinity.runtime.record.logs import merged
 
     return merged(files, level=level)
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from trinity.buffer.ledger.presence import Side
-    from trinity.runtime.record.ledger_standing import LedgerStanding
-    from trinity.runtime.record.standing import Part
+    from trinity.runtime.record.standing import LedgerStanding, Part
 
 
 def status(

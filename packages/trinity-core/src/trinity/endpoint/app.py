@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import Mount, Route, Router
 
-from trinity.endpoint.anthropic import anthropic_error, read_message
-from trinity.endpoint.anthropic_reply import message_reply, message_stream
-from trinity.endpoint.chat_reply import chat_reply
-from trinity.endpoint.chat_request import read_chat
-from trinity.endpoint.chat_stream import chat_stream
+from trinity.endpoint.anthropic import anthropic_error, message_reply, message_stream, read_message
+from trinity.endpoint.call import Dialect, dumped
+from trinity.endpoint.chat import chat_reply, chat_stream, read_chat
 from trinity.endpoint.completions import completion_reply, completion_stream, read_completion
-from trinity.endpoint.dialect import Dialect, dumped
+from trinity.endpoint.fields import Refusal
 from trinity.endpoint.http import ClientGoneError, Http
-from trinity.endpoint.refusal import Refusal
-from trinity.endpoint.responses import read_response
-from trinity.endpoint.responses_reply import response_reply, response_stream
+from trinity.endpoint.responses import read_response, response_reply, response_stream
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

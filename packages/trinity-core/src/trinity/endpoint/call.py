@@ -1,15 +1,18 @@
-"""One call of the model as all routes understand it, and what it was answered with."""
+"""One call of the model as all routes understand it, and the dialects in which clients ask."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.said import Reply
+    from trinity.common.models.exchange import Reply
     from trinity.common.ports import Structure
+    from trinity.endpoint.chat import ChatRequest
+    from trinity.endpoint.fields import Refusal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,3 +65,59 @@ class Served:
     def num_sampled(self) -> int:
         """Return how many tokens were sampled."""
         return sum(reply.num_sampled for reply in self.replies)
+
+
+Json = dict[str, Any]  # Any: what JSON holds
+
+
+class Reader(Protocol):
+    """Reads a body."""
+
+    def __call__(
+        self,
+        body: Mapping[str, Any],
+        *,
+        agent: str,
+        retry: Retry,
+        template_reads: Callable[[str], bool],
+    ) -> ChatRequest:
+        """Return what the body asks for; a ``Refusal`` says what cannot be honoured."""
+
+
+class Writer(Protocol):
+    """Writes an answer as one body."""
+
+    def __call__(
+        self, served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    ) -> Json:
+        """Return the body; ``decode`` gives the text of a token."""
+
+
+class Streamer(Protocol):
+    """Writes an answer as events."""
+
+    def __call__(
+        self, served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    ) -> Iterator[bytes]:
+        """Yield the events."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dialect:
+    """One of them."""
+
+    read: Reader
+    write: Writer
+    stream: Streamer
+    error: Callable[[Refusal], bytes]  # the body of a refusal
+
+
+def event(body: Any, *, name: str = "") -> bytes:  # Any: what JSON holds
+    """Return a server-sent event."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + dumped(body) + b"\n\n"
+
+
+def dumped(body: Any) -> bytes:
+    """Return the JSON."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.endpoint.call import CanonicalCall
-from trinity.endpoint.chat_reply import logprobs_of, usage_of
-from trinity.endpoint.chat_request import ChatRequest, refuse_unable, sampling_of
-from trinity.endpoint.dialect import event
-from trinity.endpoint.fields import boolean, mapping, whole
-from trinity.endpoint.refusal import bad_field
+from trinity.endpoint.call import CanonicalCall, event
+from trinity.endpoint.chat import ChatRequest, logprobs_of, refuse_unable, sampling_of, usage_of
+from trinity.endpoint.fields import bad_field, boolean, mapping, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.endpoint.call import Retry
-from trinity.endpoint.refusal import Refusal, bad_request
+from trinity.endpoint.fields import Refusal, bad_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping

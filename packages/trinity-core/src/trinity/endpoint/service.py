@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trinity.endpoint.fields import text
+from trinity.endpoint.fields import Refusal, bad_field, text
 from trinity.endpoint.keys import KeyRing
-from trinity.endpoint.refusal import Refusal, bad_field
 from trinity.endpoint.visitors import NO_KEY, Visitors
 
 if TYPE_CHECKING:

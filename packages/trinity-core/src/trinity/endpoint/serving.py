@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import OWN_NAMES, RunKey, RunOverError
-from trinity.endpoint.fields import text
+from trinity.endpoint.fields import Refusal, run_over, text
 from trinity.endpoint.keys import Entry, KeyRing
-from trinity.endpoint.refusal import Refusal, run_over
 from trinity.endpoint.service import Service
 from trinity.endpoint.session import Session
 from trinity.errors import DataError

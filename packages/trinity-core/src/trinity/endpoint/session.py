@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import Endpoint
 from trinity.endpoint.attempts import Attempt, Attempts
 from trinity.endpoint.call import Served
-from trinity.endpoint.keys import Entry
-from trinity.endpoint.refusal import (
+from trinity.endpoint.fields import (
     Refusal,
     bad_request,
     engine_failed,
@@ -20,6 +19,7 @@ from trinity.endpoint.refusal import (
     structure_refused,
     too_slow,
 )
+from trinity.endpoint.keys import Entry
 from trinity.errors import ModelError, PromptTooLongError, TemplateRefusesError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import CheckpointError
-from trinity.runtime.record.manifest import check_model
+from trinity.runtime.record.checkpoint import check_model
 
 if TYPE_CHECKING:
     from trinity.common.metrics import Metrics

@@ -12,8 +12,7 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import TrinityError
 from trinity.explorer.group_names import has_ended, names_of_ended
 from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.runtime.record.checkpoint import CheckpointStore
-from trinity.runtime.record.engine_weights import read_weights, write_weights
+from trinity.runtime.record.checkpoint import CheckpointStore, read_weights, write_weights
 from trinity.runtime.record.history import History
 from trinity.runtime.record.metrics import Recorder
 from trinity.runtime.record.records import write_record

@@ -22,9 +22,9 @@ from trinity.runtime.preflight import (
     refuse_over_ray,
     set_threads,
 )
-from trinity.runtime.record.disk import explained_when_full
 from trinity.runtime.record.lock import run_lock
 from trinity.runtime.record.logs import logs_to
+from trinity.runtime.record.records import explained_when_full
 from trinity.runtime.record.result import RunResult, RunStatus, StageResult, not_started
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.stage import run_stage
@@ -94,7 +94,7 @@ def _ground(
         @cache
         def ground() -> Cluster:
             from trinity.runtime.ray.cluster import cluster
-            from trinity.runtime.ray.luggage import value_line
+            from trinity.runtime.ray.worker_spec import value_line
 
             by_value = value_line()
             if by_value:

@@ -17,24 +17,23 @@ from trinity.runtime.bench import run_bench
 from trinity.runtime.determinism import determinism_of
 from trinity.runtime.loop import Interrupted, Loop
 from trinity.runtime.parts import EXPLORER_STATE
-from trinity.runtime.record.changes import say_changes
 from trinity.runtime.record.chats import broken_chats
-from trinity.runtime.record.checkpoint import CheckpointStore
-from trinity.runtime.record.manifest import check_models
+from trinity.runtime.record.checkpoint import CheckpointStore, check_models
 from trinity.runtime.record.progress import Progress, read_progress, read_rollouts
 from trinity.runtime.record.records import State, read_record
 from trinity.runtime.record.result import RunStatus, StageResult
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import write_manifests
-from trinity.runtime.record.sample_files import cut_samples
-from trinity.runtime.record.second_start import (
+from trinity.runtime.record.sample_format import cut_samples
+from trinity.runtime.record.starts import (
     finished_before,
     is_finished,
+    note_start,
     plots_of,
     read_before,
+    say_changes,
     settings_of,
 )
-from trinity.runtime.record.starts import note_start
 from trinity.runtime.restore import name_of, restore
 from trinity.runtime.rollouts import Rollouts
 

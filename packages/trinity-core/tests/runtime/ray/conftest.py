@@ -14,7 +14,7 @@ from trinity.extend import get_manager
 from trinity.runtime.ray import engine_room, remote_engine, runner_room
 from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_room import EngineRoom
-from trinity.runtime.ray.returning import Patience
+from trinity.runtime.ray.engine_supervisor import Patience
 from trinity.runtime.ray.runner_room import RunnerRoom
 from trinity_testing.engines import AnsweringEngine
 from trinity_testing.scripted_model import script_chat_format

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from trinity.common.config import Config
 from trinity.errors import TrinityError
-from trinity.runtime.ray.address import cluster_address, ray_settings
-from trinity.runtime.ray.head import Head, explained
-from trinity.runtime.ray.owners import Owners
+from trinity.runtime.ray.address import Owners, cluster_address, ray_settings
+from trinity.runtime.ray.cluster import Head, explained
 
 
 @pytest.fixture(autouse=True)

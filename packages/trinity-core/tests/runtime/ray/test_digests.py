@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from trinity.errors import PluginError
-from trinity.runtime.ray.digests import check_plugin_sets, plugin_lines
-from trinity.runtime.ray.room import RoomFacts
+from trinity.runtime.ray.worker import RoomFacts, check_plugin_sets, plugin_lines
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from trinity.explorer.groups import is_cut
 from trinity.explorer.order import RunReport, orders_of
 from trinity.explorer.packing import PackedResults
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.ray.returning import Patience
+from trinity.runtime.ray.engine_supervisor import Patience
 from trinity_testing.builders import a_task
 
 LIMIT_S = 30.0

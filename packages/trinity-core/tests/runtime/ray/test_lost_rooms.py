@@ -11,9 +11,9 @@ from trinity.common.config import Config
 from trinity.explorer.order import orders_of
 from trinity.extend import get_manager
 from trinity.runtime.ray.dispatcher import Dispatcher
+from trinity.runtime.ray.engine_supervisor import KeptEngine
 from trinity.runtime.ray.handle import start_room
-from trinity.runtime.ray.kept_engine import KeptEngine
-from trinity.runtime.ray.passport import Passport
+from trinity.runtime.ray.worker_spec import Passport
 from trinity.runtime.record.rundir import RunDir
 from trinity_testing.builders import a_task
 from trinity_testing.tiny import make_tiny_model

@@ -10,8 +10,8 @@ from trinity.common.workflows import WORKFLOWS
 from trinity.errors import ConfigError
 from trinity.extend.held import HELD
 from trinity.runtime.ray.cluster import Cluster, startup_line
-from trinity.runtime.ray.luggage import PackedFolder, packed_run, unpacked_run, value_line
-from trinity.runtime.ray.room import RoomFacts
+from trinity.runtime.ray.worker import RoomFacts
+from trinity.runtime.ray.worker_spec import PackedFolder, packed_run, unpacked_run, value_line
 
 
 def a_config(**workflow_args):

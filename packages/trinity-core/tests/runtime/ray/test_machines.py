@@ -6,8 +6,8 @@ import pytest
 from trinity.common.config import Config
 from trinity.errors import ConfigError
 from trinity.extend import get_manager
-from trinity.runtime.ray.machines import check_machines
-from trinity.runtime.ray.room import RoomFacts
+from trinity.runtime.ray.placement import check_machines
+from trinity.runtime.ray.worker import RoomFacts
 
 
 def a_room(name, *, host="alpha", machine="1"):

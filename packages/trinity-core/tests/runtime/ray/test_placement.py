@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trinity.errors import ConfigError, RoomLostError
 from trinity.runtime.ray import placement
-from trinity.runtime.ray.bundles import Group, Host, groups_for, may_ever_fit, ranks_left
+from trinity.runtime.ray.gpu_allocation import (
+    Group,
+    Host,
+    groups_for,
+    may_ever_fit,
+    ranks_left,
+    shares_of,
+)
 from trinity.runtime.ray.placement import Placement, lack_line
-from trinity.runtime.ray.share import shares_of
 
 
 def idle(*counts):

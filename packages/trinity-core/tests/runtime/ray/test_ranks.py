@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from trinity.errors import ConfigError, DataError, ModelError, RoomLostError
 from trinity.runtime.preflight import refuse_local
-from trinity.runtime.ray import ranks
-from trinity.runtime.ray.ranks import RemoteRanks
+from trinity.runtime.ray import remote_trainer
+from trinity.runtime.ray.remote_trainer import RemoteRanks
 from trinity.runtime.ray.trainer_room import TrainerRank
 
 NEVER = object()
@@ -78,9 +78,9 @@ def clock(monkeypatch):
     def put(packet):
         return [len(packet), "experiences by reference"]
 
-    monkeypatch.setattr(ranks, "ray", SimpleNamespace(wait=wait, put=put))
-    monkeypatch.setattr(ranks, "time", clock)
-    monkeypatch.setattr(ranks, "check_ray", lambda: None)
+    monkeypatch.setattr(remote_trainer, "ray", SimpleNamespace(wait=wait, put=put))
+    monkeypatch.setattr(remote_trainer, "time", clock)
+    monkeypatch.setattr(remote_trainer, "check_ray", lambda: None)
     return clock
 
 
@@ -195,7 +195,7 @@ def test_a_rank_that_failed_alone_is_out_of_step_with_the_others(other, clock) -
         RemoteRanks(rooms, timeout_s=60).load(SimpleNamespace(absolute=lambda: "there"))
 
     assert all(room.is_killed for room in rooms)
-    assert clock.now <= ranks.GRACE_S + 2
+    assert clock.now <= remote_trainer.GRACE_S + 2
 
 
 @pytest.mark.parametrize("silent", [0, 1])

@@ -19,8 +19,8 @@ from trinity.common.ports import (
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray import engine_room
 from trinity.runtime.ray.engine_room import Answers, EngineRoom
+from trinity.runtime.ray.engine_supervisor import Patience
 from trinity.runtime.ray.remote_engine import RemoteEngine
-from trinity.runtime.ray.returning import Patience
 from trinity.synchronizer.weights import PackedWeights
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.runtime.ray.remote_sender import RemoteSender
+from trinity.runtime.ray.weight_sync import RemoteSender
 
 
 class TrainersRoom:

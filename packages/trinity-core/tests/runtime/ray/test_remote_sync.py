@@ -9,11 +9,9 @@ import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import ModelError, RoomLostError
 from trinity.extend import get_manager
+from trinity.runtime.ray.engine_supervisor import KeptEngine, Patience
 from trinity.runtime.ray.handle import NoAnswerError
-from trinity.runtime.ray.kept_engine import KeptEngine
-from trinity.runtime.ray.remote_sync import RemoteSync
-from trinity.runtime.ray.remote_weights import snapshot_of
-from trinity.runtime.ray.returning import Patience
+from trinity.runtime.ray.weight_sync import RemoteSync, snapshot_of
 
 
 class FakeRoom:
@@ -281,7 +279,7 @@ def test_one_that_is_lost_while_it_loads_has_the_whole_time_again_to_be_replaced
 ) -> None:
     engine = start(return_s=100.0)._engines[1]
     now = [1000.0]
-    monkeypatch.setattr("trinity.runtime.ray.kept_engine.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trinity.runtime.ray.engine_supervisor.time.monotonic", lambda: now[0])
     engine._note_place(is_there=False)
     now[0] += 90.0
     engine._note_place(is_there=True)
@@ -307,7 +305,7 @@ def test_one_that_cannot_be_built_again_ends_the_run(start, rooms) -> None:
 def test_weights_that_could_not_be_brought_between_two_syncs_are_brought_again(
     start, rooms, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trinity.runtime.ray.kept_engine.AGAIN_S", 0.05)
+    monkeypatch.setattr("trinity.runtime.ray.engine_supervisor.AGAIN_S", 0.05)
     sync = start()
     sync.sync(of("v4"))
     rooms[1].fault = ModelError("the memory of the process before is not free yet")

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 from trinity.errors import RoomLostError, RoomWaitsError
-from trinity.runtime.ray import returning
-from trinity.runtime.ray.returning import Patience, Returning
+from trinity.runtime.ray import engine_supervisor
+from trinity.runtime.ray.engine_supervisor import Patience, Returning
 
 WAITS = RoomWaitsError("engine-0", cause="new weights did not reach it whole")
 
@@ -29,8 +29,8 @@ class Room:
 def clock(monkeypatch):
     """Let the seconds that are slept pass at once."""
     now = [0.0]
-    monkeypatch.setattr(returning.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(returning.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(engine_supervisor.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(engine_supervisor.time, "sleep", lambda s: now.__setitem__(0, now[0] + s))
     return now
 
 

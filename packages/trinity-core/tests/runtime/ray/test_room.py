@@ -14,8 +14,8 @@ from trinity.common.ports import GenerationRequest, RunKey
 from trinity.errors import PluginError, RoomLostError, TrinityError
 from trinity.extend import PluginManager, Registry, get_manager
 from trinity.runtime.boundary import boundary
-from trinity.runtime.ray.digests import check_plugin_sets
 from trinity.runtime.ray.remote_engine import RemoteEngine
+from trinity.runtime.ray.worker import check_plugin_sets
 from trinity.runtime.record.rundir import RunDir
 
 pytestmark = pytest.mark.ray
@@ -55,7 +55,7 @@ def run_directory(tmp_path_factory):
 def room(ray_cluster, run_directory, monkeypatch):
     """Return a function that starts a room with a part of ``parts_for_rooms``."""
     from trinity.runtime.ray.handle import start_room
-    from trinity.runtime.ray.passport import Passport
+    from trinity.runtime.ray.worker_spec import Passport
 
     monkeypatch.syspath_prepend(Path(__file__).parent)
     started = []

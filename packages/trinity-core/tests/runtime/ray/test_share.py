@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trinity.common.config import Config, Machine
 from trinity.errors import ConfigError
-from trinity.runtime.ray.bundles import Host
 from trinity.runtime.ray.cluster import _num_rooms
-from trinity.runtime.ray.share import shares_of, unseen_gpus
+from trinity.runtime.ray.gpu_allocation import Host, shares_of, unseen_gpus
 
 
 def test_a_machine_without_gpus_is_asked_for_none() -> None:

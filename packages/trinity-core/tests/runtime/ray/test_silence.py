@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorUnavailableError
-from trinity.runtime.ray import silence
-from trinity.runtime.ray.silence import Silences
+from trinity.runtime.ray import health
+from trinity.runtime.ray.health import Silences
 
 AWAY = ActorUnavailableError("it is started again", b"1" * 16)
 
@@ -27,7 +27,7 @@ class Stoppable:
 
     def kill(self, *, comes_back):
         assert comes_back is self.comes_back
-        self.ended_at.append(silence.time.monotonic())
+        self.ended_at.append(health.time.monotonic())
         self.answer = "process 8"
 
 
@@ -45,8 +45,8 @@ def rooms(monkeypatch):
         return [room for room in asked if room.answer is not None], []
 
     fake = SimpleNamespace(get=get, wait=wait, is_initialized=lambda: True)
-    monkeypatch.setattr(silence, "ray", fake)
-    monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(health, "ray", fake)
+    monkeypatch.setattr(health, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return SimpleNamespace(
         clock=clock, engine=Stoppable("engine-0"), trainer=Stoppable("trainer", comes_back=False)
     )

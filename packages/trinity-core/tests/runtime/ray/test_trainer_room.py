@@ -9,8 +9,8 @@ from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.ports import WeightSnapshot
 from trinity.common.wire import encode
-from trinity.runtime.ray.room import RoomContext
 from trinity.runtime.ray.trainer_room import TrainerRoom
+from trinity.runtime.ray.worker import RoomContext
 from trinity.runtime.record.rundir import RunDir
 
 

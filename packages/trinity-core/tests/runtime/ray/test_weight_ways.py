@@ -12,8 +12,8 @@ import torch
 from torch import distributed
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, RoomLostError, RoomWaitsError
-from trinity.runtime.ray import address, engine_room, weight_ways
-from trinity.runtime.ray.weight_ways import WayIn, WayOut
+from trinity.runtime.ray import address, engine_room, weight_transfer
+from trinity.runtime.ray.weight_transfer import WayIn, WayOut
 from trinity.synchronizer.channel import BrokenOffError, Invitation
 
 pytestmark = pytest.mark.skipif(
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def loopback(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    for module in (address, weight_ways):
+    for module in (address, weight_transfer):
         monkeypatch.setattr(module, "node_address", lambda: "127.0.0.1")
 
 
@@ -213,8 +213,8 @@ def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
         held.append(weakref.ref(tensor))
         return WeightSnapshot(version=1, tensors={"weight": tensor})
 
-    monkeypatch.setattr(weight_ways, "received", receive)
-    monkeypatch.setattr(weight_ways, "empty_cache", lambda: freed.append(held[-1]()))
+    monkeypatch.setattr(weight_transfer, "received", receive)
+    monkeypatch.setattr(weight_transfer, "empty_cache", lambda: freed.append(held[-1]()))
     room = rooms.engine_room(Loading()).part
     told = WayOut(Trainer().snapshot, timeout_s=1.0).share([])
 

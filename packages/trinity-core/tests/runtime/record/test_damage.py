@@ -10,12 +10,16 @@ from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import Experience
 from trinity.errors import CheckpointError, RunFailedError
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.record.checkpoint import CheckpointStore
-from trinity.runtime.record.disk import explained_when_full
+from trinity.runtime.record.checkpoint import CheckpointStore, check_model
 from trinity.runtime.record.history import read_history
-from trinity.runtime.record.manifest import check_model
 from trinity.runtime.record.progress import Progress
-from trinity.runtime.record.records import State, Status, read_record, write_record
+from trinity.runtime.record.records import (
+    State,
+    Status,
+    explained_when_full,
+    read_record,
+    write_record,
+)
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir
 

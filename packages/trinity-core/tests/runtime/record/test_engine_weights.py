@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.runtime.record.engine_weights import read_weights, write_weights
+from trinity.runtime.record.checkpoint import read_weights, write_weights
 from trinity.synchronizer.weights import PackedWeights
 
 

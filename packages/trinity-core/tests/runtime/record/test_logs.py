@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from trinity.errors import ConfigError
 from trinity.explorer.failure import TRACEBACKS
-from trinity.runtime.record.log_reader import log_files, merged
-from trinity.runtime.record.logs import logs_to
+from trinity.runtime.record.logs import log_files, logs_to, merged
 
 
 def errors(directory):

@@ -12,15 +12,18 @@ import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import EID, Experience
 from trinity.errors import DataError
-from trinity.runtime.record.sample_files import (
+from trinity.runtime.record.sample_format import (
+    HEAD_SIZE,
+    MAGIC,
+    Head,
     cut_samples,
     find_blocks,
+    head_of,
     part_files,
     places_of,
     read_rows,
     read_step,
 )
-from trinity.runtime.record.sample_format import HEAD_SIZE, MAGIC, Head, head_of
 from trinity.runtime.record.samples import SampleLog
 
 MB = 10**6

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.models.rest import BREAKS
+from trinity.common.models.continuation import BREAKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.errors import CheckpointError
-from trinity.runtime.record.log_reader import log_files, merged
+from trinity.runtime.record.logs import log_files, merged
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trinity.runtime.record.log_reader import LogRecord
+    from trinity.runtime.record.logs import LogRecord
 
 __all__ = ["Failure", "failures", "log_problems"]
 

@@ -15,7 +15,7 @@ from trinity.errors import TrinityError
 if TYPE_CHECKING:
     from trinity.extend.manager import PluginManager
     from trinity.runtime.ray.handle import RoomHandle
-    from trinity.runtime.ray.room import RoomContext
+    from trinity.runtime.ray.worker import RoomContext
 
 __all__ = ["Witness", "forget_witness", "witness"]
 
@@ -86,7 +86,7 @@ class _Held:
     def _started(self, manager: PluginManager) -> RoomHandle:
         from trinity.runtime.ray.cluster import cluster
         from trinity.runtime.ray.handle import start_room
-        from trinity.runtime.ray.passport import Passport
+        from trinity.runtime.ray.worker_spec import Passport
         from trinity.runtime.record.rundir import RunDir
 
         config = Config()

@@ -1,28 +1,149 @@
-"""What a ledger can do with experiences: take them, give them to a step, be cut back to one.
-
-explorer --write--> task, packet, experience --claim(step)--> trainer
-                         ^        cut_back(step)        |
-                         +------------------------------+
-"""
+"""What a ledger can do with experiences: take them, give them to a step, be cut back to one."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from trinity.buffer.ledger.groups import remove_beyond, remove_other_groups, rows_of_group
 from trinity.buffer.ledger.presence import FINISHED, FINISHED_BEFORE, note, want_more
 from trinity.buffer.ledger.schema import SCHEMA
-from trinity.buffer.ledger.writing import packets_of, uids_of, write_packets
 from trinity.common.experience_bytes import to_bytes
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from trinity.buffer.ledger.database import Database, Rows
     from trinity.common.experience import Experience
+
+
+_TASK = """
+INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
+VALUES (?, ?, ?, 'done', '', '', ?, ?)
+ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'done', outcome = '', ended = excluded.ended
+RETURNING id
+"""
+
+
+def write_packets(
+    rows: Rows,
+    packets: Sequence[tuple[tuple[str, str], Sequence[Experience], bytes]],
+    uids: Sequence[str],
+    *,
+    owner: str,
+) -> int:
+    """Store packets, each with its key and its bytes; return how many experiences are new.
+
+    Args:
+        rows: of the transaction.
+        packets: of :func:`packets_of`.
+        uids: of all experiences, in their order.
+        owner: who explored them.
+    """
+    now, start, num_new = time.time(), 0, 0
+    for (batch, place), group, body in packets:
+        ((task,),) = rows.all(_TASK, owner, batch, place, now, now)
+        ((packet,),) = rows.all(
+            "INSERT INTO packet (task, outcome, body) VALUES (?, '', ?) RETURNING id",
+            task,
+            body,
+        )
+        own = uids[start : start + len(group)]
+        count = rows.insert_experiences(
+            [
+                (
+                    packet,
+                    number,
+                    uid,
+                    one.eid.run,
+                    one.eid.step,
+                    int(one.info.get("model_version") or 0),
+                    None if one.reward is None else float(one.reward),
+                    int(one.tokens.shape[0]),
+                )
+                for number, (one, uid) in enumerate(zip(group, own, strict=True))
+            ]
+        )
+        if not count:
+            rows.do("DELETE FROM packet WHERE id = ?", packet)
+        start, num_new = start + len(group), num_new + count
+    return num_new
+
+
+def packets_of(
+    experiences: Sequence[Experience],
+) -> list[tuple[tuple[str, str], list[Experience]]]:
+    """Return neighbours of one task together, by the explore step and the task's place."""
+    by_task = groupby(experiences, key=lambda one: (str(one.eid.batch), str(one.eid.task)))
+    return [(key, list(group)) for key, group in by_task]
+
+
+def uids_of(experiences: Sequence[Experience]) -> list[str]:
+    """Return the ids; a copy that an operator made beside its original gets one of its own."""
+    seen: dict[str, int] = {}
+    uids = []
+    for experience in experiences:
+        uid = experience.eid.uid
+        seen[uid] = number = seen.get(uid, 0) + 1
+        uids.append(uid if number == 1 else f"{uid}#{number}")
+    return uids
+
+
+_ALL = 2**62  # rows
+_BEYOND = (
+    f"SELECT id FROM experience WHERE train_step IS NULL ORDER BY packet, place LIMIT {_ALL} "
+    "OFFSET ?"
+)
+_OF_GROUP = """
+SELECT experience.id, experience.packet, experience.place
+FROM task JOIN packet ON packet.task = task.id JOIN experience ON experience.packet = packet.id
+WHERE task.owner = ? AND task.batch = ? AND (task.place = ? OR task.place LIKE ?)
+AND experience.train_step IS NULL
+ORDER BY experience.packet, experience.place
+"""
+_WAITING = """
+SELECT DISTINCT packet.id, task.batch, task.place
+FROM experience JOIN packet ON packet.id = experience.packet JOIN task ON task.id = packet.task
+WHERE experience.train_step IS NULL
+"""
+
+
+def rows_of_group(rows: Rows, name: str, *, owner: str) -> list[tuple[int, int, int]]:
+    """Return id, packet and place of what waits of a group, in order."""
+    batch, _, task = name.rpartition("/")
+    return rows.all(_OF_GROUP, owner, batch, task, f"{task}-%")
+
+
+def remove_other_groups(rows: Rows, names: Collection[str]) -> None:
+    """Remove what waits of all groups but these."""
+    for packet, batch, task in rows.all(_WAITING):
+        if f"{batch}/{task.partition('-')[0]}" not in names:
+            rows.do("DELETE FROM experience WHERE packet = ? AND train_step IS NULL", packet)
+            _remove_empty(rows, [packet])
+
+
+def remove_beyond(rows: Rows, num_waiting: int) -> None:
+    """Remove what waits, but for the oldest ``num_waiting`` experiences."""
+    ids = f"id IN ({_BEYOND})"
+    packets = rows.all(f"SELECT DISTINCT packet FROM experience WHERE {ids}", num_waiting)
+    rows.do(f"DELETE FROM experience WHERE {ids}", num_waiting)
+    _remove_empty(rows, [packet for (packet,) in packets])
+
+
+def _remove_empty(rows: Rows, packets: Sequence[int]) -> None:
+    """Remove packets of which nothing is left, and tasks without packets."""
+    for packet in packets:
+        is_empty = "NOT EXISTS (SELECT 1 FROM experience WHERE experience.packet = packet.id)"
+        removed = rows.all(f"DELETE FROM packet WHERE id = ? AND {is_empty} RETURNING task", packet)
+        for (task,) in removed:
+            rows.do(
+                "DELETE FROM task WHERE id = ? AND NOT EXISTS "
+                "(SELECT 1 FROM packet WHERE packet.task = task.id)",
+                task,
+            )
+
 
 _FORGET = """
 UPDATE packet SET body = NULL WHERE id IN

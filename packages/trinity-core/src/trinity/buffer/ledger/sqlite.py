@@ -1,22 +1,114 @@
-"""The statements of SQLite."""
+"""The statements of SQLite, and bounds for a file that anybody can have made."""
 
 from __future__ import annotations
 
 import sqlite3
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trinity.buffer.ledger.bounds import Bounds, refuse_computed
 from trinity.buffer.ledger.database import Database
-from trinity.buffer.ledger.mounts import refuse_network
-from trinity.buffer.ledger.schema import refuse_foreign, statements
+from trinity.buffer.ledger.schema import TABLES, refuse_foreign, statements
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from trinity.buffer.ledger.database import NewExperience, Rows
+
+
+READ_BYTES = 512 << 20  # of all rows that are held at once
+_KIND, _HIDDEN = 2, 6  # columns of SQLite's table_list and table_xinfo
+
+
+def refuse_computed(
+    connection: sqlite3.Connection, *, name: str, tables: Iterable[str] = TABLES
+) -> None:
+    """Hold that the tables of a ledger lie in its file, and are not computed as they are read.
+
+    Args:
+        connection: to the ledger.
+        name: of the ledger, for the message.
+        tables: that are read; the file need not have them.
+
+    Raises:
+        DataError: one is a view or of a virtual module, or has a computed column.
+        sqlite3.Error: the file cannot be read.
+    """
+    for table in sorted(tables):
+        kinds = {row[_KIND] for row in connection.execute(f"PRAGMA table_list({table})")}
+        columns = connection.execute(f"PRAGMA table_xinfo({table})").fetchall()
+        odd = next(iter(kinds - {"table"}), "")
+        if odd or any(column[_HIDDEN] for column in columns):
+            what = f"a {odd} table".replace("view table", "view") if odd else "partly computed"
+            raise DataError(
+                f"the ledger {name} is left out, for no run writes one like it: {table} is {what}, "
+                f"and what is computed may have no end. Name a ledger whose tables are stored."
+            )
+
+
+class Bounds:
+    """What may still be fetched; of one page, or of one answer.
+
+    Args:
+        name: of the ledger, for the message.
+    """
+
+    def __init__(self, *, name: str) -> None:
+        self._name = name
+        self._left = READ_BYTES
+
+    def fetched(self, cursor: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the rows of a cursor (Any: as the columns are).
+
+        Raises:
+            DataError: with those that were fetched before, they hold too much.
+        """
+        rows = []
+        for row in cursor:
+            self._left -= sys.getsizeof(row) + sum(map(sys.getsizeof, row))
+            if self._left < 0:
+                raise DataError(
+                    f"the ledger {self._name} is left out: what is read of it at once holds more "
+                    f"than {READ_BYTES >> 20} MB. If it is a run's own, look at fewer experiences."
+                )
+            rows.append(row)
+        return rows
+
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_NETWORK = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "afs", "glusterfs")
+
+
+def refuse_network(path: Path, *, mounts: Path = _MOUNTS) -> None:
+    """Raise where the locks of SQLite do not hold.
+
+    Raises:
+        DataError: the file lies on a network's file system, or on one of a user's process.
+    """
+    kind = file_system_of(path, mounts=mounts)
+    if kind.startswith(_NETWORK):
+        raise DataError(
+            f"{path} lies on {kind}, and SQLite locks do not hold on {kind}. Use PostgreSQL "
+            f"(postgresql://USER@HOST/NAME) or a path on a local disk."
+        )
+
+
+def file_system_of(path: Path, *, mounts: Path = _MOUNTS) -> str:
+    """Return the type of a path's file system; "" where the system does not tell."""
+    try:
+        lines = mounts.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    target, longest, kind = path.absolute().resolve(), -1, ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        mount = Path(before.split()[4].replace("\\040", " "))
+        if target.is_relative_to(mount) and len(mount.parts) >= longest:
+            longest, kind = len(mount.parts), after.split()[0]
+    return kind
+
 
 T = TypeVar("T")
 LOCKED_S = 60.0  # so long a transaction waits for another process's

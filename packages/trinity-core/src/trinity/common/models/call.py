@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
 from trinity.common.models.history import Conversation, Prompt, Turn, recorded
-from trinity.common.models.reply_names import reply_info
-from trinity.common.models.versions import spans_of, version_info
+from trinity.common.models.recorder import reply_info, spans_of, version_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,37 +1,195 @@
-"""Chats over an API: a request becomes a prompt, and an answer the message that is served.
-
-    messages, tools --prompt--> Asked --send--> Call --engine--> [Completion]
-                                                                     |
-    what is trained <--keep-- Reply <-------------replies------------+
-
-What a client sends back later is compared with what was served, never with the engine's text.
-"""
+"""Chats over an API: a request becomes a prompt, and an answer the message that is served."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from trinity.common.experience import EID, Experience
 from trinity.common.models.call import Call, end_ids
-from trinity.common.models.history import History, Prompt, Turn, make_prompt
-from trinity.common.models.messages import canonical_messages
-from trinity.common.models.recorder import Recorded
-from trinity.common.models.reply_names import name_of
-from trinity.common.models.said import Reply
+from trinity.common.models.chat_format import reply_prefix
+from trinity.common.models.continuation import Turn
+from trinity.common.models.history import History, Prompt, make_prompt
+from trinity.common.models.recorder import REPLY_NAMES, Recorded, name_of, spans_of, version_info
 from trinity.common.models.settings import Sampling
-from trinity.common.models.versions import spans_of, version_info
 from trinity.common.ports.reply import ParsedReply, ToolCall
 from trinity.errors import PromptTooLongError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
 
     from trinity.common.models.chat_format import ChatFormat, Message
+    from trinity.common.models.history import Conversation
     from trinity.common.models.settings import ModelSettings
-    from trinity.common.ports import Completion, ReplyParser
+    from trinity.common.ports import Completion, ReplyParser, RunKey
 
-__all__ = ["Asked", "Calls", "Exchanges", "Reply"]
+__all__ = ["Asked", "Calls", "Exchanges", "Reply", "canonical_messages"]
+
+
+def canonical_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages as chat templates read them.
+
+    A list of text parts is their text, no content is an empty one, a developer is the system, the
+    arguments of a tool call are an object, and reasoning stands under ``reasoning_content``. What
+    has no such form, as a picture or arguments that are no object, stays as it is.
+
+    >>> canonical_messages([{"role": "developer", "content": [{"type": "text", "text": "Hi"}]}])
+    ({'role': 'system', 'content': 'Hi'},)
+    """
+    return tuple(_canonical(message) for message in messages)
+
+
+def _canonical(message: Message) -> Message:
+    made = {key: value for key, value in message.items() if value is not None}
+    if made.get("role") == "developer":
+        made["role"] = "system"
+    made["content"] = _text(made.get("content", ""))
+    if "tool_calls" in made:
+        made["tool_calls"] = [_call(call) for call in made["tool_calls"]]
+        if not made["tool_calls"]:
+            del made["tool_calls"]
+    if "reasoning" in made and isinstance(made["reasoning"], str):
+        reasoning = made.pop("reasoning")
+        made.setdefault("reasoning_content", reasoning)
+    return made
+
+
+def _text(content: Any) -> Any:  # Any: a client's; a text where it is one
+    if not isinstance(content, (list, tuple)):
+        return content
+    parts = (part.get("text") if isinstance(part, Mapping) else None for part in content)
+    texts = [text for text in parts if isinstance(text, str)]
+    return "".join(texts) if len(texts) == len(content) else content
+
+
+def _call(call: Any) -> Any:  # Any: a client's
+    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
+        return call
+    function = dict(call["function"])
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return call
+        if isinstance(arguments, Mapping):
+            function["arguments"] = arguments
+    return {**call, "function": function}
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Reply:
+    """One reply. Its experience is made when somebody asks for it: until then a run holds little.
+
+    Attributes:
+        call: that it answers; None: nobody needs it any more.
+        outcome: the engine's answer: how it ended, the version of the weights; :attr:`completion`
+            is all of it.
+        parsed: what it says; the ids of its tool calls are ours, and nobody can guess them.
+        conversation: that may go on after it; None: a plain text, which cannot.
+        name: of the exchange, unique in the run.
+        key: of the request.
+        turn: that was asked; None: a plain text.
+        num_prompt_tokens: of the request.
+        text: that was sampled.
+        info: of the experience: what the exchange continues, and more.
+        metrics: of the experience.
+        eid: of the experience.
+        made: the experience, once it was asked for.
+    """
+
+    call: Call | None
+    outcome: Completion
+    parsed: ParsedReply
+    conversation: Conversation | None
+    name: str
+    key: RunKey
+    turn: Turn | None
+    num_prompt_tokens: int
+    text: str
+    info: dict[str, Any]  # Any: what is noted
+    metrics: dict[str, float]
+    eid: EID = field(default_factory=EID)
+    made: Experience | None = None
+    num_sampled: int = field(init=False)  # tokens
+
+    def __post_init__(self) -> None:
+        """Hold ids and log-probabilities once: a conversation has them, as arrays."""
+        self.num_sampled = len(self.outcome.token_ids)
+        if self.conversation is not None:
+            self.outcome = replace(self.outcome, token_ids=(), logprobs=())
+
+    @property
+    def completion(self) -> Completion:
+        """Return the engine's answer, with the ids and the log-probabilities of its tokens."""
+        if self.conversation is None:
+            return self.outcome
+        added = self.conversation.added
+        return replace(
+            self.outcome,
+            token_ids=tuple(added[len(added) - self.num_sampled :]),
+            logprobs=tuple(self.conversation.sampled),
+        )
+
+    @property
+    def finish_reason(self) -> str:
+        """Return ``tool_calls`` where the reply calls tools, else ``stop`` or ``length``."""
+        return "tool_calls" if self.parsed.tool_calls else self.outcome.finish_reason
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """Return what the engine was asked with."""
+        if self.conversation is None:
+            ids: list[int] = self.experience.tokens.tolist()
+        else:
+            ids = self.conversation.ids.tolist()
+        return ids[: self.num_prompt_tokens]
+
+    @property
+    def experience(self) -> Experience:
+        """Return prompt and reply as they are trained; always the same object."""
+        if self.made is None:
+            self.made = self._experience()
+        made = self.made
+        self.info.setdefault(REPLY_NAMES, [[0, self.name]])
+        if made.info is not self.info:  # a plain text's, which was made with the reply
+            made.info, made.metrics, made.eid = self.info, self.metrics, self.eid
+        return made
+
+    def _experience(self) -> Experience:
+        last, turn = self.conversation, self.turn
+        assert last is not None
+        assert turn is not None, "a conversation has messages"
+        return Experience(
+            tokens=_tensor(last),
+            prompt_length=self.num_prompt_tokens,
+            eid=self.eid,
+            logprobs=list(last.sampled),  # type: ignore[arg-type]  # becomes a tensor
+            temperature=last.temperature,
+            truncate_status=self._truncate_status,
+            info=self.info,
+            metrics=self.metrics,
+            prompt_text=last.prompt_text + reply_prefix(turn.messages),
+            response_text=self.text,
+            messages=[*map(dict, turn.messages), self.parsed.message()],
+            tools=[*map(dict, turn.tools)] or None,
+        )
+
+    @property
+    def _truncate_status(self) -> str | None:
+        return "response_truncated" if self.outcome.finish_reason == "length" else None
+
+
+def _tensor(conversation: Conversation) -> Tensor:
+    import numpy as np
+    import torch
+
+    return torch.from_numpy(np.array(conversation.ids, dtype=np.int64))
+
 
 Calls = Literal["read", "text", "forced"]
 
@@ -88,7 +246,7 @@ class Exchanges:
         """Return what the engine is to be asked; nothing is sent yet.
 
         Args:
-            messages: of a client; see :func:`~trinity.common.models.messages.canonical_messages`.
+            messages: of a client; see :func:`~trinity.common.models.exchange.canonical_messages`.
             tools: descriptions for the chat template.
             options: further names that the template reads, as ``enable_thinking`` (Any: as it
                 wants them).

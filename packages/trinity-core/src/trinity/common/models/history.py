@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from trinity.common.models.chat_format import reply_prefix
-from trinity.common.models.rest import Break, rest_after
-from trinity.common.models.turn import Turn, message_key, message_keys
-from trinity.common.models.versions import joined_spans, spans_of
+from trinity.common.models.continuation import Break, Turn, message_key, message_keys, rest_after
+from trinity.common.models.recorder import joined_spans, spans_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -6,17 +6,104 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trinity.common.models.reply_names import reply_info
-from trinity.common.models.versions import version_info
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trinity.common.experience import Experience
     from trinity.common.models.history import Conversation
-    from trinity.common.ports import RunKey
+    from trinity.common.ports import Completion, RunKey
 
-__all__ = ["Made", "Recorded", "Recorder"]
+__all__ = [
+    "REPLY_NAMES",
+    "Made",
+    "Recorded",
+    "Recorder",
+    "joined_spans",
+    "name_of",
+    "order_of",
+    "reply_info",
+    "spans_of",
+    "version_info",
+]
+
+
+Spans = tuple[tuple[int, int], ...]
+
+
+def spans_of(completion: Completion) -> Spans:
+    """Return ``(first token, version)`` of each stretch of one version, in order."""
+    return completion.version_spans or ((0, int(completion.weight_version)),)
+
+
+def joined_spans(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> Spans:
+    """Return the stretches of a text that goes on, without those that change nothing.
+
+    >>> joined_spans([(0, 1)], [(8, 1), (12, 3)])
+    ((0, 1), (12, 3))
+    """
+    joined = [*before]
+    for first, version in after:
+        if not joined or joined[-1][1] != version:
+            joined.append((first, version))
+    return tuple(joined)
+
+
+def version_info(spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return what an experience's ``info`` says: the oldest version, and where there are more.
+
+    >>> version_info([(0, 4)])
+    {'model_version': 4}
+    >>> version_info([(0, 4), (9, 5)])
+    {'model_version': 4, 'version_spans': [[0, 4], [9, 5]]}
+    """
+    info: dict[str, Any] = {"model_version": min(version for _, version in spans)}
+    if len(spans) > 1:
+        info["version_spans"] = [list(span) for span in spans]
+    return info
+
+
+REPLY_NAMES = "reply_names"  # in info
+
+
+def name_of(request: int, index: int) -> str:
+    """Return the name of a reply.
+
+    Args:
+        request: its number in the run, from 0.
+        index: of the reply among those of the request, from 0.
+    """
+    return f"{request}-{index}"
+
+
+def reply_info(replies: Sequence[tuple[int, str]]) -> dict[str, Any]:
+    """Return what ``info`` says of the replies in an experience.
+
+    >>> reply_info([(0, "3-0"), (9, "5-0")])
+    {'reply_names': [[0, '3-0'], [9, '5-0']]}
+
+    Args:
+        replies: the first token of each behind the prompt, and its name.
+    """
+    return {REPLY_NAMES: [list(reply) for reply in replies]}
+
+
+def order_of(info: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
+    """Return ``(first token, (request, index))`` of each reply; none where info does not say it.
+
+    >>> order_of({"reply_names": [[0, "3-0"], [9, "12-1"]]})
+    [(0, (3, 0)), (9, (12, 1))]
+    >>> order_of({"reply_names": "a workflow's own"})
+    []
+    """
+    try:
+        return [(int(first), _numbers(name)) for first, name in info.get(REPLY_NAMES, ())]
+    except (TypeError, ValueError, AttributeError):  # an entry of that name is the workflow's own
+        return []
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    request, index = name.split("-")
+    return int(request), int(index)
 
 
 class Said(Protocol):

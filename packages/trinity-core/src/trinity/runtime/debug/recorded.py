@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.models.reply_names import order_of
+from trinity.common.models.recorder import order_of
 from trinity.errors import ConfigError
 from trinity.runtime.debug.difference import reward_of
 from trinity.runtime.debug.environments import Answers, answers_of
-from trinity.runtime.record.sample_files import places_of
+from trinity.runtime.record.sample_format import places_of
 from trinity.runtime.record.sample_rows import samples_of
 
 if TYPE_CHECKING:

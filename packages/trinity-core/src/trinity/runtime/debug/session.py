@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from trinity.buffer.taskset import Taskset
+    from trinity.buffer.task_source import Taskset
     from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.common.outcome import RunFailure

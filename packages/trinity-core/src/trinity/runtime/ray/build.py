@@ -16,16 +16,18 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.determinism import may_overlap
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
-from trinity.runtime.ray.kept_engine import KeptEngine
-from trinity.runtime.ray.machines import check_machines
-from trinity.runtime.ray.passport import Passport
-from trinity.runtime.ray.placement import Placement, await_ended_groups, hosts_of_cluster
-from trinity.runtime.ray.ranks import RemoteRanks
-from trinity.runtime.ray.remote_sync import RemoteEngines, RemoteSync
-from trinity.runtime.ray.remote_trainer import RemoteTrainer
-from trinity.runtime.ray.returning import LEAST_LOAD_S
+from trinity.runtime.ray.engine_supervisor import LEAST_LOAD_S, KeptEngine
+from trinity.runtime.ray.gpu_allocation import gpu_shares, unseen_gpus
+from trinity.runtime.ray.placement import (
+    Placement,
+    await_ended_groups,
+    check_machines,
+    hosts_of_cluster,
+)
+from trinity.runtime.ray.remote_trainer import RemoteRanks, RemoteTrainer
 from trinity.runtime.ray.rooms import Rooms
-from trinity.runtime.ray.share import gpu_shares, unseen_gpus
+from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
+from trinity.runtime.ray.worker_spec import Passport
 from trinity.runtime.stage_builder import StageBuilder
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.cluster import Cluster
     from trinity.runtime.ray.dispatcher import Dispatcher
     from trinity.runtime.ray.handle import RoomHandle
-    from trinity.runtime.ray.room import RoomFacts
+    from trinity.runtime.ray.worker import RoomFacts
     from trinity.runtime.record.rundir import RunDir
 
 MAX_RESTARTS = 100  # of an engine or a runner; who calls it gives up long before

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from trinity.errors import RayLostError, RoomLostError
 from trinity.explorer.failure import cut_short
 from trinity.explorer.order import RunReport
-from trinity.runtime.ray.returning import Patience
+from trinity.runtime.ray.engine_supervisor import Patience
 from trinity.runtime.ray.rollout_worker import (
     RequestState,
     RolloutRequest,

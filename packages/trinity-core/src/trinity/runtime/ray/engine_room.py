@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import Completion, RunKey
 from trinity.errors import EngineBrokenError, ModelError, RoomLostError, RoomWaitsError
 from trinity.runtime.assembly import make_engine
-from trinity.runtime.ray.receiving import ReceivesWeights
+from trinity.runtime.ray.weight_transfer import ReceivesWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
     from trinity.common.ports import GenerationRequest, WeightVersion
-    from trinity.runtime.ray.room import RoomContext
+    from trinity.runtime.ray.worker import RoomContext
     from trinity.synchronizer.weights import PackedWeights
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # which Ray sets in a process that it gives some

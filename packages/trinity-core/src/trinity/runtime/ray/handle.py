@@ -17,13 +17,13 @@ from ray.exceptions import (
 )
 
 from trinity.errors import RoomLostError, TrinityError
-from trinity.runtime.ray.room import Reply, Room, RoomFacts
-from trinity.runtime.ray.watch import LOOK_S, check_ray
+from trinity.runtime.ray.health import LOOK_S, check_ray
+from trinity.runtime.ray.worker import Reply, Room, RoomFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.runtime.ray.passport import Passport
+    from trinity.runtime.ray.worker_spec import Passport
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,4 @@
-"""What a run holds in the cluster: placement groups, made for its rooms and removed with them.
-
-Ray removes a group whose driver died, ``kill -9`` included. It takes a moment, in which its GPUs
-look as if somebody had them: who counts what is free waits for that, else there are fewer ranks.
-"""
+"""What a run holds in the cluster: placement groups, made for its workers and removed with them."""
 
 from __future__ import annotations
 
@@ -12,14 +8,57 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from trinity.errors import RoomLostError
-from trinity.runtime.ray.bundles import Host, may_ever_fit
-from trinity.runtime.ray.watch import check_ray
+from trinity.errors import ConfigError, RoomLostError
+from trinity.runtime.assembly import needs_one_machine
+from trinity.runtime.ray.gpu_allocation import Host, may_ever_fit
+from trinity.runtime.ray.health import check_ray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trinity.runtime.ray.bundles import Group
+    from trinity.common.config import Config
+    from trinity.extend import PluginManager
+    from trinity.runtime.ray.gpu_allocation import Group
+    from trinity.runtime.ray.worker import RoomFacts
+
+
+_SENDERS = ("trainer", "trainer-0")
+
+
+def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[RoomFacts]) -> None:
+    """Compare where the trainer's process and the engines' are.
+
+    Args:
+        config: of the stage.
+        manager: the plugins.
+        facts: of all rooms.
+
+    Raises:
+        ConfigError: an engine is elsewhere, and the sync method reaches it nowhere else.
+    """
+    sender = next((room for room in facts if room.name in _SENDERS), None)
+    if sender is None or not needs_one_machine(config, manager):
+        return
+    engines = [room for room in facts if room.name.startswith("engine-")]
+    elsewhere = [one for one in engines if one.machine != sender.machine]
+    method = f"synchronizer.sync_method {config.synchronizer.sync_method} shares memory"
+    others = "Set memory, gloo or nccl"
+    if not sender.machine:
+        raise ConfigError(
+            f"{method}, and {sender.host}, where {sender.name} is, has none that nobody can change "
+            f"(Linux has it). {others}."
+        )
+    if elsewhere:
+        first = elsewhere[0]
+        where = "sees other processes there (another container)"
+        if first.host != sender.host:
+            where = f"is on {first.host}"
+        more = f"; {len(elsewhere)} engines are such" if len(elsewhere) > 1 else ""
+        raise ConfigError(
+            f"{method}: {sender.name} is on {sender.host}, and {first.name} {where}{more}. "
+            f"{others}, or let all of them have room on one machine."
+        )
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,14 +1,4 @@
-"""An engine in another process, as the runs of this one use it.
-
-    run threads --submit, run_began, run_ended--> news --exchange--> EngineRoom
-         ^                                                               |
-         +------------- futures <------------- Answers <-----------------+
-
-The news of a wave of runs travel as one message: they leave once every active run has asked for
-something, since nothing more can come then, or a moment after the first of them, which is longer
-for first requests: an engine lets them wait for each other. When the engine's process dies,
-whatever has no answer is sent again to the one that takes its place.
-"""
+"""An engine in another process, as the rollouts of this one use it."""
 
 from __future__ import annotations
 
@@ -26,9 +16,8 @@ from typing import TYPE_CHECKING
 from trinity.common.generation import PendingReply
 from trinity.engines.lockstep import is_first
 from trinity.errors import ModelError, RoomLostError
-from trinity.runtime.ray.engine_errors import closed, given_up
 from trinity.runtime.ray.engine_room import run_id
-from trinity.runtime.ray.returning import Callee, Patience, Returning
+from trinity.runtime.ray.engine_supervisor import Callee, Patience, Returning
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
@@ -43,6 +32,25 @@ if TYPE_CHECKING:
         WeightVersion,
     )
     from trinity.runtime.ray.engine_room import Answers, News, RunId
+
+
+def given_up(error: Exception) -> ModelError:
+    """Return why the engine is given up; an error of the model is its own reason."""
+    if isinstance(error, ModelError):
+        return error
+    failure = ModelError(
+        f"the rollout engine cannot be reached any more: {error}. The log of its process says why; "
+        f"if memory ran out, lower model.max_model_len or explorer.rollout_model.engine_num. Start "
+        f"the run again to go on from its last checkpoint."
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def closed() -> ModelError:
+    """Return what a request gets that came too late."""
+    return ModelError("the rollout engine was closed before it answered.")
+
 
 logger = logging.getLogger(__name__)
 

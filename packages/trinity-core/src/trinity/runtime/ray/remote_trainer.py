@@ -1,12 +1,17 @@
-"""The trainer in another process, as the loop calls it."""
+"""The trainer in other processes, one or several ranks, as the loop calls it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import ray
 
 from trinity.common.wire import encode
-from trinity.runtime.ray.remote_sender import RemoteSender
-from trinity.runtime.ray.remote_weights import snapshot_of
+from trinity.errors import RoomLostError
+from trinity.runtime.ray.health import LOOK_S, check_ray
+from trinity.runtime.ray.weight_sync import RemoteSender, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
-    from trinity.runtime.ray.handle import RoomHandle
+    from trinity.runtime.ray.handle import Pending, RoomHandle
 
 
 class RemoteTrainer:
@@ -49,3 +54,174 @@ class RemoteTrainer:
 
     def close(self) -> None:
         """Leave the room to whoever started it."""
+
+
+logger = logging.getLogger(__name__)
+
+GRACE_S = 10.0  # for the other ranks, once one has failed
+WARN_S = 30.0  # of silence
+PART_OF_TIMEOUT = 0.8  # silence that is a loss: before the others give up their waiting
+
+
+class RemoteRanks:
+    """The rooms of all ranks.
+
+    Args:
+        rooms: by rank, at least two, started with ``beats``.
+        timeout_s: within which one that is stopped is named.
+
+    Attributes:
+        sender: of their weights, for sync methods that do without the object store.
+    """
+
+    def __init__(self, rooms: Sequence[RoomHandle], *, timeout_s: float) -> None:
+        self._rooms = rooms
+        self.sender = RemoteSender(rooms[0], pack=self._packed)
+        # Who is silent is asked after LOOK_S, and looked at each LOOK_S.
+        self._limit_s = max(LOOK_S, PART_OF_TIMEOUT * timeout_s - 2 * LOOK_S)
+
+    def join(self) -> None:
+        """Let the ranks meet and make their trainers.
+
+        Raises:
+            TrinityError: they cannot.
+        """
+        (place,) = self._gathered([self._rooms[0].start("host")])
+        self._all("join", place)
+
+    def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
+        """Return the metrics of one optimizer step, which all ranks make together."""
+        packet = ray.put(encode(experiences))  # once for all of them
+        metrics: Metrics = self._all("train_step", packet, step=step)[0]
+        return metrics
+
+    def snapshot(self, *, copy: bool) -> WeightSnapshot:
+        """Return the weights, which stay in the object store; ``copy`` makes no difference."""
+        first, ref = self._rooms[0].start_with_payload("snapshot")
+        others = [room.start("snapshot_beside") for room in self._rooms[1:]]
+        version = self._gathered([first, *others])[0]
+        return snapshot_of(version, ref)
+
+    def _packed(self, *told: Any) -> Any:  # Any: a step, and what it gives
+        first = self._rooms[0].start("weights", *told)
+        others = [room.start("snapshot_beside") for room in self._rooms[1:]]
+        return self._gathered([first, *others], may_fail_alone=True)[0]
+
+    def save(self, directory: Path) -> None:
+        """Write the trainer's part of a checkpoint: rank 0 does, the others help."""
+        self._all("save", directory.absolute())
+
+    def load(self, directory: Path) -> None:
+        """Let every rank go on from a checkpoint."""
+        self._all("load", directory.absolute())
+
+    def close(self) -> None:
+        """Leave the rooms to whoever started them."""
+
+    def _all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+        return self._gathered([room.start(method, *args, **kwargs) for room in self._rooms])
+
+    def _gathered(self, calls: Sequence[Pending], *, may_fail_alone: bool = False) -> list[Any]:
+        """Return what each rank returned.
+
+        Args:
+            calls: one of each rank.
+            may_fail_alone: what rank 0 does with what all of them gave it, it does by itself: if it
+                cannot, the others are still in step.
+
+        Raises:
+            RoomLostError: a rank is gone, is silent or failed alone; the others are ended.
+            Exception: all ranks failed.
+        """
+        watch = _Watch(self._rooms, limit_s=self._limit_s)
+        waiting = {call.ref: rank for rank, call in enumerate(calls)}
+        values: dict[int, Any] = {}
+        failures: dict[int, Exception] = {}
+        deadline: float | None = None  # None: nobody has failed
+        while waiting and (deadline is None or time.monotonic() < deadline):
+            for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S / 2)[0]:
+                rank = waiting.pop(ref)
+                try:
+                    values[rank] = calls[rank].result(timeout_s=self._limit_s)
+                except Exception as error:  # noqa: BLE001 -- whatever a rank raised
+                    failures[rank] = error
+            check_ray()
+            silent = watch.silent(sorted(waiting.values()))
+            if silent is not None:
+                raise self._ended(silent)
+            if failures and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+        if failures:
+            num_of_all = 1 if may_fail_alone and not waiting else len(calls)
+            raise self._failure(failures, waiting=sorted(waiting.values()), num_of_all=num_of_all)
+        return [values[rank] for rank in range(len(calls))]
+
+    def _failure(
+        self, failures: dict[int, Exception], *, waiting: Sequence[int], num_of_all: int
+    ) -> Exception:
+        """Return the error to tell; unless it is of all ranks, they are out of step, and end.
+
+        Args:
+            failures: by rank.
+            waiting: ranks that have not answered.
+            num_of_all: so many failures leave the ranks in step.
+        """
+        lost = next((one for one in failures.values() if isinstance(one, RoomLostError)), None)
+        if lost is not None:
+            return self._ended(lost)
+        own = {rank: error for rank, error in failures.items() if not _is_of_group(error)}
+        if waiting and not own:  # a machine that is gone is known to be so a minute later
+            cause = "it does not answer, and the other ranks do not reach it"
+            return self._ended(RoomLostError(self._rooms[waiting[0]].name, cause=cause))
+        rank = min(own or failures)
+        first = failures[rank]
+        if own and len(failures) == num_of_all:
+            return first
+        cause = f"{type(first).__name__}: {first}"
+        return self._ended(RoomLostError(self._rooms[rank].name, cause=cause))
+
+    def _ended(self, lost: RoomLostError) -> RoomLostError:
+        """End all ranks, which could only wait for the one that is lost."""
+        logger.warning("%s; the trainer's other ranks end with it", lost)
+        for room in self._rooms:
+            room.kill()
+        return lost
+
+
+def _is_of_group(error: Exception) -> bool:
+    """Return whether it says that ranks did not reach each other, which every one of them may."""
+    return type(error).__name__.startswith("Dist") or "gloo" in str(error)
+
+
+class _Watch:
+    """Asks ranks that work whether they are still there."""
+
+    def __init__(self, rooms: Sequence[RoomHandle], *, limit_s: float) -> None:
+        self._rooms = rooms
+        self._limit_s = limit_s
+        self._asked: dict[int, tuple[Any, float]] = {}  # the question, and since when it is open
+        self._next = time.monotonic() + LOOK_S  # most calls are over before anybody is asked
+        self._told: set[int] = set()
+
+    def silent(self, ranks: Sequence[int]) -> RoomLostError | None:
+        """Return the loss of the rank that has been silent for too long; None: there is none."""
+        now = time.monotonic()
+        if now < self._next:
+            return None
+        self._next = now + LOOK_S
+        for rank in ranks:
+            asked, since = self._asked.get(rank) or (self._rooms[rank].beat(), now)
+            is_there = bool(ray.wait([asked], timeout=0)[0])
+            self._asked[rank] = (self._rooms[rank].beat(), now) if is_there else (asked, since)
+            silence_s = 0.0 if is_there else now - since
+            if silence_s > self._limit_s:
+                cause = f"it is there and has not answered for {silence_s:.0f} s"
+                return RoomLostError(self._rooms[rank].name, cause=cause)
+            if silence_s > WARN_S and rank not in self._told:
+                self._told.add(rank)
+                logger.warning(
+                    "%s has not answered for %.0f s: it is stopped, or its machine is very busy. "
+                    "It is taken for lost after %.0f s (synchronizer.sync_timeout).",
+                    self._rooms[rank].name, silence_s, self._limit_s,
+                )  # fmt: skip
+        return None

@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.errors import RayLostError, RoomLostError, TrinityError
-from trinity.runtime.ray.digests import check_plugin_sets
 from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
+from trinity.runtime.ray.health import LOOK_S, Silences, check_ray, is_ray_lost
 from trinity.runtime.ray.placement import Placement
-from trinity.runtime.ray.room import settle, unsettle
-from trinity.runtime.ray.silence import Silences
-from trinity.runtime.ray.watch import LOOK_S, check_ray, is_ray_lost
+from trinity.runtime.ray.worker import check_plugin_sets, settle, unsettle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trinity.extend import PluginManager
     from trinity.runtime.ray.handle import Pending, RoomHandle
-    from trinity.runtime.ray.passport import Passport
-    from trinity.runtime.ray.room import RoomFacts
+    from trinity.runtime.ray.worker import RoomFacts
+    from trinity.runtime.ray.worker_spec import Passport
 
 logger = logging.getLogger(__name__)
 

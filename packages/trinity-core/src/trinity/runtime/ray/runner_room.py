@@ -22,16 +22,16 @@ from trinity.extend import get_manager
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.ray.engine_room import VISIBLE_GPUS
+from trinity.runtime.ray.engine_supervisor import Patience, Returning
 from trinity.runtime.ray.handle import find_room
 from trinity.runtime.ray.remote_engine import RemoteEngine
-from trinity.runtime.ray.returning import Patience, Returning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.explorer.order import RunReport
-    from trinity.runtime.ray.returning import Callee
-    from trinity.runtime.ray.room import RoomContext
+    from trinity.runtime.ray.engine_supervisor import Callee
+    from trinity.runtime.ray.worker import RoomContext
 
 _Name = tuple[str, int]  # of what the scheduler runs: the session, and the request's number
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.assembly import make_trainer
 from trinity.runtime.ray.address import node_address, use_own_interface
-from trinity.runtime.ray.room import WithPayload
+from trinity.runtime.ray.worker import WithPayload
 from trinity.runtime.record.samples import SampleLog
 from trinity.synchronizer.weights import PackedWeights
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
     from trinity.common.wire import Packet
-    from trinity.runtime.ray.room import RoomContext
-    from trinity.runtime.ray.weight_ways import WayOut
+    from trinity.runtime.ray.weight_transfer import WayOut
+    from trinity.runtime.ray.worker import RoomContext
 
 
 class TrainerRoom:
@@ -63,7 +63,7 @@ class TrainerRoom:
 
     @cached_property
     def _way_out(self) -> WayOut:
-        from trinity.runtime.ray.weight_ways import WayOut  # brings torch
+        from trinity.runtime.ray.weight_transfer import WayOut  # brings torch
 
         return WayOut(lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout)
 
@@ -91,7 +91,7 @@ class TrainerRoom:
 class TrainerRank(TrainerRoom):
     """One of several processes that train one model; each is given every batch.
 
-    All of them are called at once, by :class:`~trinity.runtime.ray.ranks.RemoteRanks`: what one
+    :class:`~trinity.runtime.ray.remote_trainer.RemoteRanks` calls all of them at once: what one
     does, the others may have to do with it.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trinity.common.models.rest import BREAKS
+from trinity.common.models.continuation import BREAKS
 from trinity.monitor.jsonl import read_metrics
 
 if TYPE_CHECKING:

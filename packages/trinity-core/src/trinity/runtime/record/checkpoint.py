@@ -1,36 +1,26 @@
-"""Write and read checkpoints, each complete or absent.
-
-global_step_<N>/
-    state.json             explorer, trainer, buffer positions and the plugin set
-    actor/huggingface/     the model and tokenizer, as transformers reads them
-    actor/trainer.pt       optimizer, scheduler, random state
-    actor/shards/          what each rank held, where that was too large for one of them
-    engine/                the engines' weights, where they are older than the model's
-    experiences.jsonl      what the buffer held and nobody had read
-    manifest.json          size and digest of each of these files (manifest.py)
-
-It is written under another name and renamed when all of it is on the disk. One that is not as its
-manifest says is not used: the run goes back to the newest that is.
-"""
+"""Write and read checkpoints, each complete or absent."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
 from trinity.common.experience import Experience
+from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import CheckpointError, RoomLostError
-from trinity.runtime.record.manifest import FILE_NAME as MANIFEST
-from trinity.runtime.record.manifest import check_files, sync_folder, write_manifest
 from trinity.runtime.record.progress import read_progress
 from trinity.runtime.record.records import (
     DamagedError,
+    Manifest,
     State,
     read_record,
     write_atomically,
@@ -38,8 +28,148 @@ from trinity.runtime.record.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
+
+    from trinity.common.config import Config
+
+
+FOLDER = "engine"
+_FILE = "weights.safetensors"
+
+
+def write_weights(snapshot: WeightSnapshot, checkpoint: Path) -> None:
+    """Write the tensors as the engines got them, by their names, into a checkpoint's folder."""
+    from safetensors.torch import save_file
+
+    folder = checkpoint / FOLDER
+    folder.mkdir()
+    save_file({name: one.contiguous() for name, one in snapshot.tensors.items()}, folder / _FILE)
+
+
+def read_weights(checkpoint: Path, *, version: int) -> WeightSnapshot:
+    """Return what :func:`write_weights` wrote.
+
+    Raises:
+        OSError: it is not there.
+    """
+    from safetensors.torch import load_file
+
+    tensors = load_file(checkpoint / FOLDER / _FILE)
+    return WeightSnapshot(version=WeightVersion(version), tensors=tensors)
+
+
+MANIFEST = "manifest.json"
+STATE = "state.json"
+#: what file systems over a network answer that sync files, and no folder
+_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES})
+
+
+def write_manifest(folder: Path) -> None:
+    """Write down each file, once it is on the disk."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file() and name not in {MANIFEST, STATE}:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                files[name] = {"size": file.tell(), "digest": digest}
+                os.fsync(file.fileno())
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir():
+            sync_folder(path)
+    write_record(folder / MANIFEST, {"files": files})
+    sync_folder(folder)
+
+
+def check_files(folder: Path, *, within: str = "") -> bool:
+    """Return whether a checkpoint has a manifest, once its files are found to be as they were.
+
+    Args:
+        folder: the checkpoint.
+        within: only the files of this folder in it, such as ``actor/huggingface``.
+
+    Raises:
+        DamagedError: a file is missing, or is not what was written.
+        CheckpointError: the system does not let one be read.
+    """
+    if not os.path.lexists(folder / MANIFEST):
+        return False
+    remedy = f"Remove {MANIFEST} to use the checkpoint as it is."
+    manifest = read_record(folder / MANIFEST, Manifest, remedy=remedy)
+    files: Mapping[str, Mapping[str, object]] = manifest["files"]
+    for name, mark in files.items():
+        if name.startswith(within):
+            problem = _problem(folder / name, mark)
+            if problem:
+                raise DamagedError(f"{folder / name} {problem}")
+    return True
+
+
+def check_models(config: Config) -> None:
+    """Check the models that a stage loads, where they are part of a checkpoint of ours.
+
+    Raises:
+        DamagedError: a file of one is missing, or is not what was written.
+        CheckpointError: the system does not let one be read.
+    """
+    paths = [config.model.model_path, config.model.critic_model_path]
+    paths.append(config.explorer.rollout_model.model_path)
+    paths += [adapter.path for adapter in config.model.lora_configs or () if adapter.path]
+    for path in dict.fromkeys(filter(None, paths)):
+        check_model(Path(path))
+
+
+def check_model(folder: Path) -> None:
+    """Check the model of a checkpoint; a folder that is none's is not looked at.
+
+    Raises:
+        DamagedError: a file in it is missing, or is not what was written.
+        CheckpointError: the system does not let one be read.
+    """
+    folder = folder.absolute()
+    owners = [p for p in folder.parents if (p / STATE).exists() and (p / MANIFEST).exists()]
+    for owner in owners:
+        try:
+            check_files(owner, within=f"{folder.relative_to(owner)}/")
+        except DamagedError as error:
+            raise DamagedError(
+                f"{str(error).rstrip('.')}. Put it back from a copy, or name another model. If you "
+                f"changed it yourself, remove {owner / MANIFEST}."
+            ) from error
+
+
+def _problem(path: Path, mark: Mapping[str, object]) -> str:
+    """Return what is wrong with a file, to be put after its name; empty: nothing is."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != mark["size"]:
+                return f"is damaged: it has {size} bytes, and had {mark['size']}"
+            if hashlib.file_digest(file, "sha256").hexdigest() != mark["digest"]:
+                return "is damaged: its bytes are not those that were written"
+    except (FileNotFoundError, NotADirectoryError):
+        return "is missing"
+    except IsADirectoryError:
+        return "is a folder, and was a file"
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error.strerror or error}. Make it readable, then run the "
+            f"same command."
+        ) from error
+    return ""
+
+
+def sync_folder(path: Path) -> None:
+    """Put on the disk which files a folder has."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
 
 LATEST = "latest_checkpointed_iteration.txt"
 _NAME = re.compile(r"global_step_(\d+)$")

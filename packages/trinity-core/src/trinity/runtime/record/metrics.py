@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trinity.common.metrics import numbers_in
-from trinity.runtime.record.disk import is_full
+from trinity.runtime.record.records import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,22 +1,16 @@
-"""Cut the files of a run back to where its checkpoint stands.
-
-What a run appends to (metrics, event files, the history of trained experiences, stored experiences)
-has no meaning beyond the weights that it belongs to: a run that goes on does those steps again. A
-checkpoint therefore holds how long each of them was, and ``beginning.json`` how long they were
-before the first step; when a run goes on, the rest is cut off before anything is opened. What is
-kept must be what was written: its digest is held too, and grows with the file.
-"""
+"""Cut the files of a run back to where its checkpoint stands."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.json_lines import first_bad_line
 from trinity.errors import CheckpointError
 from trinity.monitor.jsonl import MetricsLine
-from trinity.runtime.record.growth import Growth
 from trinity.runtime.record.history import FILE_NAME as HISTORY
 from trinity.runtime.record.records import (
     Beginning,
@@ -31,6 +25,85 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.runtime.record.rundir import RunDir
+
+
+CHUNK = 1 << 20
+
+
+class Growth:
+    """A file whose new bytes are read when it is asked how it is; by several threads, if need be.
+
+    Args:
+        path: the file, which need not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()  # guards the following, which belong together
+        self._size = 0
+        self._hash = hashlib.sha256()  # of so many bytes
+
+    def mark(self, *, is_synced: bool = False) -> dict[str, Any]:
+        """Return ``size`` and ``digest`` as they are now (Any: a number and a text).
+
+        Args:
+            is_synced: what was appended since the last mark is put on the disk.
+        """
+        with self._lock:
+            size = self._path.stat().st_size if self._path.is_file() else 0
+            if size != self._size:
+                self._read(size, is_synced=is_synced)
+            return {"size": self._size, "digest": self._hash.hexdigest()}
+
+    def problem(self, size: int, digest: str) -> str:
+        """Return what is wrong with the first bytes; empty: nothing is.
+
+        Args:
+            size: how many bytes.
+            digest: of them; "": not known.
+        """
+        if not self._path.exists():
+            return "it is missing"
+        if not self._path.is_file():
+            return "it is no file"
+        found = self._path.stat().st_size
+        if found < size:
+            return f"it has {found} bytes, and had {size}"
+        if not digest:
+            return ""
+        with self._lock:
+            self._forget(-1)  # whatever was read before may have changed
+            try:
+                self._read(size)
+            except OSError as error:
+                return f"it cannot be read ({error.strerror or error})"
+            is_whole = self._hash.hexdigest() == digest
+        return "" if is_whole else f"its first {size} bytes are not those that were written"
+
+    def cut(self, size: int) -> None:
+        """Forget what lies beyond a size that the file was cut back to."""
+        with self._lock:
+            self._forget(size)
+
+    def _forget(self, size: int) -> None:
+        if self._size > size:
+            self._size, self._hash = 0, hashlib.sha256()
+
+    def _read(self, size: int, *, is_synced: bool = False) -> None:
+        self._forget(size)
+        if not size:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._size)
+            while self._size < size:
+                part = file.read(min(CHUNK, size - self._size))
+                if not part:
+                    break
+                self._hash.update(part)
+                self._size += len(part)
+            if is_synced:
+                os.fsync(file.fileno())
+
 
 BEGINNING = "beginning.json"
 _METRICS, _EVENTS = "monitor/metrics.jsonl", "monitor/tensorboard"

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trinity.runtime.record.run_text import RunText
-    from trinity.runtime.record.sample_files import Place
-    from trinity.runtime.record.sample_format import Sample
+    from trinity.runtime.record.sample_format import Place, Sample
 
 
 def steps_of(places: list[Place], *, step: int | None) -> list[Place]:
@@ -42,7 +41,7 @@ def samples_of(places: list[Place], *, task: str) -> Iterator[list[Sample]]:
 
 
 def _of_place(place: Place, task: str) -> list[Sample]:
-    from trinity.runtime.record.sample_files import read_rows, read_step
+    from trinity.runtime.record.sample_format import read_rows, read_step
 
     if task and not any(_is_of(row["eid"], task) for row in read_rows(place)):
         return []

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trinity.common.models.reply_names import REPLY_NAMES
+from trinity.common.models.recorder import REPLY_NAMES
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.extend import KINDS
-from trinity.runtime.record.sample_files import FOLDER, part_files
-from trinity.runtime.record.sample_format import ABSENT, encode
+from trinity.runtime.record.sample_format import ABSENT, FOLDER, encode, part_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,21 +1,4 @@
-"""Look after Ray's own processes while a run goes on, and say which one is gone.
-
-The driver waits for rooms without a limit, since a step may take hours. When the raylet of its
-machine or the head dies, no room answers any more, and Ray does not always tell. So one thread of
-the driver looks at both, and whoever waits asks it now and then (:meth:`RayWatch.check`). A call of
-Ray may keep its thread whatever limit it was given; where the run has not ended ``GRACE_S`` after a
-loss, the watch says the line and ends the process, as Ray itself would do a little later. Where the
-run itself leaves Ray (:meth:`RayWatch.leave`), what ends is meant to, and has ``STOP_S`` for it.
-
-======================  =========================================================================
-the raylet              its socket refuses, or the head says that this node is dead
-the head (the GCS)      its port refuses, or it has not answered for ``limit_s``
-a raylet's two agents   the raylet ends with them
-======================  =========================================================================
-
-The dashboard, the autoscaler's monitor and the log monitor of a cluster are not looked at: no run
-needs them.
-"""
+"""Look after the processes of a run: Ray's own, and those that are there and do not answer."""
 
 from __future__ import annotations
 
@@ -26,13 +9,20 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import ray
+from ray.exceptions import RayError
 
 from trinity.errors import ConfigError, RayLostError
 from trinity.explorer.failure import TRACEBACKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from trinity.runtime.ray.handle import RoomHandle
+
 
 logger = logging.getLogger(__name__)
 
@@ -284,3 +274,124 @@ def _limit_s() -> float:
     if not limit_s > 0:
         raise ConfigError(f"{LIMIT_VARIABLE} is {text!r}. Set a number of seconds above 0.")
     return limit_s
+
+
+tracebacks = logging.getLogger(TRACEBACKS)
+
+WARN_S = 30.0
+PART_OF_LIMIT = 0.7  # silence that is a loss: it is noticed up to two pauses late
+PAUSE_S = 10.0  # between two questions; a tenth of the limit where that is less
+LATE = 3.0  # pauses: after as many, this process itself was stopped, and asks anew
+READ_S = 5.0  # for an answer that is there
+CLOSE_S = 6.0  # for the last look to end
+
+
+@dataclass(slots=True)
+class _Asked:
+    beat: Any  # a reference
+    since: float
+    is_told: bool = False
+
+
+class Silences:
+    """Looks after rooms as long as they are built.
+
+    Args:
+        rooms: started with ``beats``.
+        limit_s: within which one that is silent is ended.
+        where: by room, the process that it is in, as :meth:`RoomHandle.beat` tells it.
+    """
+
+    def __init__(
+        self, rooms: Sequence[RoomHandle], *, limit_s: float, where: Mapping[str, str]
+    ) -> None:
+        self._rooms = rooms
+        self._limit_s = limit_s
+        self._pause_s = min(PAUSE_S, limit_s / 10)
+        self._asked: dict[str, _Asked] = {}
+        self._where = dict(where)
+        self._looked = time.monotonic()
+        self._failed: set[tuple[str, type]] = set()  # what kept a room from a look, told once
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="trinity-silence", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more: who has returned from here hears of no room; safe to call twice."""
+        self._closed.set()
+        if self._thread.is_alive() and not is_ray_lost():  # whose calls may not come back
+            self._thread.join(CLOSE_S)
+
+    def look(self) -> None:
+        """Ask everybody once, and see who has not answered since."""
+        now = time.monotonic()
+        if now - self._looked > LATE * self._pause_s:
+            self._asked.clear()
+        self._looked = now
+        for room in self._rooms:
+            if self._closed.is_set():
+                return
+            try:
+                self._look_at(room, now)
+            except RayError as error:  # Ray itself is lost, which others tell
+                logger.info("rooms cannot be asked: %s", " ".join(str(error).split()))
+            except Exception as error:  # noqa: BLE001 -- the others are looked at, and it again
+                self._tell_failure(room, error)
+
+    def _look_on(self) -> None:
+        while not self._closed.wait(self._pause_s) and ray.is_initialized():
+            self.look()
+
+    def _look_at(self, room: RoomHandle, now: float) -> None:
+        asked = self._asked.get(room.name)
+        if asked is None or self._has_answered(room, asked):
+            self._asked[room.name] = _Asked(room.beat(), now)
+        else:
+            self._note(room, asked, silence_s=now - asked.since)
+
+    def _tell_failure(self, room: RoomHandle, error: Exception) -> None:
+        """Say once what keeps a room from being looked at; the log has the traceback."""
+        self._asked.pop(room.name, None)
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if (room.name, type(error)) in self._failed:
+            return
+        self._failed.add((room.name, type(error)))
+        tracebacks.error("%s was not asked whether it is there", room.name, exc_info=error)
+        logger.warning(
+            "whether %s is there could not be asked (%s). It is asked again; where this stays so, "
+            "a process that is stopped is not noticed: stop the run and start it again.",
+            room.name, what,
+        )  # fmt: skip
+
+    def _has_answered(self, room: RoomHandle, asked: _Asked) -> bool:
+        if not ray.wait([asked.beat], timeout=0)[0]:
+            return False
+        try:
+            where: str = ray.get(asked.beat, timeout=READ_S)
+        except RayError:  # it is lost, or started again: who calls it hears so
+            return True
+        self._where[room.name] = where
+        return True
+
+    def _note(self, room: RoomHandle, asked: _Asked, *, silence_s: float) -> None:
+        where = self._where[room.name]
+        if silence_s > PART_OF_LIMIT * self._limit_s:
+            logger.warning(
+                "%s (%s) has not answered for %.0f s and is ended: %s.",
+                room.name, where, silence_s,
+                "it is started again" if room.comes_back else "the run goes back to its checkpoint",
+            )  # fmt: skip
+            del self._asked[room.name]
+            room.kill(comes_back=room.comes_back)  # one that is stopped ends 5 s later
+        elif silence_s > min(WARN_S, self._limit_s / 3) and not asked.is_told:
+            asked.is_told = True
+            logger.warning(
+                "%s (%s) has not answered for %.0f s: it is stopped, holds Python's lock for a "
+                "long call, or its machine is very busy. "
+                "If it is stopped, let it go on (kill -CONT); it is ended within %.0f s "
+                "(synchronizer.sync_timeout).",
+                room.name, where, silence_s, self._limit_s,
+            )  # fmt: skip

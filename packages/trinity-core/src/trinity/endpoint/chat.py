@@ -1,4 +1,4 @@
-"""The body of POST /v1/chat/completions, made into a call."""
+"""POST /v1/chat/completions: the body made into a call, and the answer, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Structure
-from trinity.endpoint.call import CanonicalCall, Retry
-from trinity.endpoint.fields import boolean, mapping, number, whole
-from trinity.endpoint.messages import canonical_messages
-from trinity.endpoint.refusal import bad_field
-from trinity.endpoint.tools import tool_choice
+from trinity.endpoint.call import CanonicalCall, Retry, event
+from trinity.endpoint.fields import bad_field, boolean, mapping, number, whole
+from trinity.endpoint.messages import canonical_messages, tool_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from trinity.common.models.exchange import Reply
+    from trinity.endpoint.call import Served
+
 
 MAX_CHOICES = 128
 MAX_STOPS = 16
@@ -193,3 +195,139 @@ def _structure(body: Mapping[str, Any]) -> Structure | None:
     if not isinstance(schema, dict):
         raise bad_field("response_format.json_schema.schema", "is missing; give a JSON schema.")
     return Structure(kind="json_schema", text=json.dumps(schema))
+
+
+Json = dict[str, Any]  # Any: what JSON holds
+
+
+def chat_reply(
+    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+) -> Json:
+    """Return the body.
+
+    Args:
+        served: the answer.
+        request: the form that it is to have.
+        model: the model's name, as it was asked for.
+        decode: gives the text of a token.
+    """
+    body: Json = {
+        "id": f"chatcmpl-{served.run}-{served.number}",
+        "object": "chat.completion",
+        "created": served.created,
+        "model": model,
+        "system_fingerprint": f"weights-{served.version}",
+        "choices": [
+            _choice(reply, request, index=index, decode=decode)
+            for index, reply in enumerate(served.replies)
+        ],
+        "usage": usage_of(served),
+    }
+    if request.wants_token_ids:
+        body["prompt_token_ids"] = served.prompt_token_ids
+    return body
+
+
+def usage_of(served: Served) -> Json:
+    """Return how many tokens were read and sampled."""
+    num_prompt, num_sampled = served.num_prompt_tokens, served.num_sampled
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_sampled,
+        "total_tokens": num_prompt + num_sampled,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def tool_calls_of(reply: Reply) -> list[Json]:
+    """Return the calls of tools; their arguments are texts of JSON, as OpenAI has them."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {
+                "name": call.name,
+                "arguments": json.dumps(call.arguments, ensure_ascii=False),
+            },
+        }
+        for call in reply.parsed.tool_calls
+    ]
+
+
+def logprobs_of(reply: Reply, *, decode: Callable[[int], str]) -> list[Json]:
+    """Return the log-probability of each sampled token, its text beside it."""
+    completion = reply.completion
+    pairs = zip(completion.token_ids, completion.logprobs, strict=True)
+    return [_logprob(decode(token), logprob) for token, logprob in pairs]
+
+
+def _logprob(token: str, logprob: float) -> Json:
+    is_whole = "\N{REPLACEMENT CHARACTER}" not in token  # else a part of a character
+    return {
+        "token": token,
+        "bytes": list(token.encode()) if is_whole else None,
+        "logprob": logprob,
+        "top_logprobs": [],
+    }
+
+
+def _choice(
+    reply: Reply, request: ChatRequest, *, index: int, decode: Callable[[int], str]
+) -> Json:
+    choice: Json = {
+        "index": index,
+        "finish_reason": reply.finish_reason,
+        "stop_reason": reply.outcome.stop_reason,
+        "message": message_of(reply),
+        "logprobs": None,
+    }
+    if request.wants_logprobs:
+        choice["logprobs"] = {"content": logprobs_of(reply, decode=decode), "refusal": None}
+    if request.wants_token_ids:
+        choice["token_ids"] = list(reply.completion.token_ids)
+    return choice
+
+
+def message_of(reply: Reply) -> Json:
+    """Return the reply as a message of the assistant."""
+    parsed, calls = reply.parsed, tool_calls_of(reply)
+    message: Json = {"role": "assistant", "content": parsed.content, "refusal": None}
+    if parsed.reasoning is not None:
+        message |= {"reasoning_content": parsed.reasoning, "reasoning": parsed.reasoning}
+    if calls:
+        message |= {"content": parsed.content or None, "tool_calls": calls}
+    return message
+
+
+def chat_stream(
+    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+) -> Iterator[bytes]:
+    """Yield the events: role, reasoning, content, calls, the end, usage, ``[DONE]``."""
+    whole = chat_reply(served, request, model=model, decode=decode)
+    usage, choices = whole.pop("usage"), whole.pop("choices")
+    prompt_ids = whole.pop("prompt_token_ids", None)
+    head = {**whole, "object": "chat.completion.chunk"}
+    for choice in choices:
+        for place, part in enumerate(_parts(choice)):
+            further = {"prompt_token_ids": prompt_ids} if prompt_ids and not place else {}
+            yield event({**head, "choices": [part], **further})
+    if request.wants_usage:
+        yield event({**head, "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _parts(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:  # Any: what JSON holds
+    message, index = choice["message"], choice["index"]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    if "reasoning" in message:
+        deltas.append({name: message[name] for name in ("reasoning_content", "reasoning")})
+    if message["content"]:
+        deltas.append({"content": message["content"]})
+    deltas += [
+        {"tool_calls": [{"index": place, **call}]}
+        for place, call in enumerate(message.get("tool_calls", ()))
+    ]
+    for delta in deltas:
+        yield {"index": index, "delta": delta, "finish_reason": None, "logprobs": None}
+    last = {name: choice[name] for name in choice if name != "message"}
+    yield {**last, "delta": {}}

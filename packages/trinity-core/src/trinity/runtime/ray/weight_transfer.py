@@ -1,18 +1,16 @@
-"""The two ends of a sync from process to process, in those of the trainer and of an engine.
-
-Each step is named by :mod:`trinity.synchronizer.group` and :mod:`trinity.synchronizer.ipc`, which
-direct both from the driver.
-"""
+"""The two ends of a sync from process to process, in those of the trainer and of an engine."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from trinity.errors import ModelError
+from trinity.errors import EngineBrokenError, ModelError, RoomLostError, RoomWaitsError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import node_address, use_own_interface
-from trinity.runtime.ray.room import WithPayload
+from trinity.runtime.ray.worker import WithPayload
 from trinity.synchronizer.channel import BrokenOffError, Channel, device_id
 from trinity.synchronizer.gpu_memory import empty_cache
 from trinity.synchronizer.shared import Shared, SharedOutbox, received
@@ -21,10 +19,12 @@ from trinity.trainer import meeting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from threading import Event
 
-    from trinity.common.ports import WeightSnapshot
+    from trinity.common.ports import WeightSnapshot, WeightVersion
     from trinity.synchronizer.channel import Invitation
     from trinity.synchronizer.shipment import Shipment
+
 
 logger = logging.getLogger(__name__)
 
@@ -183,3 +183,99 @@ class WayIn(_Way):
         """Return what was received, once; None: nothing was."""
         taken, self._received = self._received, None
         return taken
+
+
+class ReceivesWeights:
+    """Takes weights from the trainer's process, beside those that come by reference.
+
+    SERVING -> LOADING -> SERVING with others, or POISONED: weights did not arrive whole. Then it
+    keeps those that it has and answers nobody, until others are loaded.
+    """
+
+    _number: int  # of the engine
+    _engine: Any  # Any: a registered engine
+    _serves: Event
+    _is_loaded: bool
+    _is_poisoned = False
+
+    def open(self, session: str) -> None:
+        """Begin a session; the one before is over."""
+        raise NotImplementedError
+
+    def serve(self) -> None:
+        """Answer from now on."""
+        raise NotImplementedError
+
+    def weights(self, step: str, *told: Any) -> Any:
+        """Take a step of a sync from process to process; what it gives is its own (Any).
+
+        Raises:
+            BrokenOffError: the way between the processes broke.
+        """
+        try:
+            return getattr(self._way_in, step)(*told)
+        except Exception:
+            if step == "receive":
+                self._poison()
+            raise
+
+    def load_received(self) -> WeightVersion:
+        """Load the weights that came whole, before the next batch; return their version.
+
+        Raises:
+            RoomLostError: none came: this process is a new one.
+            ModelError: they are of another model, or the engine took others.
+        """
+        snapshot = self._way_in.taken()
+        if snapshot is None:
+            raise RoomLostError(f"engine-{self._number}", cause="it was started anew")
+        self._load(snapshot)
+        if self._engine.version != snapshot.version:
+            self._poison()
+            raise ModelError(
+                f"engine-{self._number} was given the weights of version {snapshot.version} and "
+                f"says that it has version {self._engine.version}: it answers nothing. Its "
+                f"load_weights has to set the version."
+            )
+        version = snapshot.version
+        del snapshot
+        self._way_in.let_go()
+        self._is_loaded, self._is_poisoned = True, False
+        self.serve()
+        return version
+
+    def _load(self, snapshot: WeightSnapshot) -> None:
+        try:
+            self._engine.load_weights(snapshot)
+        except EngineBrokenError as error:
+            raise self._ended(error) from error
+
+    def _ended(self, error: EngineBrokenError) -> RoomLostError:
+        """End this process, so that another one takes its place and does what is asked of it."""
+        logger.error("engine-%d ends its process: %s", self._number, error)
+        end_process()
+        return RoomLostError(f"engine-{self._number}", cause=str(error))
+
+    def _over(self) -> RoomLostError:
+        """Return why a session is over."""
+        room = f"engine-{self._number}"
+        if self._is_poisoned:
+            return RoomWaitsError(room, cause="new weights did not reach it whole")
+        return RoomLostError(room, cause="it was started anew")
+
+    def _poison(self) -> None:
+        self._is_loaded, self._is_poisoned = False, True
+        self._serves.clear()
+        self.open("")
+
+    @cached_property
+    def _way_in(self) -> WayIn:
+        from trinity.runtime.ray.weight_transfer import WayIn  # brings torch
+
+        return WayIn()
+
+
+def end_process() -> None:
+    """End this process at once, as if it had died; its log keeps what was said."""
+    logging.shutdown()
+    os._exit(1)

@@ -1,34 +1,136 @@
-"""The synchronizer of a run over Ray: it hands weights on without holding them.
-
-driver --snapshot()--> trainer --> object store --reference--> engines
-driver --steps-------> trainer ==> process group ============> engines   (gloo, nccl)
-driver --steps-------> trainer ==> memory of one machine ====> engines   (ipc)
-"""
+"""The weights of a run over Ray, handed on without holding them."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import ray
 
+from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import RayLostError
 from trinity.runtime.assembly import make_sync
-from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
-from trinity.runtime.ray.watch import LOOK_S
-from trinity.runtime.record.engine_weights import write_weights
+from trinity.runtime.ray.health import LOOK_S
+from trinity.runtime.record.checkpoint import write_weights
 from trinity.synchronizer.memory import MemorySync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
+    from torch import Tensor
+
     from trinity.common.config import Config
-    from trinity.common.ports import SyncMethod, WeightSnapshot, WeightVersion
+    from trinity.common.ports import SyncMethod
     from trinity.extend import PluginManager
-    from trinity.runtime.ray.kept_engine import KeptEngine
-    from trinity.runtime.ray.remote_sender import RemoteSender
+    from trinity.runtime.ray.engine_supervisor import KeptEngine
+    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.synchronizer.shared import Shared
+    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.weights import PackedWeights
+
+
+FETCHED_S = 600.0  # so long weights may take from the object store of another machine
+
+
+class RemoteTensors(Mapping[str, "Tensor"]):
+    """The tensors behind a reference, fetched when one of them is asked for."""
+
+    def __init__(self, ref: ray.ObjectRef[PackedWeights]) -> None:
+        self.ref = ref
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._fetched[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fetched)
+
+    def __len__(self) -> int:
+        return len(self._fetched)
+
+    @cached_property
+    def _fetched(self) -> Mapping[str, Tensor]:
+        packed: PackedWeights = ray.get(self.ref, timeout=FETCHED_S)
+        return packed.snapshot().tensors
+
+
+def snapshot_of(version: WeightVersion, ref: ray.ObjectRef[PackedWeights]) -> WeightSnapshot:
+    """Return a snapshot whose tensors stay where they are."""
+    return WeightSnapshot(version=version, tensors=RemoteTensors(ref))
+
+
+class RemoteSender:
+    """Takes the steps of a sync from process to process in the trainer's room, or its first rank.
+
+    Args:
+        room: started with ``beats``, whose thread gives the copy while the trainer works.
+        pack: lets the trainer, all of its ranks, take a step of that name, as it is told.
+    """
+
+    def __init__(self, room: RoomHandle, *, pack: Callable[..., Any]) -> None:
+        self._room = room
+        self._pack = pack
+        self._place = ""  # "": nobody has asked
+        self._fetching = threading.Lock()  # guards the copy: engines that come back ask together
+        self._copy: tuple[Any, ray.ObjectRef[PackedWeights]] | None = None  # None: nobody has asked
+
+    @property
+    def name(self) -> str:
+        """Return the name of the room."""
+        return self._room.name
+
+    def pack(self) -> Shipment:
+        """Copy the weights there, for this sync and for engines that come back after it."""
+        shipment: Shipment = self._packed("pack")
+        return shipment
+
+    def share(self, where: Collection[str]) -> Shared:
+        """Copy the weights there to where processes of that machine can have them."""
+        shared: Shared = self._packed("share", where)
+        return shared
+
+    def place(self) -> str:
+        """Return where the members meet."""
+        if not self._place:
+            self._place = self._room.call("weights", "host")
+        return self._place
+
+    def start(self, step: str, *told: Any) -> Pending:
+        """Let the room take a step."""
+        return self._room.start("weights", step, *told)
+
+    def leave(self, group: str) -> None:
+        """Let the room leave the group at once."""
+        self._room.at_once().start("weights", "leave", group)
+
+    def kept(self) -> ray.ObjectRef[PackedWeights]:
+        """Return a reference to a copy of what was packed last; the trainer may be at work."""
+        return self._fetched()[1]
+
+    def snapshot(self) -> WeightSnapshot:
+        """Return what was packed last, which stays where it is."""
+        return snapshot_of(*self._fetched())
+
+    def end(self) -> None:
+        """End the process."""
+        self._room.kill()
+
+    def _packed(self, step: str, *told: Any) -> Any:  # Any: what the step gives
+        with self._fetching:
+            self._copy = None
+            return self._pack(step, *told)
+
+    def _fetched(self) -> tuple[Any, ray.ObjectRef[PackedWeights]]:
+        """Return the version of what was packed last and a reference to the one copy of it."""
+        with self._fetching:
+            if self._copy is None:
+                self._copy = self._room.aside().call_with_payload("weights", "kept")
+            return self._copy
+
 
 logger = logging.getLogger(__name__)
 

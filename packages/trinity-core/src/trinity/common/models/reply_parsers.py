@@ -1,31 +1,37 @@
-"""The named parsers of tool calls: each reads the notation that a family of models writes.
-
-A reply that begins a call in the notation and does not end it, or whose call is none, is malformed:
-all of it is content. Nothing is repaired. Where the model was told of no tools there are no calls.
-"""
+"""The parsers of replies: tool calls, reasoning, and which parser reads the replies of a model."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import warnings
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports.reply import ParsedReply, ToolCall
+from trinity.extend import get_manager
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trinity.common.models.chat_format import Message
+    from trinity.common.models.chat_format import ChatFormat, Message
+    from trinity.common.models.settings import ModelSettings
+    from trinity.common.ports.reply import ReplyParser
 
 __all__ = [
     "CallsParser",
+    "DeepseekR1Parser",
     "HermesParser",
     "LlamaJsonParser",
     "MistralParser",
     "NotACallError",
+    "PythonicParser",
+    "Qwen3Parser",
     "QwenCoderParser",
     "json_values",
+    "reply_parser",
     "tool_call",
 ]
 
@@ -243,3 +249,192 @@ _PYTHON: Mapping[str, type | tuple[type, ...]] = {
     "array": list,
     "null": type(None),
 }
+
+
+class PythonicParser(CallsParser):
+    """Reads ``[name(key=value, ...), ...]`` as the whole reply; values are literals of Python."""
+
+    _begin = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
+
+    def read(self, text: str, *, tools: Sequence[Message]) -> tuple[str, list[ToolCall]] | None:
+        """Return no content and the calls; None: no call is begun."""
+        body = text.strip()
+        is_marked = body.startswith("<|python_start|>")
+        body = body.removeprefix("<|python_start|>").removesuffix("<|python_end|>").strip()
+        if not is_marked and not self._begin.match(body):
+            return None
+        with warnings.catch_warnings():  # a string of the model may hold an unknown escape
+            warnings.simplefilter("ignore")
+            try:
+                tree = ast.parse(body, mode="eval").body
+            except SyntaxError as error:
+                raise NotACallError("no Python") from error
+        if not isinstance(tree, ast.List) or not tree.elts:
+            raise NotACallError("no list of calls")
+        return "", [_call(element) for element in tree.elts]
+
+
+def _call(node: ast.expr) -> ToolCall:
+    if not isinstance(node, ast.Call) or node.args:
+        raise NotACallError("no call with named arguments")
+    arguments: dict[str, Any] = {}  # Any: literals
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in arguments:
+            raise NotACallError("no named argument")
+        arguments[keyword.arg] = _json(ast.literal_eval(keyword.value))
+    return tool_call(
+        {"name": ast.unparse(node.func), "arguments": arguments}, arguments="arguments"
+    )
+
+
+def _json(value: Any) -> Any:  # Any: a literal, as JSON can hold it
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_json(one) for one in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _json(one) for key, one in value.items()}
+    raise NotACallError("no value that JSON has")
+
+
+BEGIN, END = "<think>", "</think>"
+
+
+class Qwen3Parser:
+    """Reads reasoning that the prompt or the reply opens; without it a reply is content.
+
+    Reasoning that does not end is all there is: such a reply was cut.
+    """
+
+    def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
+        """Return reasoning and content."""
+        body = text.lstrip()
+        if not _is_open(prompt) and not body.startswith(BEGIN):
+            return ParsedReply(content=text)
+        return _parted(body.removeprefix(BEGIN))
+
+
+class DeepseekR1Parser:
+    """Reads every reply as reasoning up to its end, whoever opened it.
+
+    Only where the prompt has closed the reasoning already, a reply is content.
+    """
+
+    def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
+        """Return reasoning and content."""
+        if prompt.rstrip().endswith(END):
+            return ParsedReply(content=text)
+        return _parted(text.lstrip().removeprefix(BEGIN))
+
+
+def _is_open(prompt: str) -> bool:
+    return prompt.rstrip().endswith(BEGIN)
+
+
+def _parted(text: str) -> ParsedReply:
+    reasoning, _, content = text.partition(END)
+    return ParsedReply(content=content.strip(), reasoning=reasoning.strip() or None)
+
+
+#: what a chat template writes -> the parser of such calls; the first that is there
+_CALLS = {
+    "<function=": "qwen3_coder",
+    "<tool_call>": "hermes",
+    "[TOOL_CALLS]": "mistral",
+    "<|python_start|>": "pythonic",
+    "<|python_tag|>": "llama3_json",
+    '"parameters": ': "llama3_json",
+}
+_REASONING = {"</think>": "qwen3"}
+
+
+def reply_parser(chat_format: ChatFormat, settings: ModelSettings) -> ReplyParser:
+    """Return what reads a model's replies.
+
+    The parsers that the settings name; else what the tokenizer says of its replies
+    (``response_template``); else those of the notation that the chat template writes; else nothing
+    is read, and all is content.
+
+    Raises:
+        UnknownComponentError: no parser has the name.
+    """
+    return _chosen(chat_format, settings.tool_call_parser, settings.reasoning_parser)
+
+
+@lru_cache(16)
+def _chosen(chat_format: ChatFormat, calls: str | None, reasoning: str | None) -> ReplyParser:
+    template = chat_format.template_text
+    by_template = _InTurn(
+        _made(reasoning or _by_marks(_REASONING, template)),
+        _made(calls or _by_marks(_CALLS, template)),
+    )
+    if calls is None and reasoning is None and has_response_template(chat_format):
+        return _ByTokenizer(chat_format.tokenizer, otherwise=by_template)
+    return by_template
+
+
+def has_response_template(chat_format: ChatFormat) -> bool:
+    """Return whether the tokenizer says how its replies are read."""
+    return getattr(chat_format.tokenizer, "response_template", None) is not None
+
+
+def _by_marks(table: dict[str, str], template: str) -> str | None:
+    return next((name for mark, name in table.items() if mark in template), None)
+
+
+def _made(name: str | None) -> ReplyParser | None:
+    return None if name is None else get_manager().load("reply_parser", name)()
+
+
+class _InTurn:
+    """Reads the reasoning first, and the calls in what it leaves."""
+
+    def __init__(self, *parsers: ReplyParser | None) -> None:
+        self._parsers = [parser for parser in parsers if parser is not None]
+
+    def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
+        """Return what the reply says."""
+        parsed = ParsedReply(content=text)
+        for parser in self._parsers:
+            found = parser.parse(parsed.content, prompt=prompt, tools=tools)
+            if found.is_malformed:
+                return ParsedReply(content=text, is_malformed=True)
+            parsed = ParsedReply(
+                content=found.content,
+                reasoning=found.reasoning if parsed.reasoning is None else parsed.reasoning,
+                tool_calls=(*parsed.tool_calls, *found.tool_calls),
+            )
+        return parsed
+
+
+class _ByTokenizer:
+    """Reads by the tokenizer's own ``response_template``; where there are no tools, otherwise."""
+
+    def __init__(self, tokenizer: Any, *, otherwise: ReplyParser) -> None:  # Any: transformers'
+        self._tokenizer = tokenizer
+        self._otherwise = otherwise
+
+    def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
+        """Return what the reply says."""
+        if not tools:
+            return self._otherwise.parse(text, prompt=prompt, tools=tools)
+        try:
+            message = self._tokenizer.parse_response(
+                text, prefix=prompt, tools=[dict(tool) for tool in tools]
+            )
+            return _of_message(message)
+        except Exception:  # noqa: BLE001 -- whatever a template of others raises on a reply
+            return ParsedReply(content=text, is_malformed=True)
+
+
+def _of_message(message: dict[str, Any]) -> ParsedReply:  # Any: as the template made it
+    reasoning = message.get("reasoning_content") or message.get("thinking")
+    calls = [
+        tool_call(call["function"], arguments="arguments")
+        for call in message.get("tool_calls") or ()
+    ]
+    return ParsedReply(
+        content=str(message.get("content") or "").strip(),
+        reasoning=str(reasoning).strip() if reasoning else None,
+        tool_calls=tuple(calls),
+    )

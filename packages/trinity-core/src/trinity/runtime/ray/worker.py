@@ -1,38 +1,153 @@
-"""One room of a run in a process of its own: it is built there, called by name, and heard.
-
-driver, or another room                    process of this room
-RoomHandle.call("train_step", ...) ------> Room.call --> part.train_step(...)
-           value, or the error raised <--- Reply(value | error, said)
-"""
+"""One worker process of a run: a part is built there, called by name, heard, and logged."""
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
+import io
 import logging
 import os
 import pickle
 import platform
+import sys
 import threading
 import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import RoomLostError, TrinityError
+from trinity.errors import PluginError, RoomLostError, TrinityError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.boundary import marked
-from trinity.runtime.ray.digests import plugin_lines
+from trinity.runtime.record.logs import FORMAT
 from trinity.runtime.uncollected import uncollected
 from trinity.synchronizer.machine import machine_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from trinity.common.config import Config
     from trinity.extend import PluginManager
-    from trinity.runtime.ray.passport import Passport
+    from trinity.runtime.ray.worker_spec import Passport
     from trinity.runtime.record.rundir import RunDir
+
+
+def room_log(path: Path, *, level: str, say: Callable[[dict[str, Any]], None]) -> None:
+    """Send what this process logs and prints to a file, for as long as it lives.
+
+    Args:
+        path: of the file; what a process before this one wrote is kept.
+        level: the least severe records of the ``trinity`` loggers that are written.
+        say: gets each record of WARNING and above, as the dict that makes it again.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = logging.FileHandler(path, encoding="utf-8")
+    file.setFormatter(logging.Formatter(FORMAT))
+    logger = logging.getLogger("trinity")
+    logger.setLevel(level.upper())
+    logger.propagate = False
+    for handler in (file, _Teller(say)):
+        logger.addHandler(handler)
+    sys.stdout, sys.stderr = _Lines(file, "stdout"), _Lines(file, "stderr")
+    faulthandler.enable(_descriptor(file), all_threads=False)  # a crash of native code
+
+
+def _descriptor(file: logging.FileHandler) -> int:
+    assert file.stream is not None
+    return file.stream.fileno()
+
+
+class _Teller(logging.Handler):
+    """Hands on each warning as a plain dict."""
+
+    def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == TRACEBACKS:
+            return
+        self._say(
+            {
+                "name": record.name,
+                "levelno": record.levelno,
+                "levelname": record.levelname,
+                "msg": record.getMessage(),
+            }
+        )
+
+
+class _Lines(io.TextIOBase):
+    """A text stream whose lines become log records, whatever the level."""
+
+    encoding = "utf-8"
+    errors = "replace"
+
+    def __init__(self, file: logging.Handler, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._rest = ""
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write the lines that are whole; the rest waits."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._emit(line)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what waits for the end of its line."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            self._emit(rest)
+
+    def _emit(self, line: str) -> None:
+        values = {"name": self._name, "levelno": logging.INFO, "levelname": "INFO", "msg": line}
+        self._file.handle(logging.makeLogRecord(values))
+
+
+def check_plugin_sets(facts: Sequence[RoomFacts], *, manager: PluginManager) -> None:
+    """Do nothing where every room found the plugins that this process has.
+
+    Raises:
+        PluginError: one found others; node, room and what differs are named.
+    """
+    own = manager.digest()
+    others = [room for room in facts if room.digest != own]
+    if not others:
+        return
+    room, mine = others[0], plugin_lines(manager)
+    names = ", ".join(other.name for other in others)
+    only_there = ", ".join(sorted(set(room.plugins) - set(mine))) or "nothing that is not here"
+    only_here = ", ".join(sorted(set(mine) - set(room.plugins))) or "nothing that is not there"
+    remedy = (
+        "Install the same versions on both (python -m pip install there), or leave a plugin out "
+        "with plugins.disabled."
+    )
+    if room.host == platform.node():
+        remedy = "If files were changed while the run started, start it again."
+    raise PluginError(
+        f"the plugins on node {room.host} (room {names}) are not those of the driver on "
+        f"{platform.node()}: there {only_there}; here {only_here}. {remedy}"
+    )
+
+
+def plugin_lines(manager: PluginManager) -> tuple[str, ...]:
+    """Return one line for each plugin in use: distribution, version, hash of its source."""
+    return tuple(
+        sorted(
+            f"{row['distribution'] or 'plugin folder module ' + row['plugin']} "
+            f"{(row['version'] or '') + ' '}(source {row['source_hash']})".replace("  ", " ")
+            for row in manager.describe()
+        )
+    )
+
 
 _ALLOCATIONS_AT_START = gc.get_threshold()[0]
 _ALLOCATIONS = 20_000  # between two collections: of the order of what a batch of experiences makes
