@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trinity.endpoint.refusal import Refusal, run_over
+from trinity.endpoint.fields import Refusal, run_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
