@@ -115,7 +115,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def acceptance(session: nox.Session) -> None:
-    """Run the tests that take minutes: more seeds, more data."""
+    """Run the tests that take minutes: more seeds, more data, more kills."""
     pytest(session, "-m", "acceptance", f"--ignore={TWO_HOSTS}", *session.posargs)
 
 

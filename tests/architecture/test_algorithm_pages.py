@@ -47,14 +47,16 @@ def test_every_part_has_a_formula(kind: str) -> None:
     assert {name for name, text in texts.items() if "$$" not in text} <= {"none"}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_argument_of_a_part_is_explained(name: str) -> None:
-    assert re.findall(r"^\| `\w+` \| .* \|\s*\|$", PAGES[name], re.MULTILINE) == []
+def test_every_argument_of_a_part_is_explained() -> None:
+    empty = re.compile(r"^\| `\w+` \| .* \|\s*\|$", re.MULTILINE)
+
+    assert [
+        (name, empty.findall(PAGES[name])) for name in ALGORITHMS if empty.search(PAGES[name])
+    ] == []
 
 
-@pytest.mark.parametrize("name", [*ALGORITHMS, "index", "parts"])
-def test_a_link_leads_to_a_heading(name: str) -> None:
-    links = re.findall(r"\]\((index|parts)\.md#([\w-]+)\)", PAGES[name])
+def test_a_link_leads_to_a_heading() -> None:
+    link = re.compile(r"\]\((index|parts)\.md#([\w-]+)\)")
     headings = {
         page: {
             re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-")
@@ -63,7 +65,12 @@ def test_a_link_leads_to_a_heading(name: str) -> None:
         for page in ("index", "parts")
     }
 
-    assert [link for link in links if link[1] not in headings[link[0]]] == []
+    assert [
+        (name, page, heading)
+        for name in (*ALGORITHMS, "index", "parts")
+        for page, heading in link.findall(PAGES[name])
+        if heading not in headings[page]
+    ] == []
 
 
 def test_every_example_passes_the_check_or_lacks_what_its_page_says(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 SOURCE = Path(__file__).parents[2] / "packages/trinity-core/src/trinity"
 EXEMPT = SOURCE / "extend/known_distributions.toml"
 PLUGIN = re.compile(r"alfworld|webshop|opmd|vllm|agentscope|openenv|verifiers", re.IGNORECASE)
@@ -17,9 +15,12 @@ def source_files() -> list[Path]:
     return [path for path in sorted(SOURCE.rglob("*")) if path.suffix in kinds and path != EXEMPT]
 
 
-@pytest.mark.parametrize("path", source_files(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_file_of_the_core_names_no_plugin(path: Path) -> None:
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-    named = [f"{number}: {line.strip()}" for number, line in lines if PLUGIN.search(line)]
+def test_the_core_names_no_plugin() -> None:
+    named = [
+        f"{path.relative_to(SOURCE)}:{number}: {line.strip()}"
+        for path in source_files()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if PLUGIN.search(line)
+    ]
 
-    assert named == []
+    assert not named, "\n".join(named)

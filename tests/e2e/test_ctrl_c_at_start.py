@@ -5,6 +5,7 @@ The process presses itself, as one of its imports begins, so that the moment is 
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -70,16 +71,35 @@ def pressed(tmp_path, config_dict, write_yaml):
 
 
 MODULE = [sys.executable, "-m", "trinity"]
-SCRIPT = [str(Path(sys.executable).with_name("trinity"))]
+PROGRAMS = {"module": MODULE, "script": [str(Path(sys.executable).with_name("trinity"))]}
 
 
-@pytest.mark.parametrize("program", [MODULE, SCRIPT], ids=["module", "script"])
-@pytest.mark.parametrize("moment", ["trinity.extend", "pluggy", "trinity.cli.main", "typer"])
-@pytest.mark.parametrize("command", ["run", "--help"])
+def matrix(*rows, kept):
+    """Return all combinations; those that are not kept are for ``nox -s acceptance``."""
+    return [
+        pytest.param(*row, marks=[] if row in kept else pytest.mark.acceptance)
+        for row in itertools.product(*rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "moment", "command"),
+    matrix(
+        ("module", "script"),
+        ("trinity.extend", "pluggy", "trinity.cli.main", "typer"),
+        ("run", "--help"),
+        kept=[
+            ("module", "trinity.extend", "run"),
+            ("script", "pluggy", "--help"),
+            ("module", "trinity.cli.main", "--help"),
+            ("script", "typer", "run"),
+        ],
+    ),
+)
 def test_before_a_command_begins_a_line_says_that_nothing_was_started(
     pressed, program, command, moment
 ) -> None:
-    ended = pressed(command, moment, program=program)
+    ended = pressed(command, moment, program=PROGRAMS[program])
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", NOTHING_BEGAN)
 
@@ -87,9 +107,9 @@ def test_before_a_command_begins_a_line_says_that_nothing_was_started(
 @pytest.mark.parametrize(
     ("command", "moment"),
     [
-        ("run", "trinity.runtime.run"),
+        pytest.param("run", "trinity.runtime.run", marks=pytest.mark.acceptance),
         ("run", "torch.version"),
-        ("debug", "torch.version"),
+        pytest.param("debug", "torch.version", marks=pytest.mark.acceptance),
         ("debug", "transformers"),
         ("view", "trinity_studio.view.run"),
     ],
@@ -136,8 +156,14 @@ def work(how: str):
 """
 
 
-@pytest.mark.parametrize("how", ["once", "again", "hidden", "in a text"])
-@pytest.mark.parametrize("more", ["", "typer@exit", "end"])
+@pytest.mark.parametrize(
+    ("how", "more"),
+    matrix(
+        ("once", "again", "hidden", "in a text"),
+        ("", "typer@exit", "end"),
+        kept=[("once", "end"), ("again", "typer@exit"), ("hidden", ""), ("in a text", "")],
+    ),
+)
 def test_a_command_at_work_closes_what_it_has_opened(pressed, tmp_path, how, more) -> None:
     (tmp_path / "works.py").write_text(SWALLOWS)
     (tmp_path / "works-1.0.dist-info").mkdir()

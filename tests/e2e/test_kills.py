@@ -31,6 +31,7 @@ TRAIN = "trinity.trainer.torch_trainer:TorchTrainer.train_step"
 SAVE = f"{RUN}.record.checkpoint:CheckpointStore"
 WRITTEN = "trinity.buffer.pipeline:ExperiencePipeline.process"
 STORED = "trinity.buffer.file:FileStorage.write"
+PROGRESS = f"{RUN}.parts:Parts.save_progress"
 
 
 @REWARD_FUNCTIONS.register_module("letters")
@@ -114,8 +115,20 @@ def assert_alike(rows, others) -> None:
     "kills",
     [
         pytest.param(
+            [
+                (TRAIN, 1, "after"),
+                (f"{SAVE}._replace", 2, "before"),
+                (f"{RUN}.record.history:History.trained", 2, "after"),
+                (f"{RUN}.loop:Loop._sync", 1, "before"),
+                ("trinity.explorer.explorer:Explorer.evaluate", 2, "after"),
+                (f"{RUN}.record.rundir:RunDir.write_status", 2, "before"),
+            ],
+            id="once in each phase",
+        ),
+        pytest.param(
             [(EXPLORE, 1, "after"), (TRAIN, 1, "after"), (f"{SAVE}._write", 1, "after")],
             id="before the first checkpoint",
+            marks=pytest.mark.acceptance,
         ),
         pytest.param(
             [
@@ -124,6 +137,7 @@ def assert_alike(rows, others) -> None:
                 (f"{SAVE}._prune", 2, "before"),
             ],
             id="in the save",
+            marks=pytest.mark.acceptance,
         ),
         pytest.param(
             [
@@ -132,6 +146,7 @@ def assert_alike(rows, others) -> None:
                 ("trinity.trainer.torch_trainer:TorchTrainer.save", 1, "after"),
             ],
             id="in the optimizer step",
+            marks=pytest.mark.acceptance,
         ),
         pytest.param(
             [
@@ -142,6 +157,7 @@ def assert_alike(rows, others) -> None:
                 (f"{RUN}.record.rundir:RunDir.write_status", 2, "before"),
             ],
             id="in sync, evaluation, and the end",
+            marks=pytest.mark.acceptance,
         ),
     ],
 )
@@ -157,6 +173,23 @@ def test_a_killed_run_trains_each_experience_once(
     assert_alike(lines_of(run_dir), unbroken["lines"])
     samples = [read_step(place) for place in places_of(run_dir)]
     assert [[sample.eid for sample in step] for step in samples] == history
+    assert scalars_of(run_dir) == {
+        "explorer": [1, 2, 3, 4],
+        "trainer": [1, 2, 3, 4, 5, 6, 7, 8],
+        "synchronizer": [1, 2, 3, 4],
+    }
+
+
+def scalars_of(directory) -> dict[str, list[int]]:
+    """Return the steps of which TensorBoard has a scalar."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    steps = {}
+    for role in ("explorer", "trainer", "synchronizer"):
+        events = EventAccumulator(str(directory / "monitor" / "tensorboard" / role)).Reload()
+        tag = {"explorer": "rollout/reward/mean", "trainer": "actor/loss"}.get(role, "time/sync_s")
+        steps[role] = [scalar.step for scalar in events.Scalars(tag)]
+    return steps
 
 
 LEDGER = "trinity.buffer.ledger.ledger:Ledger"
@@ -228,28 +261,16 @@ def test_a_killed_run_uses_a_replay_buffer_as_an_unbroken_one(
     assert counts["reused"] > 0
 
 
-def test_no_scalar_of_a_killed_run_stands_twice(config_dict, write_yaml, dying, run_dir) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    finish_in_spite_of([(TRAIN, 2, "after"), (EXPLORE, 2, "after")], write_yaml(config_dict), dying)
-
-    steps = {}
-    for role in ("explorer", "trainer", "synchronizer"):
-        events = EventAccumulator(str(run_dir / "monitor" / "tensorboard" / role)).Reload()
-        tag = {"explorer": "rollout/reward/mean", "trainer": "actor/loss"}.get(role, "time/sync_s")
-        steps[role] = [scalar.step for scalar in events.Scalars(tag)]
-    assert steps == {
-        "explorer": [1, 2, 3, 4],
-        "trainer": [1, 2, 3, 4, 5, 6, 7, 8],
-        "synchronizer": [1, 2, 3, 4],
-    }
-
-
 @pytest.mark.parametrize(
     "kills",
     [
-        [(WRITTEN, 1, "before"), (STORED, 1, "after"), (STORED, 2, "after")],
-        [(STORED, 4, "after"), (f"{RUN}.parts:Parts.save_progress", 1, "before")],
+        [
+            (WRITTEN, 1, "before"),
+            (STORED, 1, "after"),
+            (PROGRESS, 1, "before"),
+            (STORED, 2, "after"),
+        ],
+        pytest.param([(STORED, 4, "after"), (PROGRESS, 1, "before")], marks=pytest.mark.acceptance),
     ],
 )
 def test_a_killed_explore_run_writes_each_row_once(

@@ -138,8 +138,17 @@ def test_no_process_outlives_a_killed_driver(start) -> None:
     assert_nothing_is_left(mark, memory)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["before Ray", "gcs_server", "raylet"])
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        pytest.param(signal.SIGINT, "before Ray", marks=pytest.mark.acceptance),
+        pytest.param(signal.SIGINT, "gcs_server", marks=pytest.mark.acceptance),
+        (signal.SIGINT, "raylet"),
+        pytest.param(signal.SIGTERM, "before Ray", marks=pytest.mark.acceptance),
+        (signal.SIGTERM, "gcs_server"),
+        pytest.param(signal.SIGTERM, "raylet", marks=pytest.mark.acceptance),
+    ],
+)
 def test_a_run_that_is_stopped_while_ray_starts_says_so_and_leaves_nothing(
     start, run_dir, number, moment
 ) -> None:
@@ -158,7 +167,13 @@ def test_a_run_that_is_stopped_while_ray_starts_says_so_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    "moment", ["gcs/gcs_server", "raylet/raylet", "dashboard/agent.py", "runtime_env/agent/main.py"]
+    "moment",
+    [
+        pytest.param("gcs/gcs_server", marks=pytest.mark.acceptance),
+        pytest.param("raylet/raylet", marks=pytest.mark.acceptance),
+        "dashboard/agent.py",
+        pytest.param("runtime_env/agent/main.py", marks=pytest.mark.acceptance),
+    ],
 )
 def test_ctrl_c_twice_while_ray_starts_leaves_no_agent(start, run_dir, moment) -> None:
     begin, mark = start

@@ -1,6 +1,8 @@
 """The core's own parts and this kit's hold what every plugin's must, with their options too."""
 
 import pytest
+from trinity.extend import KINDS, get_manager
+from trinity.extend.conformance.checks import Status, plan
 from trinity_testing import conformance
 
 AGGREGATION = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
@@ -21,6 +23,13 @@ test_builtin = conformance.suite(
 
 test_testing = conformance.suite("testing")
 
-test_builtin_in_a_worker = pytest.mark.usefixtures("ray_cluster")(
-    conformance.suite("builtin", ids=["ray"])
-)
+IN_A_WORKER = plan("builtin", get_manager(), ids=["ray"])
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("kind", ["", *KINDS])
+def test_builtin_in_a_worker(kind):
+    results = [case.run() for case in IN_A_WORKER if case.component.partition("/")[0] == kind]
+
+    assert {result.status for result in results} == {Status.PASS}, results

@@ -12,27 +12,24 @@ from trinity.extend.known import distribution_of_path, known_paths
 from trinity_compat_rft.paths.table import PUBLISHED_MODULES
 
 
-@pytest.mark.parametrize("path", PUBLISHED_MODULES)
-def test_a_published_path_is_the_module_of_the_table(path):
-    assert importlib.import_module(path) is importlib.import_module(PUBLISHED_MODULES[path])
+def test_the_published_paths_are_the_modules_of_the_table():
+    published = {path: importlib.import_module(path) for path in PUBLISHED_MODULES}
+
+    assert published == {
+        path: importlib.import_module(module) for path, module in PUBLISHED_MODULES.items()
+    }
+    assert [
+        f"{path}.{name}"
+        for path, module in published.items()
+        for name in getattr(module, "__all__", ())
+        if not hasattr(module, name)
+    ] == []
 
 
-@pytest.mark.parametrize("path", PUBLISHED_MODULES)
-def test_a_published_path_is_known_to_the_install_hints(path):
-    assert distribution_of_path(path) == "trinity-compat-rft"
-
-
-def test_the_install_hints_know_no_path_of_ours_that_is_not_served():
+def test_the_install_hints_know_the_published_paths_and_no_other_of_ours():
     ours = {path for path in known_paths() if distribution_of_path(path) == "trinity-compat-rft"}
 
     assert ours == set(PUBLISHED_MODULES)
-
-
-@pytest.mark.parametrize("path", PUBLISHED_MODULES)
-def test_every_listed_name_is_there(path):
-    module = importlib.import_module(path)
-
-    assert [name for name in module.__all__ if not hasattr(module, name)] == []
 
 
 def test_a_logger_writes_into_the_log_of_the_run():

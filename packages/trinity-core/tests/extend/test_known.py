@@ -29,45 +29,47 @@ def manager():
     return PluginManager.discover(env={})
 
 
-@pytest.mark.parametrize("key", TABLES["components"])
-def test_a_component_is_given_by_the_distribution_that_is_named(key, manager):
-    distribution = TABLES["components"][key]
-    kind, _, name = key.partition("/")
+def is_given_by(distribution: str, *, kind: str, name: str, manager: PluginManager) -> bool:
     if distribution in NOT_INSTALLED:
         plugin = next(ROOT.glob(f"plugins/{distribution}/src/*/plugin.py"))
-        assert f'"{name}"' in plugin.read_text("utf-8")
-    elif distribution in HERE:
-        assert manager.find(kind, name).origin.distribution == distribution
-    else:
-        assert distribution in TABLES["planned"]
+        return f'"{name}"' in plugin.read_text("utf-8")
+    if distribution in HERE:
+        return manager.find(kind, name).origin.distribution == distribution
+    return distribution in TABLES["planned"]
 
 
-@pytest.mark.parametrize("name", sorted(known.known_distributions()))
-def test_a_distribution_is_in_this_repository_or_is_not_advised(name):
-    advised = "pip install" in known.how_to_get(name)
+def test_a_component_is_given_by_the_distribution_that_is_named(manager):
+    components = [(*key.split("/"), by) for key, by in TABLES["components"].items()]
 
-    assert advised == (name in HERE)
-    assert ("not there yet" in known.how_to_get(name)) == (name not in HERE)
+    assert [
+        (kind, name, by)
+        for kind, name, by in components
+        if not is_given_by(by, kind=kind, name=name, manager=manager)
+    ] == []
+
+
+def test_a_distribution_is_in_this_repository_or_is_not_advised():
+    told = {name: known.how_to_get(name) for name in known.known_distributions()}
+
+    assert {name for name in told if "pip install" in told[name]} == set(told) & HERE
+    assert {name for name in told if "not there yet" in told[name]} == set(told) - HERE
 
 
 def test_what_is_planned_is_not_there():
     assert set(TABLES["planned"]) & HERE == set()
 
 
-@pytest.mark.parametrize("key", [key for key in TABLES["instead"] if "/" in key])
-def test_a_name_that_something_stands_for_is_of_a_kind_and_says_what(key, manager):
-    kind, _, name = key.partition("/")
-
-    assert kind in KINDS
-    if name not in manager.names(kind):
-        with pytest.raises(UnknownComponentError, match=f"here {TABLES['instead'][key][:20]}"):
-            manager.find(kind, name)
-
-
-@pytest.mark.parametrize("path", [key for key in TABLES["instead"] if "/" not in key])
-def test_a_path_that_something_stands_for_says_what(path):
-    with pytest.raises(ImportError, match="is of Trinity-RFT; here "):
-        importlib.import_module(path)
+def test_a_name_that_something_stands_for_is_of_a_kind_and_says_what(manager):
+    for key, instead in TABLES["instead"].items():
+        kind, is_name, name = key.partition("/")
+        if not is_name:
+            with pytest.raises(ImportError, match="is of Trinity-RFT; here "):
+                importlib.import_module(key)
+            continue
+        assert kind in KINDS
+        if name not in manager.names(kind):
+            with pytest.raises(UnknownComponentError, match=f"here {instead[:20]}"):
+                manager.find(kind, name)
 
 
 def test_a_name_of_trinity_rft_alone_is_answered_with_what_stands_for_it(site, golden):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -35,13 +36,13 @@ class FakeParts:
     """Parts that write down what happens to them."""
 
     has_evaluation = False
-    in_turns = True
     is_in_order = False  # so that the loop does not check how old rows are
 
     def __init__(
         self, *, steps, per_step=4, train_batch=4, interval=1, offset=0, **settings
     ) -> None:
         self.story = []
+        self.in_turns = settings.pop("in_turns", True)
         self.storage = CountingStorage()
         self.num_explore_steps = self.total_steps = steps
         self.num_train_steps = settings.pop("num_train_steps", None)
@@ -144,6 +145,17 @@ class Evaluating(FakeParts):
     has_evaluation = True
 
 
+def before(parts, name, look) -> None:
+    """Let ``look(step)`` be called each time before something of the parts begins."""
+    does = getattr(parts, name)
+
+    def looking(*given, **named):
+        look(named.get("step", given[0]))
+        return does(*given, **named)
+
+    setattr(parts, name, looking)
+
+
 def loop_of(parts) -> Loop:
     """Return a loop over parts, at the beginning."""
     return Loop(parts, Rollouts(parts))
@@ -163,8 +175,8 @@ def resumed(loop) -> Loop:
 
 @pytest.fixture
 def loops() -> SimpleNamespace:
-    """Return what makes a loop over parts, and one that goes on from another."""
-    return SimpleNamespace(of=loop_of, resumed=resumed)
+    """Return what makes a loop over parts, one that goes on from another, and looks into it."""
+    return SimpleNamespace(of=loop_of, resumed=resumed, before=before)
 
 
 @pytest.fixture
@@ -177,6 +189,12 @@ def fake_parts() -> type[FakeParts]:
 def syncing() -> type[Syncing]:
     """Return the same, which write down each sync too."""
     return Syncing
+
+
+@pytest.fixture
+def overlapped() -> partial[Syncing]:
+    """Return the same, whose rollout steps run in a thread beside the train steps."""
+    return partial(Syncing, in_turns=False)
 
 
 @pytest.fixture

@@ -11,19 +11,9 @@ STYLES = ["explorer_driven", "trainer_driven"]
 SOON_S = 20  # seconds until a test that hangs fails
 
 
-@pytest.fixture
-def ahead(syncing):
-    """Return counting parts whose rollout steps begin by themselves, in a thread."""
-
-    class Ahead(syncing):
-        in_turns = False
-
-    return Ahead
-
-
 @pytest.mark.parametrize("style", STYLES)
-def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, ahead, loops) -> None:
-    parts = ahead(steps=4, style=style, eval_interval=1)
+def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, overlapped, loops) -> None:
+    parts = overlapped(steps=4, style=style, eval_interval=1)
     parts.has_evaluation = True
     explore_step = parts.explore_step
 
@@ -48,29 +38,20 @@ def test_a_run_that_is_asked_to_stop_begins_no_evaluation(style, ahead, loops) -
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_an_evaluation_is_of_the_newest_weights(style, ahead, loops) -> None:
-    parts = ahead(steps=6, style=style, interval=5, eval_interval=2, max_inflight=2)
+def test_an_evaluation_is_of_the_newest_weights(style, overlapped, loops) -> None:
+    parts = overlapped(steps=6, style=style, interval=5, eval_interval=2, max_inflight=2)
     parts.has_evaluation = True
     loop = loops.of(parts)
-    evaluate, behind = parts.evaluate, []
-
-    def evaluation(step):
-        behind.append(parts.story.count("sync"))
-        return evaluate(step)
-
-    explore_step, trained_one = parts.explore_step, threading.Event()
-    train_step = parts.train_step
+    behind, trained_one, train_step = [], threading.Event(), parts.train_step
 
     def train(experiences, *, step):
         result = train_step(experiences, step=step)
         trained_one.set()
         return result
 
-    def explore(step):
-        assert step == 1 or trained_one.wait(SOON_S)
-        return explore_step(step)
-
-    parts.explore_step, parts.train_step, parts.evaluate = explore, train, evaluation
+    parts.train_step = train
+    loops.before(parts, "explore_step", lambda step: step == 1 or trained_one.wait(SOON_S))
+    loops.before(parts, "evaluate", lambda step: behind.append(parts.story.count("sync")))
 
     loop.run()
 
@@ -79,9 +60,9 @@ def test_an_evaluation_is_of_the_newest_weights(style, ahead, loops) -> None:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_an_evaluation_that_was_made_before_this_start_is_not_made_again(
-    style, ahead, loops
+    style, overlapped, loops
 ) -> None:
-    parts = ahead(steps=3, style=style, eval_interval=2)
+    parts = overlapped(steps=3, style=style, eval_interval=2)
     parts.has_evaluation = True
     loop = loops.of(parts)
     progress = loop.progress
@@ -96,42 +77,39 @@ def test_an_evaluation_that_was_made_before_this_start_is_not_made_again(
     assert "evaluate 3" in parts.story
 
 
-def test_it_says_that_the_trainer_waits_for_an_evaluation(ahead, monkeypatch, loops) -> None:
+def test_it_says_that_the_trainer_waits_for_an_evaluation(overlapped, monkeypatch, loops) -> None:
     monkeypatch.setattr("trinity.runtime.rollouts.PATIENCE_S", 0.0)
     monkeypatch.setattr("trinity.runtime.rollouts.LOOK_S", 0.01)
-    parts = ahead(steps=2, style="trainer_driven", eval_interval=1)
-    parts.has_evaluation, told, evaluate = True, threading.Event(), parts.evaluate
+    parts = overlapped(steps=2, style="trainer_driven", eval_interval=1)
+    parts.has_evaluation, told = True, threading.Event()
 
     def warn(text, *values):
         if "the evaluation after step 1" in text % values:
             told.set()
 
-    def evaluation(step):
-        assert told.wait(SOON_S / 10)
-        return evaluate(step)
+    def wait(step):
+        assert step > 1 or told.wait(SOON_S / 10)
 
     monkeypatch.setattr("trinity.runtime.rollouts.logger.warning", warn)
-    parts.evaluate = lambda step: evaluation(step) if step == 1 else evaluate(step)
+    loops.before(parts, "evaluate", wait)
 
     loops.of(parts).run()
 
 
 @pytest.mark.parametrize("interval", [1, 2])
 def test_after_an_evaluation_the_explorer_asks_for_what_was_trained_meanwhile(
-    interval, ahead, loops
+    interval, overlapped, loops
 ) -> None:
     """Else the weights of the evaluation would stay for a step, or an interval, too many."""
-    parts = ahead(steps=4, style="explorer_driven", interval=interval, eval_interval=2)
+    parts = overlapped(steps=4, style="explorer_driven", interval=interval, eval_interval=2)
     parts.has_evaluation = True
     loop = loops.of(parts)
     evaluates, seen = threading.Event(), []
-    is_trained = {1: threading.Event(), 2: threading.Event()}
-    explore_step, train_step, evaluate = parts.explore_step, parts.train_step, parts.evaluate
+    is_trained, train_step = {1: threading.Event(), 2: threading.Event()}, parts.train_step
 
     def explore(step):
         seen.append(loop.progress.weights_version)
         assert step == 1 or is_trained[1].wait(SOON_S)
-        return explore_step(step)
 
     def train(experiences, *, step):
         assert step == 1 or evaluates.wait(SOON_S)
@@ -143,9 +121,10 @@ def test_after_an_evaluation_the_explorer_asks_for_what_was_trained_meanwhile(
     def evaluation(step):
         evaluates.set()
         assert is_trained[2].wait(SOON_S)
-        return evaluate(step)
 
-    parts.explore_step, parts.train_step, parts.evaluate = explore, train, evaluation
+    parts.train_step = train
+    loops.before(parts, "explore_step", explore)
+    loops.before(parts, "evaluate", evaluation)
 
     loop.run()
 

@@ -9,15 +9,9 @@ from trinity.errors import CheckpointError, RunFailedError, TrinityError
 from trinity.runtime.loop import Interrupted
 
 
-def ask_to_stop_in(parts, name) -> None:
-    """Let the run be asked to stop each time that something begins."""
-    does = getattr(parts, name)
-
-    def asking(*arguments, **named):
-        parts.interrupt.is_requested = True
-        return does(*arguments, **named)
-
-    setattr(parts, name, asking)
+def asked_to_stop(parts):
+    """Return a look that asks the run to stop."""
+    return lambda step: setattr(parts.interrupt, "is_requested", True)
 
 
 def test_a_run_that_is_asked_to_stop_before_it_begins_begins_nothing(fake_parts, loops) -> None:
@@ -111,7 +105,7 @@ def test_a_failure_while_exploring_saves_what_was_trained(fake_parts, loops) -> 
 
 def test_an_interrupt_while_exploring_saves_before_training(fake_parts, loops) -> None:
     parts = fake_parts(steps=5)
-    ask_to_stop_in(parts, "explore_step")
+    loops.before(parts, "explore_step", asked_to_stop(parts))
     loop = loops.of(parts)
 
     with pytest.raises(Interrupted):
@@ -123,7 +117,7 @@ def test_an_interrupt_while_exploring_saves_before_training(fake_parts, loops) -
 
 def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on(fake_parts, loops) -> None:
     parts = fake_parts(steps=2)
-    ask_to_stop_in(parts, "explore_step")
+    loops.before(parts, "explore_step", asked_to_stop(parts))
     loop = loops.of(parts)
     with pytest.raises(Interrupted):
         loop.run()
@@ -151,7 +145,7 @@ def test_the_last_evaluation_is_of_the_weights_that_the_run_leaves(evaluating, l
 
 def test_an_evaluation_that_an_interrupt_came_before_is_made_after_it(evaluating, loops) -> None:
     parts = evaluating(steps=2, eval_interval=1)
-    ask_to_stop_in(parts, "explore_step")
+    loops.before(parts, "explore_step", asked_to_stop(parts))
     loop = loops.of(parts)
     with pytest.raises(Interrupted):
         loop.run()
@@ -260,23 +254,16 @@ def test_a_row_of_an_evaluation_names_the_weights_that_it_is_of(syncing, loops) 
     ],
 )
 def test_a_step_is_all_since_the_last_sync(syncing, monkeypatch, settings, told, loops) -> None:
-    parts, clock, steps = syncing(steps=5, **settings), SimpleNamespace(now=0.0), []
-    monkeypatch.setattr("trinity.runtime.loop.time.perf_counter", lambda: clock.now)
-    explore_step, train_step = parts.explore_step, parts.train_step
-
-    def explore(step):
-        clock.now += 10.0
-        return explore_step(step)
-
-    def train(experiences, *, step):
-        clock.now += 1.0
-        return train_step(experiences, step=step)
+    parts, seconds, steps = syncing(steps=5, **settings), [], []
+    monkeypatch.setattr("trinity.runtime.loop.time.perf_counter", lambda: sum(seconds))
+    loops.before(parts, "explore_step", lambda step: seconds.append(10.0))
+    loops.before(parts, "train_step", lambda step: seconds.append(1.0))
 
     def record(role, metrics, *, step):
         if role == "synchronizer":
             steps.append((step, metrics["time/step_s"]))
 
-    parts.explore_step, parts.train_step, parts.record = explore, train, record
+    parts.record = record
 
     loops.of(parts).run()
 
@@ -336,7 +323,7 @@ def test_with_any_style_a_stopped_run_tells_the_story_of_an_unbroken_one(
     loops.of(whole).run()
     loop = loops.of(stopped)
     for name in ("explore_step", "train_step"):
-        ask_to_stop_in(stopped, name)
+        loops.before(stopped, name, asked_to_stop(stopped))
     while True:
         try:
             loop.run()

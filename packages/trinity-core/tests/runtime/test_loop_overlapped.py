@@ -8,21 +8,11 @@ from dataclasses import replace
 
 import pytest
 from trinity.errors import RunFailedError, TrinityError
-from trinity.runtime.loop import Interrupted
 from trinity.runtime.rollouts import Rollouts
 
-STYLES = ["explorer_driven", "trainer_driven"]
+DRIVEN = ["explorer_driven", "trainer_driven"]
+STYLES = ["fixed", *DRIVEN]
 SOON_S = 20  # seconds until a test that hangs fails
-
-
-@pytest.fixture
-def ahead(syncing):
-    """Return counting parts whose rollout steps begin by themselves, in a thread."""
-
-    class Ahead(syncing):
-        in_turns = False
-
-    return Ahead
 
 
 def trained(parts) -> list[str]:
@@ -34,13 +24,13 @@ def batches(*, steps: int, per_step: int, size: int) -> list[str]:
     return [str(rows[n : n + size]) for n in range(0, len(rows), size)]
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", DRIVEN)
 @pytest.mark.parametrize(("per_step", "size"), [(4, 4), (3, 4), (10, 4), (4, 10), (1, 7)])
 @pytest.mark.parametrize(("interval", "max_inflight"), [(1, 1), (1, 2), (3, 2), (2, 4)])
 def test_all_that_is_explored_is_trained_once_the_oldest_whole_batch_first(
-    style, per_step, size, interval, max_inflight, ahead, loops
+    style, per_step, size, interval, max_inflight, overlapped, loops
 ) -> None:
-    parts = ahead(
+    parts = overlapped(
         steps=9, per_step=per_step, train_batch=size, interval=interval, style=style,
         max_inflight=max_inflight,
     )  # fmt: skip
@@ -55,51 +45,29 @@ def test_all_that_is_explored_is_trained_once_the_oldest_whole_batch_first(
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_the_next_step_is_explored_while_the_last_is_trained(style, ahead, loops) -> None:
-    parts = ahead(steps=3, style=style)
+def test_the_next_step_is_explored_while_the_last_is_trained(style, overlapped, loops) -> None:
+    parts = overlapped(steps=3, style=style, offset=int(style == "fixed"))
     meet = threading.Barrier(2, timeout=SOON_S)
-    explore_step, train_step = parts.explore_step, parts.train_step
-
-    def explore(step):
-        if step == 2:
-            meet.wait()
-        return explore_step(step)
-
-    def train(experiences, *, step):
-        if step == 1:
-            meet.wait()
-        return train_step(experiences, step=step)
-
-    parts.explore_step, parts.train_step = explore, train
+    loops.before(parts, "explore_step", lambda step: step == 2 and meet.wait())
+    loops.before(parts, "train_step", lambda step: step == 1 and meet.wait())
 
     loops.of(parts).run()
 
     assert len(trained(parts)) == 3
 
 
-def test_weights_of_a_trainer_that_decides_come_during_a_step(ahead, loops) -> None:
-    parts = ahead(steps=2, style="trainer_driven")
-    came = threading.Event()
-    explore_step = parts.explore_step
-
-    def explore(step):
-        assert step == 1 or came.wait(SOON_S)
-        return explore_step(step)
-
-    def sync(snapshot):
-        came.set()
-        parts.story.append("sync")
-        return 1
-
-    parts.explore_step, parts.sync.sync = explore, sync
+def test_weights_of_a_trainer_that_decides_come_during_a_step(overlapped, loops) -> None:
+    parts, came = overlapped(steps=2, style="trainer_driven"), threading.Event()
+    loops.before(parts, "explore_step", lambda step: step == 1 or came.wait(SOON_S))
+    loops.before(parts.sync, "sync", lambda snapshot: came.set())
 
     loops.of(parts).run()
 
     assert parts.story[:4] == ["explore 1", "train 1: [1, 1, 1, 1]", "sync", "explore 2"]
 
 
-def test_weights_of_an_explorer_that_decides_change_between_its_steps(ahead, loops) -> None:
-    parts = ahead(steps=6, style="explorer_driven")
+def test_weights_of_an_explorer_that_decides_change_between_its_steps(overlapped, loops) -> None:
+    parts = overlapped(steps=6, style="explorer_driven")
     is_exploring, seen = threading.Event(), []
     explore_step = parts.explore_step
 
@@ -118,23 +86,17 @@ def test_weights_of_an_explorer_that_decides_change_between_its_steps(ahead, loo
     assert not any(seen)
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_an_evaluation_keeps_its_weights_while_training_goes_on(style, ahead, loops) -> None:
-    parts = ahead(steps=3, style=style, eval_interval=2, max_inflight=3)
+@pytest.mark.parametrize("style", DRIVEN)
+def test_an_evaluation_keeps_its_weights_while_training_goes_on(style, overlapped, loops) -> None:
+    parts = overlapped(steps=3, style=style, eval_interval=2, max_inflight=3)
     parts.has_evaluation, trained_twice = True, threading.Event()
-    train_step, evaluate = parts.train_step, parts.evaluate
+    loops.before(parts, "train_step", lambda step: step == 2 and trained_twice.set())
 
-    def train(experiences, *, step):
-        if step == 2:
-            trained_twice.set()
-        return train_step(experiences, step=step)
-
-    def evaluation(step):
+    def wait(step):
         parts.story.append("asked")
         assert trained_twice.wait(SOON_S)
-        return evaluate(step)
 
-    parts.train_step, parts.evaluate = train, evaluation
+    loops.before(parts, "evaluate", wait)
 
     loops.of(parts).run()
 
@@ -146,17 +108,11 @@ def test_an_evaluation_keeps_its_weights_while_training_goes_on(style, ahead, lo
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_checkpoint_counts_only_steps_that_have_ended_and_where_they_left_the_explorer(
-    style, ahead, loops
+    style, overlapped, loops
 ) -> None:
-    parts = ahead(steps=4, style=style, save_interval=1)
+    parts = overlapped(steps=4, style=style, offset=int(style == "fixed"), save_interval=1)
     asked, saved = [], []
-    explore_step = parts.explore_step
-
-    def explore(step):
-        asked.append(step)
-        return explore_step(step)
-
-    parts.explore_step = explore
+    loops.before(parts, "explore_step", asked.append)
     parts.explorer_state = lambda: {"after": len(asked)}
     parts.save = lambda progress, state: saved.append((replace(progress), state))
 
@@ -170,40 +126,11 @@ def test_a_checkpoint_counts_only_steps_that_have_ended_and_where_they_left_the_
         assert 4 * progress.explore_steps == 4 * progress.train_steps + ready
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("per_step", [3, 4, 10])
-def test_a_run_that_is_stopped_again_and_again_trains_all_of_it_once(
-    style, per_step, ahead, loops
-) -> None:
-    parts = ahead(steps=7, per_step=per_step, style=style)
-    loop = loops.of(parts)
-    num_stops = 0
-    while True:
-        parts.interrupt.is_requested = num_stops % 2 == 0
-        train_step = type(parts).train_step.__get__(parts)
-
-        def stopping(experiences, *, step, train_step=train_step):
-            parts.interrupt.is_requested = True
-            return train_step(experiences, step=step)
-
-        parts.train_step = stopping
-        try:
-            loop.run()
-        except Interrupted:
-            num_stops += 1
-            loop = loops.resumed(loop)
-            continue
-        break
-
-    assert num_stops > 2
-    assert trained(parts) == batches(steps=7, per_step=per_step, size=4)
-
-
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", DRIVEN)
 def test_a_limit_of_optimizer_steps_ends_the_run_with_few_steps_more_than_it_needs(
-    style, ahead, loops
+    style, overlapped, loops
 ) -> None:
-    parts = ahead(steps=20, style=style, num_train_steps=3, max_inflight=4)
+    parts = overlapped(steps=20, style=style, num_train_steps=3, max_inflight=4)
     loop = loops.of(parts)
 
     loop.run()
@@ -211,27 +138,11 @@ def test_a_limit_of_optimizer_steps_ends_the_run_with_few_steps_more_than_it_nee
     assert (loop.progress.train_steps, loop.progress.explore_steps) == (3, 3)
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_tasks_that_end_early_end_the_run(style, ahead, loops) -> None:
-    parts = ahead(steps=9, style=style)
-    explore_step = parts.explore_step
-
-    def explore(step):
-        if step > 4:
-            raise StopIteration
-        return explore_step(step)
-
-    parts.explore_step = explore
-
-    loops.of(parts).run()
-
-    assert trained(parts) == batches(steps=4, per_step=4, size=4)
-    assert parts.num_explore_steps == 4
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_a_step_that_fails_ends_the_run_and_what_was_trained_is_saved(style, ahead, loops) -> None:
-    parts = ahead(steps=9, style=style, fails_at=4)
+@pytest.mark.parametrize("style", DRIVEN)
+def test_a_step_that_fails_ends_the_run_and_what_was_trained_is_saved(
+    style, overlapped, loops
+) -> None:
+    parts = overlapped(steps=9, style=style, fails_at=4)
 
     with pytest.raises(RunFailedError, match="too many runs failed"):
         loops.of(parts).run()
@@ -240,15 +151,12 @@ def test_a_step_that_fails_ends_the_run_and_what_was_trained_is_saved(style, ahe
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_trainer_that_fails_does_not_wait_for_the_step_on_its_way(style, ahead, loops) -> None:
-    parts = ahead(steps=9, style=style, train_fails_at=2)
-    goes_on, explore_step = threading.Event(), parts.explore_step
-
-    def explore(step):
-        assert step < 3 or goes_on.wait(SOON_S)
-        return explore_step(step)
-
-    parts.explore_step = explore
+def test_a_trainer_that_fails_does_not_wait_for_the_step_on_its_way(
+    style, overlapped, loops
+) -> None:
+    offset, goes_on = int(style == "fixed"), threading.Event()
+    parts = overlapped(steps=9, style=style, offset=offset, train_fails_at=2)
+    loops.before(parts, "explore_step", lambda step: step < 3 or goes_on.wait(SOON_S))
 
     with pytest.raises(TrinityError, match="the loss of a plugin broke"):
         loops.of(parts).run()
@@ -257,8 +165,8 @@ def test_a_trainer_that_fails_does_not_wait_for_the_step_on_its_way(style, ahead
     assert parts.story[-1] == "save 1"
 
 
-def test_what_a_run_in_turns_left_due_is_trained_first(ahead, loops) -> None:
-    parts = ahead(steps=3, style="trainer_driven", train_batch=6)
+def test_what_a_run_in_turns_left_due_is_trained_first(overlapped, loops) -> None:
+    parts = overlapped(steps=3, style="trainer_driven", train_batch=6)
     loop = loops.of(parts)
     parts.storage.rows = [1] * 4
     parts.rollouts.begin()
@@ -271,33 +179,22 @@ def test_what_a_run_in_turns_left_due_is_trained_first(ahead, loops) -> None:
     assert trained(parts) == batches(steps=3, per_step=4, size=6)
 
 
-def test_it_says_which_step_the_trainer_waits_for(ahead, caplog, monkeypatch, loops) -> None:
+def test_it_says_which_step_the_trainer_waits_for(overlapped, monkeypatch, loops) -> None:
     monkeypatch.setattr("trinity.runtime.rollouts.PATIENCE_S", 0.0)
     monkeypatch.setattr("trinity.runtime.rollouts.LOOK_S", 0.01)
-    parts = ahead(steps=1, style="trainer_driven")
-    said, explore_step = threading.Event(), parts.explore_step
+    parts, said = overlapped(steps=1, style="trainer_driven"), threading.Event()
     monkeypatch.setattr("trinity.runtime.rollouts.logger.warning", lambda *args: said.set())
-
-    def explore(step):
-        assert said.wait(SOON_S)
-        return explore_step(step)
-
-    parts.explore_step = explore
+    loops.before(parts, "explore_step", lambda step: said.wait(SOON_S))
 
     loops.of(parts).run()
 
 
-def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are(ahead) -> None:
-    parts = ahead(steps=1, style="trainer_driven")
+def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are(overlapped, loops) -> None:
+    parts = overlapped(steps=1, style="trainer_driven")
     begins, goes_on, asked = threading.Event(), threading.Event(), []
-    explore_step = parts.explore_step
-
-    def explore(step):
-        begins.set()
-        assert goes_on.wait(SOON_S)
-        return explore_step(step)
-
-    parts.explore_step, parts.explorer_state = explore, lambda: asked.append(1)
+    loops.before(parts, "explore_step", lambda step: goes_on.wait(SOON_S))
+    loops.before(parts, "explore_step", lambda step: begins.set())
+    parts.explorer_state = lambda: asked.append(1)
     with Rollouts(parts) as rollouts:
         rollouts.let(1)
         assert begins.wait(SOON_S)
@@ -308,9 +205,9 @@ def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are(ahead) ->
     assert not asked
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_the_last_checkpoint_is_written_once(style, ahead, loops) -> None:
-    parts = ahead(steps=9, style=style, save_interval=1, num_train_steps=3)
+@pytest.mark.parametrize("style", DRIVEN)
+def test_the_last_checkpoint_is_written_once(style, overlapped, loops) -> None:
+    parts = overlapped(steps=9, style=style, save_interval=1, num_train_steps=3)
 
     loops.of(parts).run()
 
@@ -318,17 +215,11 @@ def test_the_last_checkpoint_is_written_once(style, ahead, loops) -> None:
     assert parts.story[-1] == "note 3"
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_what_is_trained_beside_a_step_is_told_with_the_step(style, ahead, loops) -> None:
-    parts, rows = ahead(steps=4, style=style), []
+@pytest.mark.parametrize("style", DRIVEN)
+def test_what_is_trained_beside_a_step_is_told_with_the_step(style, overlapped, loops) -> None:
+    parts, rows = overlapped(steps=4, style=style), []
     parts.record = lambda role, metrics, *, step: rows.append((role, step, metrics))
-    train_step = parts.train_step
-
-    def train(experiences, *, step):
-        time.sleep(0.02)
-        return train_step(experiences, step=step)
-
-    parts.train_step = train
+    loops.before(parts, "train_step", lambda step: time.sleep(0.02))
 
     loops.of(parts).run()
 
@@ -339,8 +230,8 @@ def test_what_is_trained_beside_a_step_is_told_with_the_step(style, ahead, loops
     assert sum(steps) >= 0.02 * 4  # no optimizer step is in none of them
 
 
-def test_seconds_beside_two_steps_are_told_with_each_of_them(ahead, loops) -> None:
-    observers = loops.of(ahead(steps=1, style=STYLES[0]))._observers
+def test_seconds_beside_two_steps_are_told_with_each_of_them(overlapped, loops) -> None:
+    observers = loops.of(overlapped(steps=1, style="explorer_driven"))._observers
     observers._trained_at.extend([(0.0, 2.0), (3.0, 5.0), (6.0, 9.0)])
 
     assert observers._trained_beside(1.0, 4.0) == 1.0 + 1.0

@@ -32,30 +32,28 @@ class AskedAt:
 @pytest.mark.parametrize("in_turns", [True, False])
 def test_a_stop_between_any_two_looks_is_no_failure(style, in_turns, evaluating, loops) -> None:
     for number in range(1, 60):
-        parts = evaluating(steps=5, style=style, interval=2, eval_interval=2)
-        parts.in_turns, parts.interrupt = in_turns, AskedAt(number)
+        settings = {"interval": 2, "eval_interval": 2, "in_turns": in_turns}
+        parts = evaluating(steps=5, style=style, **settings)
+        parts.interrupt = AskedAt(number)
 
         with suppress(Interrupted):
             loops.of(parts).run()
 
 
-def test_rows_are_counted_while_rollouts_begin(syncing, loops) -> None:
+def test_rows_are_counted_while_rollouts_begin(overlapped, loops) -> None:
     before, end = sys.getswitchinterval(), time.monotonic() + 2.0
     sys.setswitchinterval(1e-6)
     try:
         while time.monotonic() < end:
             settings = {"style": "trainer_driven", "per_step": 1, "train_batch": 1}
-            parts = syncing(steps=60, max_inflight=20, **settings)
-            parts.in_turns = False
-            loops.of(parts).run()
+            loops.of(overlapped(steps=60, max_inflight=20, **settings)).run()
     finally:
         sys.setswitchinterval(before)
 
 
-def test_tasks_that_end_during_a_sync_end_once(syncing, loops) -> None:
-    parts = syncing(steps=9, style="trainer_driven", max_inflight=3)
-    parts.in_turns, is_syncing, ends = False, threading.Event(), []
-    explore_step = parts.explore_step
+def test_tasks_that_end_during_a_sync_end_once(overlapped, loops) -> None:
+    parts = overlapped(steps=9, style="trainer_driven", max_inflight=3)
+    is_syncing, ends = threading.Event(), []
 
     def explore(step):
         if step > 2:
@@ -63,25 +61,28 @@ def test_tasks_that_end_during_a_sync_end_once(syncing, loops) -> None:
             is_syncing.wait(1.0)
             ends.append(step)
             raise StopIteration
-        return explore_step(step)
 
     def sync(snapshot):
         is_syncing.set()
         time.sleep(0.05)
-        return 0
 
-    parts.explore_step, parts.sync = explore, SimpleNamespace(sync=sync)
+    loops.before(parts, "explore_step", explore)
+    loops.before(parts.sync, "sync", sync)
     loop = loops.of(parts)
 
     loop.run()
 
     assert ends == [3]
+    assert [line for line in parts.story if line.startswith("train")] == [
+        "train 1: [1, 1, 1, 1]",
+        "train 2: [2, 2, 2, 2]",
+    ]
     assert (loop.progress.tasks_ended_of, parts.num_explore_steps) == (9, 2)
 
 
 def test_a_wait_for_an_evaluation_names_its_explore_step_and_no_group(fake_parts, caplog) -> None:
-    parts = fake_parts(steps=4)
-    parts.in_turns, parts.groups = False, SimpleNamespace(check=lambda: None)
+    parts = fake_parts(steps=4, in_turns=False)
+    parts.groups = SimpleNamespace(check=lambda: None)
     parts.rollouts.begun = 37  # the youngest group
     rollouts = Rollouts(parts)
     rollouts.evaluate(4)

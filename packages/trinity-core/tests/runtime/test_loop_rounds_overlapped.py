@@ -12,16 +12,6 @@ from trinity.runtime.loop import Interrupted
 SOON_S = 20  # seconds until a test that hangs fails
 
 
-@pytest.fixture
-def overlapping(syncing):
-    """Return counting parts whose trainer works while they explore."""
-
-    class Overlapping(syncing):
-        in_turns = False
-
-    return Overlapping
-
-
 def trained(parts) -> list[str]:
     return [line for line in parts.story if line.startswith("train")]
 
@@ -31,48 +21,13 @@ def driver_of(parts) -> list[str]:
     return [line for line in parts.story if not line.startswith("explore")]
 
 
-def test_with_an_offset_the_last_step_is_trained_beside_the_next(overlapping, loops) -> None:
-    parts = overlapping(steps=4, offset=1)
-    meet = threading.Barrier(2, timeout=SOON_S)
-    explore_step, train_step = parts.explore_step, parts.train_step
-
-    def explore(step):
-        if step == 2:
-            meet.wait()
-        return explore_step(step)
-
-    def train(experiences, *, step):
-        if step == 1:
-            meet.wait()
-        return train_step(experiences, step=step)
-
-    parts.explore_step, parts.train_step = explore, train
-
-    loops.of(parts).run()
-
-    assert driver_of(parts) == [
-        "train 1: [1, 1, 1, 1]", "sync", "train 2: [2, 2, 2, 2]", "sync",
-        "train 3: [3, 3, 3, 3]", "sync", "train 4: [4, 4, 4, 4]", "sync", "save 4",
-    ]  # fmt: skip
-
-
-def test_with_an_interval_of_three_weights_move_after_the_third_step(overlapping, loops) -> None:
-    parts = overlapping(steps=3, interval=3)
-
-    loops.of(parts).run()
-
-    assert driver_of(parts) == [
-        "train 1: [1, 1, 1, 1]", "train 2: [2, 2, 2, 2]", "train 3: [3, 3, 3, 3]", "sync", "save 3",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("per_step", [3, 4, 5, 10])
 @pytest.mark.parametrize(("interval", "offset"), [(1, 1), (1, 2), (2, 0), (2, 1), (3, 1), (2, 3)])
 def test_batches_and_their_order_are_those_of_a_run_that_takes_turns(
-    interval, offset, per_step, syncing, overlapping, loops
+    interval, offset, per_step, syncing, overlapped, loops
 ) -> None:
     settings = {"steps": 7, "interval": interval, "offset": offset, "per_step": per_step}
-    alone, beside = syncing(**settings), overlapping(**settings)
+    alone, beside = syncing(**settings), overlapped(**settings)
     one, other = loops.of(alone), loops.of(beside)
 
     one.run()
@@ -83,16 +38,8 @@ def test_batches_and_their_order_are_those_of_a_run_that_takes_turns(
     assert one.progress == other.progress
 
 
-def test_a_short_batch_waits_for_the_sync(overlapping, loops) -> None:
-    parts = overlapping(steps=2, offset=1, per_step=6)
-
-    loops.of(parts).run()
-
-    assert driver_of(parts)[:3] == ["train 1: [1, 1, 1, 1]", "train 2: [1, 1]", "sync"]
-
-
-def test_without_offset_each_step_waits_for_the_weights_of_the_last(overlapping, loops) -> None:
-    parts = overlapping(steps=2)
+def test_without_offset_each_step_waits_for_the_weights_of_the_last(overlapped, loops) -> None:
+    parts = overlapped(steps=2)
 
     loops.of(parts).run()
 
@@ -102,10 +49,10 @@ def test_without_offset_each_step_waits_for_the_weights_of_the_last(overlapping,
 @pytest.mark.parametrize("limit", [1, 2, 3])
 @pytest.mark.parametrize(("interval", "offset"), [(1, 1), (3, 0)])
 def test_a_limit_of_train_steps_ends_it_after_the_same_explore_steps(
-    limit, interval, offset, syncing, overlapping, loops
+    limit, interval, offset, syncing, overlapped, loops
 ) -> None:
     settings = {"steps": 9, "interval": interval, "offset": offset, "num_train_steps": limit}
-    alone, beside = syncing(**settings), overlapping(**settings)
+    alone, beside = syncing(**settings), overlapped(**settings)
     one, other = loops.of(alone), loops.of(beside)
 
     one.run()
@@ -114,15 +61,9 @@ def test_a_limit_of_train_steps_ends_it_after_the_same_explore_steps(
     assert one.progress == other.progress
 
 
-def test_an_interrupt_lets_the_step_that_is_explored_end(overlapping, loops) -> None:
-    parts = overlapping(steps=3, offset=1)
-    train_step = parts.train_step
-
-    def asked_while_training(experiences, *, step):
-        parts.interrupt.is_requested = True
-        return train_step(experiences, step=step)
-
-    parts.train_step = asked_while_training
+def test_an_interrupt_lets_the_step_that_is_explored_end(overlapped, loops) -> None:
+    parts = overlapped(steps=3, offset=1)
+    loops.before(parts, "train_step", lambda _: setattr(parts.interrupt, "is_requested", True))
     loop = loops.of(parts)
 
     with pytest.raises(Interrupted):
@@ -133,23 +74,10 @@ def test_an_interrupt_lets_the_step_that_is_explored_end(overlapping, loops) -> 
     assert (loop.progress.explore_steps, parts.rollouts.begun) == (2, 2)
 
 
-def test_a_checkpoint_beside_a_step_counts_only_steps_that_have_ended(overlapping, loops) -> None:
-    parts = overlapping(steps=2, offset=1, save_interval=1)
-    saved = []
-    parts.save = lambda progress, state: saved.append(
-        (progress.explore_steps, progress.train_steps, parts.rollouts.num_rows())
-    )
-
-    loops.of(parts).run()
-
-    for explored, trained_steps, ready in saved:
-        assert 4 * explored == 4 * trained_steps + ready
-
-
 def test_a_failure_of_the_trainer_is_raised_and_what_was_read_is_put_back(
-    overlapping, loops
+    overlapped, loops
 ) -> None:
-    parts = overlapping(steps=3, offset=1, train_fails_at=2)
+    parts = overlapped(steps=3, offset=1, train_fails_at=2)
     loop = loops.of(parts)
 
     with pytest.raises(Exception, match="the loss of a plugin broke"):
@@ -162,22 +90,17 @@ def test_a_failure_of_the_trainer_is_raised_and_what_was_read_is_put_back(
 
 @pytest.mark.parametrize("error", [RunFailedError("too many"), TimeoutError("t")])
 def test_what_the_explorer_raises_is_raised_once_the_trainer_is_done(
-    overlapping, loops, error
+    overlapped, loops, error
 ) -> None:
-    parts = overlapping(steps=4, offset=1)
-    explore_step, train_step, has_failed = parts.explore_step, parts.train_step, threading.Event()
+    parts, has_failed = overlapped(steps=4, offset=1), threading.Event()
 
-    def explore(step):
+    def fails_in_the_second(step):
         if step == 2:
             has_failed.set()
             raise error
-        return explore_step(step)
 
-    def train(experiences, *, step):
-        assert has_failed.wait(SOON_S)
-        return train_step(experiences, step=step)
-
-    parts.explore_step, parts.train_step = explore, train
+    loops.before(parts, "explore_step", fails_in_the_second)
+    loops.before(parts, "train_step", lambda step: has_failed.wait(SOON_S))
 
     with pytest.raises(TrinityError, match=str(error)):
         loops.of(parts).run()
@@ -185,25 +108,10 @@ def test_what_the_explorer_raises_is_raised_once_the_trainer_is_done(
     assert driver_of(parts) == ["train 1: [1, 1, 1, 1]", "save 1"]
 
 
-def test_a_trainer_that_fails_does_not_wait_for_the_explorer(overlapping, loops) -> None:
-    parts, goes_on = overlapping(steps=4, offset=1, train_fails_at=1), threading.Event()
-    explore_step = parts.explore_step
-
-    def explore(step):
-        assert step == 1 or goes_on.wait(SOON_S)
-        return explore_step(step)
-
-    parts.explore_step = explore
-
-    with pytest.raises(TrinityError, match="the loss of a plugin broke"):
-        loops.of(parts).run()
-    goes_on.set()
-
-
 def test_a_strategy_that_has_nothing_beside_a_step_is_asked_again_in_the_turn(
-    overlapping, loops
+    overlapped, loops
 ) -> None:
-    parts = overlapping(steps=4, interval=2, offset=1)
+    parts = overlapped(steps=4, interval=2, offset=1)
     sample, asked = parts.sample, []
 
     def with_a_gap(step):
@@ -220,9 +128,11 @@ def test_a_strategy_that_has_nothing_beside_a_step_is_asked_again_in_the_turn(
     assert (loop.progress.explore_steps, loop.progress.train_steps) == (4, 4)
 
 
-@pytest.mark.parametrize("kind", ["syncing", "overlapping"])
-def test_a_loss_that_lets_a_stop_iteration_out_is_an_error_and_no_end(kind, request, loops) -> None:
-    parts = request.getfixturevalue(kind)(steps=3, offset=1)
+@pytest.mark.parametrize("in_turns", [True, False])
+def test_a_loss_that_lets_a_stop_iteration_out_is_an_error_and_no_end(
+    in_turns, syncing, loops
+) -> None:
+    parts = syncing(steps=3, offset=1, in_turns=in_turns)
 
     def lets_it_out(experiences, *, step):
         raise StopIteration
@@ -234,18 +144,16 @@ def test_a_loss_that_lets_a_stop_iteration_out_is_an_error_and_no_end(kind, requ
 
 
 def test_the_last_evaluation_is_of_what_the_engines_have_and_not_of_what_is_trained(
-    overlapping, loops
+    overlapped, loops
 ) -> None:
-    parts = overlapping(steps=3, interval=4, eval_interval=3, num_train_steps=2)
-    parts.has_evaluation = True
-    explore_step = parts.explore_step
+    parts = overlapped(steps=3, interval=4, eval_interval=3, num_train_steps=2)
+    parts.has_evaluation, parts.num_explore_steps = True, 8
 
-    def without_a_fourth(step):
+    def no_fourth(step):
         if step == 4:
             raise StopIteration
-        return explore_step(step)
 
-    parts.explore_step, parts.num_explore_steps = without_a_fourth, 8
+    loops.before(parts, "explore_step", no_fourth)
     loop = loops.of(parts)
 
     loop.run()
@@ -255,9 +163,9 @@ def test_the_last_evaluation_is_of_what_the_engines_have_and_not_of_what_is_trai
 
 
 def test_an_evaluation_is_not_made_again_after_a_checkpoint_beside_the_next_step(
-    overlapping, loops
+    overlapped, loops
 ) -> None:
-    parts = overlapping(steps=2, interval=2, offset=1, eval_interval=1, save_interval=1)
+    parts = overlapped(steps=2, interval=2, offset=1, eval_interval=1, save_interval=1)
     parts.has_evaluation, saved = True, []
     parts.save = lambda progress, state: saved.append(replace(progress))
 

@@ -10,10 +10,10 @@ import random
 import threading
 import time
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from trinity.common.sync_policy import Consume
+from trinity.runtime.loop import Interrupted
 
 STYLES = ["fixed", "explorer_driven", "trainer_driven"]
 
@@ -23,10 +23,8 @@ def delayed(syncing):
     """Return counting parts whose sides take a random time, and that note each row's version."""
 
     class Delayed(syncing):
-        in_turns = False
-
         def __init__(self, dice, **settings):
-            super().__init__(**settings)
+            super().__init__(in_turns=False, **settings)
             self.dice, self.versions, self.ages, self.trained = dice, {}, [], Counter()
             self.engines_version = 0
             self.is_syncing = threading.Event()
@@ -95,38 +93,18 @@ def test_ten_thousand_schedules_with_random_delays_keep_the_bound(block, delayed
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("where", ["explore_step", "train_step", "_note_sync", "evaluate"])
+@pytest.mark.parametrize("where", ["explore_step", "train_step", "sync", "evaluate"])
 def test_a_stop_that_is_asked_for_anywhere_saves_and_ends_and_all_is_trained_once(
-    style, where, syncing, loops
+    style, where, overlapped, loops
 ) -> None:
-    from trinity.runtime.loop import Interrupted
+    parts = overlapped(steps=6, style=style, offset=int(style == "fixed"), eval_interval=2)
+    parts.has_evaluation, calls = True, []
 
-    class Ahead(syncing):
-        in_turns = False
-        has_evaluation = True
+    def ask(step):
+        calls.append(step)
+        parts.interrupt.is_requested = len(calls) in {2, 4}
 
-    parts = Ahead(steps=6, style=style, interval=1, offset=int(style == "fixed"), eval_interval=2)
-    parts.trained = Counter()
-    plain_train = parts.train_step
-
-    def train(experiences, *, step):
-        parts.trained.update(experiences)
-        return plain_train(experiences, step=step)
-
-    parts.train_step = train
-    asks = getattr(parts, where) if where != "_note_sync" else parts.sync.sync
-    num_calls = 0
-
-    def asking(*arguments, **named):
-        nonlocal num_calls
-        num_calls += 1
-        parts.interrupt.is_requested = num_calls in {2, 4}
-        return asks(*arguments, **named)
-
-    if where == "_note_sync":
-        parts.sync = SimpleNamespace(sync=asking)
-    else:
-        setattr(parts, where, asking)
+    loops.before(parts.sync if where == "sync" else parts, where, ask)
     loop, num_stops = loops.of(parts), 0
     while True:
         try:
@@ -141,4 +119,5 @@ def test_a_stop_that_is_asked_for_anywhere_saves_and_ends_and_all_is_trained_onc
         break
 
     assert num_stops >= 1
-    assert parts.trained == Counter(dict.fromkeys(range(1, 7), 4))
+    trained = [line.partition(": ")[2] for line in parts.story if line.startswith("train")]
+    assert sorted(trained) == [str([step] * 4) for step in range(1, 7)]
