@@ -66,10 +66,9 @@ def measure(model: str, name: str, chunked: str, *, rows: int, length: int) -> d
     """Return peak memory in MiB, CPU seconds and the sum of the log-probabilities."""
     import torch
     from trinity.common.experience import Experience
-    from trinity.trainer.layout import rows_apart
-    from trinity.trainer.logprobs import score_tokens
     from trinity.trainer.microbatch import model_inputs
-    from trinity.trainer.policy import load_policy
+    from trinity.trainer.policy import load_policy, score_tokens
+    from trinity.trainer.prefix_tree import one_pack_per_row
 
     torch.set_num_threads(1)
     policy = load_policy(model, device=torch.device("cpu"), precision="float32")
@@ -78,7 +77,7 @@ def measure(model: str, name: str, chunked: str, *, rows: int, length: int) -> d
     draw = torch.Generator().manual_seed(0)
     tokens = [torch.randint(0, VOCAB, (length + 1,), generator=draw) for _ in range(rows)]
     batch = [Experience(tokens=row, prompt_length=1) for row in tokens]
-    packs = rows_apart([row.numpy() for row in tokens])
+    packs = one_pack_per_row([row.numpy() for row in tokens])
     inputs = model_inputs(batch, torch.ones((rows, length), dtype=torch.bool), packs)
     states_ND = torch.randn(rows * length, HIDDEN, generator=draw, requires_grad=True)
     before, start = resident_mib(), time.process_time()

@@ -12,8 +12,8 @@ from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.errors import TrinityError
+from trinity.trainer.dtensor import full_tensor
 from trinity.trainer.ranks import Ranks
-from trinity.trainer.spreading import whole
 from trinity.trainer.torch_trainer import TorchTrainer
 
 
@@ -93,12 +93,12 @@ def rows_of(way):
 
 
 def gradient_of(trainer, way):
-    """Return the whole gradient of the rows, and how many of each micro-batch are a stem's."""
+    """Return the whole gradient of the rows, and the shared prefix of each micro-batch."""
     batch, _ = trainer._preparation.batch_of(rows_of(way), _no_watch, version=0)
     plan = trainer._scorer.plan(batch)
     trainer._accumulate(batch, plan, step=1)
-    parameters = trainer.model.parameters()
-    return torch.cat([whole(p.grad).flatten() for p in parameters]), [p[0].stem for p in plan]
+    gradient = torch.cat([full_tensor(p.grad).flatten() for p in trainer.model.parameters()])
+    return gradient, [p[0].prefix_length for p in plan]
 
 
 def rows(*, broken=None):
@@ -157,7 +157,7 @@ def even_gradient(model_path, way, *, group):
     """Return the gradient where ranks have as many tokens, and how many each has."""
     trainer = a_spread_trainer(model_path, way, group=group)
     batch, _ = trainer._preparation.batch_of(rows_of(way), _no_watch, version=0)
-    parts = trainer._scorer.plan(batch).parts
+    parts = trainer._scorer.plan(batch).per_rank
     tokens = [sum(len(pack) for packs in part for pack in packs) for part in parts]
     return gradient_of(trainer, way)[0], tokens
 
@@ -169,7 +169,7 @@ def trained_without_gradient(group=None):
     ranks = Ranks(group)
     if ranks.rank == 0:
         weights[1].grad = torch.ones(1)
-    ranks.sum_gradients(weights)
+    ranks.all_reduce_gradients(weights)
     torch.optim.AdamW(weights, lr=0.1, weight_decay=0.5).step()
     return [weight.item() for weight in weights]
 
@@ -212,7 +212,7 @@ def main() -> None:
     trainer = a_trainer(model_path, group=group)
     first = rows()
     batch, _ = trainer._preparation.batch_of(first, _no_watch, version=0)
-    own = trainer._ranks.own(trainer._scorer.plan(batch))
+    own = trainer._ranks.micro_batches(trainer._scorer.plan(batch))
     trainer._accumulate(batch, trainer._scorer.plan(batch), step=1)
     gradient = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
     found = {"gradient": gradient, "own": len(own), **trained(trainer)}

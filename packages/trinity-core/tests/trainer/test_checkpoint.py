@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import tarfile
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trinity.errors import CheckpointError
+from trinity_testing.tiny import make_tiny_model
+
+FROZEN = Path(__file__).with_name("frozen_shards.tar.xz")
 
 
 def weights(trainer):
@@ -25,6 +31,24 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(a_trainer, ragged, tmp_
         trainer.train_step(ragged(), step=2)
     )
     assert all(torch.equal(w, weights(resumed)[name]) for name, w in weights(trainer).items())
+
+
+def test_shards_that_two_ranks_of_an_earlier_version_wrote_load_bit_for_bit(a_trainer, tmp_path):
+    """Beside them lies the same state as they wrote it in full: commit 6e73c0d and later."""
+    with tarfile.open(FROZEN) as archive:
+        archive.extractall(tmp_path, filter="data")
+    model = make_tiny_model(tmp_path / "model", vocab=384, hidden=8, layers=1, heads=2)
+    of_shards, full = a_trainer(model_path=model), a_trainer(model_path=model)
+    of_shards.load(tmp_path / "in_parts")
+    full.load(tmp_path / "whole")
+
+    assert of_shards.version == full.version == 2
+    assert all(torch.equal(w, weights(full)[name]) for name, w in weights(of_shards).items())
+    found, expected = (t._optimizer.state_dict()["state"] for t in (of_shards, full))
+    assert len(found) == len(expected) == 13
+    for number, entry in expected.items():
+        assert entry.keys() == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(value, found[number][name]) for name, value in entry.items())
 
 
 def test_a_checkpoint_loads_into_the_same_tensors(a_trainer, ragged, tmp_path):

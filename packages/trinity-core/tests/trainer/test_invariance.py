@@ -20,9 +20,8 @@ from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.extend import get_manager
-from trinity.trainer.layout import rows_apart, rows_of
-from trinity.trainer.losses import weighted_loss
-from trinity.trainer.parts import build_algorithm_parts
+from trinity.trainer.algorithm_parts import build_algorithm_parts, weighted_loss
+from trinity.trainer.prefix_tree import one_pack_per_row, rows_of
 from trinity.trainer.torch_trainer import TorchTrainer
 
 WHOLE_MODEL, LOSS_ALONE = 5e-6, 1e-10
@@ -206,7 +205,7 @@ def test_a_models_gradient_is_that_of_the_batch(name, shapes, seed, trainer_of):
     experiences = pairs(shapes, seed) if name == "dpo" else rows_of_shapes(name, shapes, seed)
     place_rollout(trainer, experiences, seed=seed)
     batch = prepared(trainer, experiences)
-    packs = rows_apart([exp.tokens.numpy() for exp in batch.experiences])
+    packs = one_pack_per_row([exp.tokens.numpy() for exp in batch.experiences])
     size = 2 if name == "dpo" else 1
     units = [list(range(n, n + size)) for n in range(0, len(packs), size)]
     whole = gradients(trainer, batch, [packs])

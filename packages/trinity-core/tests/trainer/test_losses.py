@@ -20,11 +20,10 @@ from trinity.algorithm.policy_loss_fn.sapo import SAPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
 from trinity.algorithm.policy_loss_fn.topr import TOPRPolicyLossFn
 from trinity.common.batch import ExperienceBatch, Fields
-from trinity.trainer.layout import pack_rows, rows_apart, rows_of
-from trinity.trainer.losses import weighted_loss
+from trinity.trainer.algorithm_parts import AlgorithmParts, weighted_loss
 from trinity.trainer.microbatch import model_inputs
-from trinity.trainer.parts import AlgorithmParts
 from trinity.trainer.policy import Wanted, load_policy
+from trinity.trainer.prefix_tree import one_pack_per_row, pack_rows, rows_of
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CUTS = [
@@ -73,7 +72,9 @@ LOSSES = {
 
 
 def one_row_each(experiences, mask):
-    return model_inputs(experiences, mask, rows_apart([exp.tokens.numpy() for exp in experiences]))
+    return model_inputs(
+        experiences, mask, one_pack_per_row([exp.tokens.numpy() for exp in experiences])
+    )
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_sharing_what_rows_have_in_common_does_not_change_the_models_gradient(na
         weighted_loss(LOSSES[name], fields, whole=batch.batch).loss.backward()
         return torch.cat([p.grad.flatten() for p in policy.module.parameters()])
 
-    apart = gradient(rows_apart(tokens))
+    apart = gradient(one_pack_per_row(tokens))
     assert (gradient(shared) - apart).norm() <= 5e-6 * apart.norm()
 
 

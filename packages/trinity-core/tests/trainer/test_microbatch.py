@@ -5,14 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from trinity.common.experience import Experience
-from trinity.trainer.forward import tree_mask
-from trinity.trainer.layout import Sharing, pack_rows, rows_apart
 from trinity.trainer.microbatch import (
     model_inputs,
     pad_to_width,
     plan_microbatches,
     plan_packs,
 )
+from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row, pack_rows
+from trinity.trainer.tree_attention import tree_mask
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 
@@ -59,12 +59,16 @@ def test_rows_of_one_length_fill_a_micro_batch_to_the_budget():
 
 
 def sharing_by(way):
-    return Sharing(ways=frozenset({way}), token_cost=1e9)
+    return PrefixSharing(ways=frozenset({way}), token_cost=1e9)
 
 
 def laid_out(rows, *, way=None):
     tokens = [row.tokens.numpy() for row in rows]
-    return pack_rows(tokens, sharing=sharing_by(way), max_tokens=99) if way else rows_apart(tokens)
+    return (
+        pack_rows(tokens, sharing=sharing_by(way), max_tokens=99)
+        if way
+        else one_pack_per_row(tokens)
+    )
 
 
 def test_a_token_is_predicted_from_the_place_before_it():
@@ -119,7 +123,7 @@ def test_branches_of_a_stem_are_rows_that_go_on_from_it():
     inputs = model_inputs(rows, mask, laid_out(rows, way="cache"))
 
     assert inputs.tokens_PL.tolist() == [[10, 11]]
-    assert inputs.branches_GK.tolist() == [[12, 13, 14], [15, 0, 0]]
+    assert inputs.suffixes_GK.tolist() == [[12, 13, 14], [15, 0, 0]]
     assert inputs.targets_N.tolist() == [15, 12, 13, 14]
     assert inputs.slots_N.tolist() == [1, 1, 2, 3]  # the stem's two, then the first branch
 
@@ -135,13 +139,13 @@ def test_a_padded_slot_sees_itself_so_that_no_softmax_is_over_nothing():
 
 
 def tokens_of_parts(rows, **settings):
-    settings = {"max_tokens": 100, "max_padding": 0, "num_teams": 2, "is_even": True} | settings
+    settings = {"max_tokens": 100, "max_padding": 0, "dp_size": 2, "is_balanced": True} | settings
     plan = plan_packs([np.array(row) for row in rows], **settings)
 
     assert sorted(row for packs in plan for pack in packs for row in pack.rows) == list(
         range(len(rows))
     )
-    return [sum(len(pack) for packs in part for pack in packs) for part in plan.parts]
+    return [sum(len(pack) for packs in part for pack in packs) for part in plan.per_rank]
 
 
 def test_two_ranks_get_as_many_tokens() -> None:
@@ -149,7 +153,7 @@ def test_two_ranks_get_as_many_tokens() -> None:
     rows = [[number] * length for number, length in enumerate((2, 6, 8, 5, 7))]
 
     assert tokens_of_parts(rows) == [15, 13]
-    assert tokens_of_parts(rows, is_even=False, max_tokens=8) == [8 + 6 + 2, 7 + 5]
+    assert tokens_of_parts(rows, is_balanced=False, max_tokens=8) == [8 + 6 + 2, 7 + 5]
 
 
 def test_what_rows_share_is_dealt_as_it_is_computed() -> None:
@@ -165,7 +169,7 @@ def test_a_tree_that_one_rank_would_have_alone_is_cut_where_both_are_done_sooner
     rows = [[9] * 20 + [number] * 10 for number in range(4)]
 
     assert tokens_of_parts(rows, sharing=sharing_by("mask")) == [40, 40]
-    assert tokens_of_parts(rows, sharing=sharing_by("mask"), is_even=False) == [60, 0]
+    assert tokens_of_parts(rows, sharing=sharing_by("mask"), is_balanced=False) == [60, 0]
 
 
 def test_rows_that_may_not_be_balanced_are_dealt_in_turn() -> None:

@@ -35,7 +35,7 @@ def taken_away(trainer, *, weights=True, states=True):
     )
     if trainer._critic is not None:
         trainer._critic._offload = trainer._offload
-    trainer._put_all_away()
+    trainer._offload_all()
     return trainer
 
 
@@ -161,25 +161,23 @@ BOTH = {"param_offload": True, "optimizer_offload": True}
 
 
 @pytest.mark.parametrize(
-    ("device", "shares_weights", "does"),
+    ("device", "is_sharded", "does"),
     [("cuda", False, True), ("cuda", True, False), ("cpu", False, False)],
 )
 def test_there_is_something_to_do_beside_a_gpu_where_a_rank_has_all(
-    device, shares_weights, does
+    device, is_sharded, does
 ) -> None:
-    found = Offload.of(
-        TrainerConfig(**BOTH), device=torch.device(device), shares_weights=shares_weights
-    )
+    found = Offload.of(TrainerConfig(**BOTH), device=torch.device(device), is_sharded=is_sharded)
 
     assert (found._moves_weights, found._moves_states) == (does, does)
 
 
 def test_the_way_of_fsdp2_without_fsdp2_is_told(caplog) -> None:
     config, caplog.handler.level = TrainerConfig(offload_policy=True), logging.WARNING
-    Offload.of(config, device=torch.device("cuda"), shares_weights=True)
-    Offload.of(config, device=torch.device("cpu"), shares_weights=False)
+    Offload.of(config, device=torch.device("cuda"), is_sharded=True)
+    Offload.of(config, device=torch.device("cpu"), is_sharded=False)
     assert not caplog.messages
 
-    Offload.of(config, device=torch.device("cuda"), shares_weights=False)
+    Offload.of(config, device=torch.device("cuda"), is_sharded=False)
 
     assert "Set trainer.param_offload and trainer.optimizer_offload." in caplog.text

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from trinity.errors import ConfigError, ModelError, RoomLostError, TrinityError
-from trinity.trainer import ranks, shared_attention
-from trinity.trainer.cutting import Part
-from trinity.trainer.dealing import Plan
-from trinity.trainer.microbatch import ModelInputs
-from trinity.trainer.ranks import Ranks
-from trinity.trainer.shared_attention import SharedAttention
-from trinity.trainer.spreading import refuse_beside
-from trinity.trainer.telling import error_of, words_of
+from trinity.trainer import ranks, torch_trainer, ulysses
+from trinity.trainer.microbatch import ModelInputs, Plan
+from trinity.trainer.ranks import Ranks, error_from_json, error_to_json
+from trinity.trainer.ulysses import SequenceShard, UlyssesAttention
 
 
 @pytest.fixture
@@ -29,7 +26,7 @@ def a_rank(monkeypatch):
 
         monkeypatch.setattr(ranks.distributed, "get_rank", lambda group: rank)
         monkeypatch.setattr(ranks.distributed, "get_world_size", lambda group: 2)
-        monkeypatch.setattr(ranks, "told", told)
+        monkeypatch.setattr(ranks, "all_gather_json", told)
         monkeypatch.setattr(ranks.distributed, "all_reduce", lambda t, group: t.add_(1))
         return Ranks("a group", **settings)
 
@@ -40,11 +37,11 @@ def full():
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("shares_weights", [False, True])
-def test_the_rank_whose_disk_is_full_says_so_itself(a_rank, shares_weights) -> None:
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_the_rank_whose_disk_is_full_says_so_itself(a_rank, is_sharded) -> None:
     """Who catches it knows a full disk by its number, and does not write again."""
     with pytest.raises(OSError, match="No space left") as raised:
-        a_rank(shares_weights=shares_weights).first(full)
+        a_rank(is_sharded=is_sharded).on_rank_zero(full)
 
     assert raised.value.errno == errno.ENOSPC
 
@@ -53,7 +50,7 @@ def test_the_others_hear_of_it_and_write_nothing(a_rank) -> None:
     written = []
 
     with pytest.raises(TrinityError, match="rank 0 failed"):
-        a_rank(rank=1, others={"error": words_of(TrinityError("rank 0 failed"))}).first(
+        a_rank(rank=1, others={"error": error_to_json(TrinityError("rank 0 failed"))}).on_rank_zero(
             lambda: written.append(1)
         )
 
@@ -64,7 +61,7 @@ def test_gradients_of_what_is_not_spread_are_summed_though_weights_are_shared(a_
     critic = nn.Linear(1, 1)
     critic.weight.grad = torch.full((1, 1), 2.0)
 
-    a_rank(shares_weights=True).sum_gradients(critic.parameters())
+    a_rank(is_sharded=True).all_reduce_gradients(critic.parameters())
 
     assert critic.weight.grad.item() == 3.0
     assert critic.bias.grad.item() == 1.0
@@ -73,33 +70,35 @@ def test_gradients_of_what_is_not_spread_are_summed_though_weights_are_shared(a_
 def test_what_breaks_off_in_a_pass_of_shared_weights_is_told_to_nobody(a_rank) -> None:
     """The others are in the midst of theirs: a message would meet their passes."""
     with pytest.raises(OSError, match="No space left"):
-        a_rank(shares_weights=True, others="never asked").summed(full)
+        a_rank(is_sharded=True, others="never asked").sum_metrics(full)
 
 
 @pytest.mark.parametrize(
-    "beside", [{"adapters": True, "critic": False}, {"adapters": False, "critic": True}]
+    "beside", [{"lora": [object()]}, {"algorithm_type": "ppo", "advantage_fn": "ppo"}]
 )
-def test_what_is_not_spread_is_refused_where_no_check_could_know(beside) -> None:
-    refuse_beside(adapters=False, critic=False, shares_sequences=True)
-    with pytest.raises(ConfigError, match="spreads neither LoRA adapters nor a critic"):
-        refuse_beside(**beside, shares_sequences=False)
-    with pytest.raises(ConfigError, match="shares the sequences of neither LoRA adapters nor a"):
-        refuse_beside(**beside, shares_sequences=True)
+def test_adapters_and_a_critic_are_refused_where_no_check_could_know(
+    a_trainer, monkeypatch, beside
+) -> None:
+    for sp_group, text in ((None, "spreads neither LoRA"), ("a group", "sequences of neither")):
+        sharing = SimpleNamespace(communicates_in_pass=True, sp_group=sp_group)
+        monkeypatch.setattr(torch_trainer, "_ranks", lambda config, group, sharing=sharing: sharing)
+        with pytest.raises(ConfigError, match=text):
+            a_trainer(**beside)
 
 
 def rounds(own_ranks, plan):
-    turns = own_ranks.rounds(Plan.in_turn(plan, num_teams=2))
-    return [[turn.packs, turn.num_passes] for turn in turns]
+    turns = own_ranks.micro_steps(Plan.round_robin(plan, dp_size=2))
+    return [[micro_step.packs, micro_step.num_passes] for micro_step in turns]
 
 
 def test_ranks_that_share_weights_make_as_many_passes_in_each_round(a_rank) -> None:
     plain, stem = [Packed(0)], [Packed(5)]
 
-    assert rounds(a_rank(rank=0, shares_weights=True), [stem, plain, plain]) == [
+    assert rounds(a_rank(rank=0, is_sharded=True), [stem, plain, plain]) == [
         [stem, 2],
         [plain, 1],
     ]
-    assert rounds(a_rank(rank=1, shares_weights=True), [stem, plain, plain]) == [
+    assert rounds(a_rank(rank=1, is_sharded=True), [stem, plain, plain]) == [
         [plain, 2],
         [None, 1],
     ]
@@ -112,7 +111,7 @@ class Packed:
     rows = (0,)
 
     def __init__(self, stem):
-        self.stem = stem
+        self.prefix_length = stem
 
     def __len__(self):
         return 1
@@ -125,22 +124,24 @@ def test_a_team_has_micro_batches_as_one_rank_and_says_once_what_it_found(monkey
         monkeypatch.setattr(ranks.distributed, "get_rank", lambda group, rank=rank: rank)
         monkeypatch.setattr(ranks.distributed, "get_world_size", lambda group: 4)
         monkeypatch.setattr(ranks.distributed, "new_group", lambda members, timeout: members)
-        monkeypatch.setattr(ranks, "told", lambda own, *, group: [own])
+        monkeypatch.setattr(ranks, "all_gather_json", lambda own, *, group: [own])
         monkeypatch.setattr(ranks.distributed, "all_reduce", lambda values, group: None)
-        member = Ranks("a group", sequence_size=2, timeout_s=60)
+        member = Ranks("a group", sp_size=2, timeout_s=60)
 
-        assert member.sequence == [rank - rank % 2, rank - rank % 2 + 1]
-        plan = Plan.in_turn([[Packed(n)] for n in range(3)], num_teams=2)
-        assert member.own(plan)[0][0].stem == rank // 2
+        assert member.sp_group == [rank - rank % 2, rank - rank % 2 + 1]
+        plan = Plan.round_robin([[Packed(n)] for n in range(3)], dp_size=2)
+        assert member.micro_batches(plan)[0][0].prefix_length == rank // 2
         assert member.max_tokens(100, num_tokens=1000) == 200
-        counted.append((member.summed(lambda: {"loss": 1.0}), member.sum(torch.ones(1)).item()))
+        counted.append(
+            (member.sum_metrics(lambda: {"loss": 1.0}), member.all_reduce(torch.ones(1)).item())
+        )
 
     assert counted == [({"loss": 1.0}, 1.0), ({}, 0.0)] * 2
 
 
 def test_ranks_that_make_no_teams_are_refused() -> None:
     with pytest.raises(ConfigError, match="is 2, and the trainer has one rank, which is no"):
-        Ranks(sequence_size=2)
+        Ranks(sp_size=2)
 
 
 def test_parts_of_a_sequence_hold_its_tokens_once_with_their_own_scores() -> None:
@@ -149,11 +150,11 @@ def test_parts_of_a_sequence_hold_its_tokens_once_with_their_own_scores() -> Non
     slots_N = torch.arange(6)
     zeros_N = torch.zeros_like(slots_N)
     inputs = ModelInputs(
-        tokens_PL=tokens_PL, branches_GK=None, positions_PL=None, ends_PL=None, rows_N=zeros_N,
+        tokens_PL=tokens_PL, suffixes_GK=None, positions_PL=None, ends_PL=None, rows_N=zeros_N,
         columns_N=slots_N, slots_N=slots_N, targets_N=tokens_PL[0, 1:], temperature_N=None,
         shape=(1, 6),
     )  # fmt: skip
-    first, second = (Part(place=place, size=2) for place in (0, 1))
+    first, second = (SequenceShard(rank=rank, size=2) for rank in (0, 1))
 
     assert first.of(tokens_PL).tolist() == [[3, 1, 4, 1]]
     assert second.of(tokens_PL).tolist() == [[5, 9, 2, 0]]
@@ -168,11 +169,11 @@ def test_parts_of_a_stem_and_its_branches_stand_one_after_the_other() -> None:
     slots_N = torch.tensor([0, 2, 3, 4, 5, 6])
     inputs = ModelInputs(
         tokens_PL=torch.zeros((1, 3), dtype=torch.long),
-        branches_GK=torch.zeros((2, 2), dtype=torch.long),
+        suffixes_GK=torch.zeros((2, 2), dtype=torch.long),
         positions_PL=None, ends_PL=None, rows_N=slots_N, columns_N=slots_N, slots_N=slots_N,
         targets_N=slots_N, temperature_N=None, shape=(2, 9),
     )  # fmt: skip
-    first, second = (Part(place=place, size=2).scored(inputs) for place in (0, 1))
+    first, second = (SequenceShard(rank=rank, size=2).scored(inputs) for rank in (0, 1))
 
     assert (first.targets_N.tolist(), first.slots_N.tolist()) == ([0, 3, 5], [0, 2, 3])
     assert (second.targets_N.tolist(), second.slots_N.tolist()) == ([2, 4, 6], [0, 2, 3])
@@ -180,32 +181,32 @@ def test_parts_of_a_stem_and_its_branches_stand_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("name", ["softcap", "s_aux", "position_bias"])
 def test_attention_that_changes_its_products_is_not_shared(monkeypatch, name) -> None:
-    monkeypatch.setattr(shared_attention.distributed, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(ulysses.distributed, "get_world_size", lambda group: 2)
     query = torch.zeros(1, 2, 3, 4)
 
     with pytest.raises(ValueError, match=f"its attention has {name}"):
-        SharedAttention("a group")(nn.Linear(1, 1), query, query, query, None, **{name: query})
+        UlyssesAttention("a group")(nn.Linear(1, 1), query, query, query, None, **{name: query})
 
 
 def test_an_error_that_is_told_keeps_its_type_unless_it_has_fields_of_its_own() -> None:
-    told = error_of(words_of(ModelError("no room for the weights")))
-    lost = error_of(words_of(RoomLostError("engine-0", cause="it was killed")))
+    told = error_from_json(error_to_json(ModelError("no room for the weights")))
+    lost = error_from_json(error_to_json(RoomLostError("engine-0", cause="it was killed")))
 
     assert (type(told), str(told)) == (ModelError, "no room for the weights")
     assert type(lost) is TrinityError
-    assert type(error_of({"type": "SystemExit", "text": "3"})) is TrinityError
+    assert type(error_from_json({"type": "SystemExit", "text": "3"})) is TrinityError
 
 
 def test_ranks_that_cut_a_batch_in_different_ways_are_told_so_and_train_no_further(a_rank) -> None:
     own = a_rank(others={"metrics": {"loss": 1.0}, "plans": "of another batch"})
-    own.own(Plan.in_turn([[Packed(0)], [Packed(0)]], num_teams=2))
+    own.micro_batches(Plan.round_robin([[Packed(0)], [Packed(0)]], dp_size=2))
 
     with pytest.raises(TrinityError, match="cut a batch in different ways"):
-        own.summed(lambda: {"loss": 1.0})
+        own.sum_metrics(lambda: {"loss": 1.0})
 
 
 def test_metrics_of_ranks_that_cut_alike_are_summed(a_rank) -> None:
     own = a_rank()
-    own.own(Plan.in_turn([[Packed(0)]], num_teams=2))
+    own.micro_batches(Plan.round_robin([[Packed(0)]], dp_size=2))
 
-    assert own.summed(lambda: {"loss": 1.5}) == {"loss": 1.5}
+    assert own.sum_metrics(lambda: {"loss": 1.5}) == {"loss": 1.5}

@@ -8,8 +8,7 @@ import pytest
 import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.errors import ModelError, TrinityError
-from trinity.trainer.layout import rows_apart
-from trinity.trainer.recomputing import recomputing
+from trinity.trainer.prefix_tree import one_pack_per_row
 
 
 def weights(trainer):
@@ -147,7 +146,7 @@ def test_metrics_do_not_depend_on_the_number_of_micro_batches(a_trainer, ragged,
         exp.logprobs = own_BR[number, : exp.response_length] + 0.1 * (number - 3) + 0.03
     batch, _ = trainer._preparation.batch_of(rows, lambda name: nullcontext(), version=0)
     batch["ref_logprob"] = batch["old_logprob"] - 0.3
-    packs = rows_apart([exp.tokens.numpy() for exp in rows])
+    packs = one_pack_per_row([exp.tokens.numpy() for exp in rows])
 
     def metrics(*sizes):
         edges = [0, *accumulate(sizes)]
@@ -320,7 +319,7 @@ def test_gradient_checkpointing_and_shared_prefixes_give_the_gradient_of_the_pla
             of_few_prompts, lambda name: nullcontext(), version=0
         )
         plan = trainer._scorer.plan(batch)
-        with recomputing(trainer.model):
+        with trainer._policy.recomputing():
             trainer._accumulate(batch, plan, step=1)
         return torch.cat([p.grad.flatten() for p in trainer.model.parameters()]), plan
 

@@ -17,7 +17,7 @@ from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
 from trinity.synchronizer.machine import machine_id
 from trinity.synchronizer.shared import SharedOutbox
 from trinity.synchronizer.shipment import Outbox
-from trinity.trainer import meeting
+from trinity.trainer.rendezvous import Rendezvous, connect
 from trinity_engine_vllm.engine import VLLMEngine
 
 PROMPT = tuple(range(5, 45))
@@ -68,14 +68,14 @@ def snapshot(folders, version):
 
 def send(folders, told):
     """Be the trainer's process: (what comes to pass, version) -> a shipment, and its bytes."""
-    place = meeting.Meeting("127.0.0.1", timeout_s=20.0)
-    told.send(place.place)
+    rendezvous = Rendezvous("127.0.0.1", timeout_s=20.0)
+    told.send(rendezvous.endpoint)
     while (order := told.recv()) is not None:
         what, version = order
         outbox = Outbox()
         told.send(outbox.pack(snapshot(folders, version)))
-        store = meeting.store_at(place.place, timeout_s=20.0)
-        channel = Channel(invited(place.place, number=told.recv(), rank=0))
+        store = connect(rendezvous.endpoint, timeout_s=20.0)
+        channel = Channel(invited(rendezvous.endpoint, number=told.recv(), rank=0))
         channel.meet(store)
         flat = outbox.flat.clone()
         if what == "other bytes":

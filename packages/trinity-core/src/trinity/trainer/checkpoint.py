@@ -3,6 +3,9 @@
 directory/
     huggingface/     the model and its tokenizer, as any tool reads them
     trainer.pt       optimizer, random state, version
+    shards/          instead of tensors in trainer.pt: what each rank holds, where that is large
+
+Any number of ranks reads either.
 """
 
 from __future__ import annotations
@@ -15,47 +18,181 @@ import torch
 from torch import Tensor, nn
 
 from trinity.errors import CheckpointError
-from trinity.trainer.spreading import placed_like
+from trinity.trainer import dcp_checkpoint, dtensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from transformers import PreTrainedModel
+
+    from trinity.common.config import Config
+    from trinity.trainer.lora import Adapters
+    from trinity.trainer.ranks import Ranks
 
 MODEL_FOLDER = "huggingface"
 STATE_FILE = "trainer.pt"
 
 
-def save_hf(
-    module: PreTrainedModel,
-    directory: Path,
-    *,
-    tokenizer_path: str,
-    tensors: Mapping[str, Tensor] | None = None,
-    trust_remote_code: bool = False,
-) -> None:
-    """Write the model in the Hugging Face format, with the tokenizer of ``tokenizer_path``.
+class Checkpointer:
+    """Saves and loads the model of a trainer with its optimizer, on all ranks at once.
 
     Args:
-        module: the model.
-        directory: where to.
-        tokenizer_path: folder or id of its tokenizer.
-        tensors: other weights than its own, by name; tied ones once.
-        trust_remote_code: run code that comes with the tokenizer.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+        config: a resolved configuration.
+        model_path: of the tokenizer.
+        model: that is trained.
+        adapters: beside it, which are trained instead; None: there are none.
+        ranks: the processes that train it.
 
-    if tensors is not None:  # the module's own layers have other names: fill a plain one
-        with torch.random.fork_rng(devices=[]):  # it draws weights that are replaced
-            plain = AutoModelForCausalLM.from_config(
-                module.config, dtype=module.dtype, trust_remote_code=trust_remote_code
+    Raises:
+        ConfigError: torch cannot write what ranks hold.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        model_path: str,
+        model: PreTrainedModel,
+        adapters: Adapters | None,
+        ranks: Ranks,
+    ) -> None:
+        self._config = config.model
+        self._model_path = model_path
+        self._model = model
+        self._adapters = adapters
+        self._ranks = ranks
+        limit = config.trainer.sharded_above_gb * 1e9
+        self._is_split = ranks.is_sharded and dcp_checkpoint.num_bytes(model) > limit
+        if self._is_split:
+            dcp_checkpoint.check_torch()
+
+    def full_weights(self) -> dict[str, Tensor]:
+        """Return all weights, tied ones once, on the first rank; the others give their shards."""
+        named = dict(self._model.named_parameters())
+        return dtensor.gather_state(named, is_kept=self._ranks.rank == 0)
+
+    def save(
+        self,
+        directory: Path,
+        *,
+        optimizer: torch.optim.Optimizer,
+        others: Mapping[str, Any],
+        beside: Callable[[], None],
+    ) -> None:
+        """Write what :meth:`load` needs; the first rank does, or each of them its shards.
+
+        Args:
+            directory: where to.
+            optimizer: of the model.
+            others: what else the trainer wants to know, of plain values.
+            beside: writes what is trained beside the model.
+        """
+        state: dict[str, Any] = {**others, "optimizer": optimizer.state_dict(), "is_parted": False}
+        tensors = None
+        if self._ranks.is_sharded:
+            state |= self._gathered(directory, optimizer)
+            tensors = self.full_weights()
+
+        def write() -> None:
+            self.save_hf(directory / MODEL_FOLDER, tensors=tensors)
+            save_state(directory, state | {"random": random_state()})
+            if self._adapters is not None:
+                self._adapters.save(directory)
+            beside()
+
+        self._ranks.on_rank_zero(write)
+
+    def _gathered(self, directory: Path, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Return the optimizer's state on rank 0; its tensors, or where each rank writes them."""
+        rank, size = self._ranks.rank, self._ranks.size
+        if not self._is_split:
+            state = optimizer.state_dict()
+            full = dtensor.gather_state(state["state"], is_kept=rank == 0)
+            return {"optimizer": {**state, "state": full}}
+        tensors, rest = dcp_checkpoint.split_state(self._model, optimizer)
+        self._ranks.on_each_rank(
+            lambda: dcp_checkpoint.save_shard(tensors, directory, rank=rank, size=size)
+        )
+        self._ranks.on_rank_zero(lambda: dcp_checkpoint.check_all_written(directory, size=size))
+        return {"optimizer": rest, "is_parted": True}
+
+    def save_hf(self, directory: Path, *, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Write the model and its tokenizer in the Hugging Face format.
+
+        Args:
+            directory: where to.
+            tensors: its weights by name, tied ones once; None: those of the module, or with
+                adapters in them.
+        """
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        module = self._model
+        if tensors is None and self._adapters is not None:
+            tensors = self._adapters.merged()
+        if tensors is not None:  # the module's own layers have other names: fill a plain one
+            with torch.random.fork_rng(devices=[]):  # it draws weights that are replaced
+                module = AutoModelForCausalLM.from_config(
+                    module.config,
+                    dtype=module.dtype,
+                    trust_remote_code=self._config.trust_remote_code,
+                )
+            load_module(module, tensors, directory=directory)
+        module.save_pretrained(directory)
+        tokenizer = AutoTokenizer.from_pretrained(
+            self._model_path, trust_remote_code=self._config.trust_remote_code
+        )
+        tokenizer.save_pretrained(directory)
+
+    def load(self, directory: Path, *, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Go on from what :meth:`save` wrote; return it (Any: plain values).
+
+        Raises:
+            CheckpointError: it cannot be read, or is of another model.
+        """
+        state = load_state(directory, is_mapped=self._ranks.is_sharded)
+        saved = state["optimizer"]
+        if state.get("is_parted"):
+            tensors, saved = dcp_checkpoint.allocate_state(self._model, optimizer, saved)
+            dcp_checkpoint.load_shards(tensors, directory)
+            optimizer.load_state_dict(saved)
+        else:
+            self._load_weights(directory)
+            dtensor.load_optimizer(optimizer, saved)
+        restore_random_state(state["random"])
+        return state
+
+    def _load_weights(self, directory: Path) -> None:
+        if self._adapters is not None:
+            self._adapters.load(directory)  # what they stand beside never changes
+            return
+        folder, found = directory / MODEL_FOLDER, []
+        if self._ranks.is_sharded:
+            self._ranks.on_rank_zero(lambda: found.append(self._saved_weights(folder)))
+            dtensor.scatter_weights(self._model, found[0] if found else None)
+        else:
+            load_module(self._model, self._saved_weights(folder), directory=folder)
+
+    def _saved_weights(self, folder: Path) -> dict[str, Tensor]:
+        """Return the weights of a checkpoint by name, tied ones once.
+
+        Raises:
+            CheckpointError: they cannot be read, or are those of another model.
+        """
+        from transformers import AutoModelForCausalLM
+
+        try:
+            saved = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=self._model.dtype, trust_remote_code=self._config.trust_remote_code
             )
-        load_module(plain, tensors, directory=directory)
-        module = plain
-    module.save_pretrained(directory)
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_path, trust_remote_code=trust_remote_code)
-    tokenizer.save_pretrained(directory)
+        except Exception as error:  # of json, safetensors or transformers, whatever they meet first
+            raise CheckpointError(
+                f"checkpoint {str(folder)!r} holds no model: {type(error).__name__}: {error}. "
+                "Resume from another checkpoint, or start with continue_from_checkpoint: false."
+            ) from error
+        weights = {name: parameter.detach() for name, parameter in saved.named_parameters()}
+        _refuse_other(self._model, weights, directory=folder)
+        return weights
 
 
 def save_state(directory: Path, state: dict[str, Any]) -> None:
@@ -88,35 +225,6 @@ def load_state(directory: Path, *, is_mapped: bool = False) -> dict[str, Any]:
         ) from error
 
 
-def saved_weights(
-    module: PreTrainedModel, directory: Path, *, trust_remote_code: bool = False
-) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint by name, tied ones once.
-
-    Args:
-        module: the model that they are for.
-        directory: in the Hugging Face format.
-        trust_remote_code: run code that comes with the model.
-
-    Raises:
-        CheckpointError: they cannot be read, or are those of another model.
-    """
-    from transformers import AutoModelForCausalLM
-
-    try:
-        saved = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=module.dtype, trust_remote_code=trust_remote_code
-        )
-    except Exception as error:  # of json, safetensors or transformers, whatever they meet first
-        raise CheckpointError(
-            f"checkpoint {str(directory)!r} holds no model: {type(error).__name__}: {error}. "
-            "Resume from another checkpoint, or start with continue_from_checkpoint: false."
-        ) from error
-    weights = {name: parameter.detach() for name, parameter in saved.named_parameters()}
-    _refuse_other(module, weights, directory=directory)
-    return weights
-
-
 @torch.no_grad()
 def load_module(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: Path) -> None:
     """Copy parameters by their names into the module's own tensors.
@@ -126,7 +234,7 @@ def load_module(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: P
     """
     _refuse_other(module, theirs, directory=directory)
     for name, parameter in module.named_parameters():
-        parameter.copy_(placed_like(theirs[name], parameter))
+        parameter.copy_(theirs[name])
 
 
 def _refuse_other(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: Path) -> None:

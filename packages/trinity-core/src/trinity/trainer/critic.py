@@ -18,20 +18,17 @@ from trinity.algorithm.normalizer import normalizer_of_mode, weight_of_part
 from trinity.algorithm.value_loss import clipped_value_loss
 from trinity.errors import DataError
 from trinity.trainer import checkpoint
-from trinity.trainer.finite import not_finite
-from trinity.trainer.layout import rows_of
-from trinity.trainer.microbatch import model_inputs, pad_to_width
-from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
-from trinity.trainer.recomputing import recomputing
+from trinity.trainer.algorithm_parts import not_finite
+from trinity.trainer.microbatch import pad_to_width, select_inputs
+from trinity.trainer.optimizer import apply_gradients, make_lr_schedule, make_optimizer
+from trinity.trainer.prefix_tree import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from trinity.common.batch import ExperienceBatch
     from trinity.common.config.trainer import CriticConfig
     from trinity.common.metrics import Metrics
-    from trinity.trainer.layout import Pack
     from trinity.trainer.microbatch import ModelInputs
     from trinity.trainer.offload import Offload
     from trinity.trainer.policy import Policy
@@ -51,7 +48,7 @@ class Critic:
         body: the model whose states the head reads.
         scorer: cuts batches.
         total_steps: steps of the run, for the learning rate.
-        ranks: the processes that share each batch.
+        ranks: that share each batch.
         offload: of the optimizer's states.
     """
 
@@ -89,10 +86,10 @@ class Critic:
     def values(self, batch: ExperienceBatch) -> Tensor:
         """Return the value ``[B, R]`` of each token, 0 where masked, on the CPU."""
         values_BR = torch.zeros(batch["action_mask"].shape)
-        for packs in self._ranks.own(self._scorer.plan(batch, policy=self._body)):
-            rows = rows_of(packs)
-            values_BR[rows] = self._values(_inputs(batch.select(rows), packs)).cpu()
-        return self._ranks.sum(values_BR)
+        for packs in self._ranks.micro_batches(self._scorer.plan(batch, policy=self._body)):
+            _, inputs = select_inputs(batch, packs)
+            values_BR[rows_of(packs)] = self._values(inputs).cpu()
+        return self._ranks.all_reduce(values_BR)
 
     def train_step(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         """Return the metrics of one optimizer step towards the batch's returns.
@@ -106,7 +103,7 @@ class Critic:
                 "the critic learns returns, and the advantage function gave none. "
                 "Use algorithm.advantage_fn: ppo."
             )
-        with recomputing(self._body.module):
+        with self._body.recomputing():
             metrics = self._accumulate(batch, step=step)
         metrics |= self._update(batch, step=step)
         return metrics | _quality(batch)
@@ -135,18 +132,18 @@ class Critic:
 
     def _accumulate(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         self._optimizer.zero_grad(set_to_none=True)
-        metrics = self._ranks.summed(lambda: self._backward(batch, step=step))
-        self._ranks.sum_gradients(self.module.parameters())
+        metrics = self._ranks.sum_metrics(lambda: self._backward(batch, step=step))
+        self._ranks.all_reduce_gradients(self.module.parameters())
         return metrics
 
     def _backward(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         mode = self._config.loss_agg_mode
         totals: Metrics = {}
-        for packs in self._ranks.own(self._scorer.plan(batch, policy=self._body)):
-            part = batch.select(rows_of(packs))
+        for packs in self._ranks.micro_batches(self._scorer.plan(batch, policy=self._body)):
+            part, inputs = select_inputs(batch, packs)
             device = self._body.device
             loss, numbers = clipped_value_loss(
-                self._values(_inputs(part, packs)),
+                self._values(inputs),
                 old_values_BR=part["values"].to(device),
                 returns_BR=part["returns"].to(device),
                 mask_BR=part["action_mask"].to(device),
@@ -165,16 +162,10 @@ class Critic:
         return totals
 
     def _update(self, batch: ExperienceBatch, *, step: int) -> Metrics:
-        limit = self._config.grad_clip or math.inf
-        norm = nn.utils.clip_grad_norm_(self.module.parameters(), limit).item()
+        lr, limit = self._lr(self._num_steps), self._config.grad_clip
+        norm = apply_gradients(self._optimizer, max_norm=limit, lr=lr, offload=self._offload)
         if not math.isfinite(norm):
             raise not_finite("critic's gradient norm", norm, batch, step=step)
-        lr = self._lr(self._num_steps)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        with self._offload.states(self._optimizer):
-            self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
         self._num_steps += 1
         return {"grad_norm": norm, "lr": lr}
 
@@ -182,10 +173,6 @@ class Critic:
         states_ND = self._body.states(inputs)
         values_N: Tensor = self._head(states_ND.to(self._head.weight.dtype)).squeeze(-1)
         return pad_to_width(values_N, inputs.to(self._body.device))
-
-
-def _inputs(part: ExperienceBatch, packs: Sequence[Pack]) -> ModelInputs:
-    return model_inputs(part.experiences, part["action_mask"], packs)
 
 
 def _quality(batch: ExperienceBatch) -> Metrics:

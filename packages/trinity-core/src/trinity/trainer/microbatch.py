@@ -1,7 +1,7 @@
-"""Cut a batch into micro-batches by tokens.
+"""Cut a batch into micro-batches by tokens, balanced over the ranks that share it.
 
 B rows of a batch or micro-batch   P packs   L tokens of a pack   R response   N scored tokens
-G branches of a pack   K tokens of a branch   T tokens of all packs
+G suffixes of a pack   K tokens of a suffix   T tokens of all packs
 """
 
 from __future__ import annotations
@@ -13,21 +13,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trinity.trainer.dealing import Plan, dealt
-from trinity.trainer.layout import pack_rows, rows_apart
+from trinity.trainer.prefix_tree import one_pack_per_row, pack_rows, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from trinity.common.batch import ExperienceBatch
     from trinity.common.experience import Experience
-    from trinity.trainer.layout import Pack, Sharing
+    from trinity.trainer.prefix_tree import Pack, PrefixSharing
 
     IntArray = NDArray[np.int64]
 
-EVEN = 1.1  # of the mean: what the busiest team may have before anything is cut finer
-FINER = (1.5, 1.0, 0.5)  # of a team's tokens: largest packs that are tried for a more even deal
+EVEN = 1.1  # of the mean: what the busiest rank may have before anything is cut finer
+FINER = (1.5, 1.0, 0.5)  # of a rank's tokens: largest packs that are tried for a better balance
+
+
+class Plan(list["Sequence[Pack]"]):
+    """The micro-batches of a batch, and which data-parallel rank computes each.
+
+    Args:
+        per_rank: the micro-batches of each rank (or sequence-parallel group), in their order.
+    """
+
+    def __init__(self, per_rank: Iterable[Sequence[Sequence[Pack]]]) -> None:
+        self.per_rank = tuple(per_rank)
+        super().__init__(packs for part in self.per_rank for packs in part)
+
+    @classmethod
+    def round_robin(cls, micro_batches: Sequence[Sequence[Pack]], *, dp_size: int) -> Plan:
+        """Return a plan in which rank i has the micro-batches i, i + n, ..."""
+        return cls(micro_batches[rank::dp_size] for rank in range(dp_size))
+
+    @property
+    def num_tokens(self) -> int:
+        """Return how many tokens are computed; what rows share counts once."""
+        return sum(len(pack) for packs in self for pack in packs)
+
+    @property
+    def most_tokens(self) -> int:
+        """Return the tokens of the rank that has most of them."""
+        return max(sum(len(pack) for packs in part for pack in packs) for part in self.per_rank)
 
 
 def plan_packs(  # noqa: PLR0913 -- what a plan follows from, one by one
@@ -36,15 +63,15 @@ def plan_packs(  # noqa: PLR0913 -- what a plan follows from, one by one
     max_tokens: int,
     max_padding: int,
     keep_order: bool = False,
-    sharing: Sharing | None = None,
+    sharing: PrefixSharing | None = None,
     together: int = 1,
-    num_teams: int = 1,
-    is_even: bool = False,
+    dp_size: int = 1,
+    is_balanced: bool = False,
 ) -> Plan:
     """Return the packs of each micro-batch: of one row each, or of rows that begin alike.
 
-    A pack with a stem is a micro-batch. Where teams are to have as many tokens, what is shared is
-    cut finer, if that leaves the one with most of them less.
+    A pack with cached suffixes is a micro-batch. Where ranks are balanced, shared prefixes are cut
+    finer, if that leaves the rank with most tokens less.
 
     Args:
         rows: the tokens of each row.
@@ -53,8 +80,8 @@ def plan_packs(  # noqa: PLR0913 -- what a plan follows from, one by one
         keep_order: rows stay in the batch's order, and nothing but a unit's rows is shared.
         sharing: what the model can; None: nothing is shared.
         together: so many rows in a row, a unit, stay in one micro-batch, and share with each other.
-        num_teams: who share the batch.
-        is_even: deal them as many tokens each, instead of micro-batches in turn.
+        dp_size: data-parallel ranks that share the batch.
+        is_balanced: give them as many tokens each, instead of micro-batches round-robin.
     """
     is_fixed = keep_order or together > 1
 
@@ -63,24 +90,39 @@ def plan_packs(  # noqa: PLR0913 -- what a plan follows from, one by one
 
     def plan(largest: int) -> Plan:
         units = _units(rows, size=together, sharing=sharing, max_tokens=largest, is_fixed=is_fixed)
-        if not is_even or keep_order or num_teams == 1:
-            return Plan.in_turn(fill(units), num_teams=num_teams)
-        hands = dealt([sum(map(len, unit)) for unit in units], num_teams=num_teams)
-        return Plan(fill([units[number] for number in hand]) for hand in hands)
+        if not is_balanced or keep_order or dp_size == 1:
+            return Plan.round_robin(fill(units), dp_size=dp_size)
+        shares = balanced([sum(map(len, unit)) for unit in units], dp_size=dp_size)
+        return Plan(fill([units[number] for number in share]) for share in shares)
 
     first = plan(max_tokens)
-    mean = first.num_tokens / num_teams
-    if not is_even or sharing is None or is_fixed or first.largest_part <= EVEN * mean:
+    mean = first.num_tokens / dp_size
+    if not is_balanced or sharing is None or is_fixed or first.most_tokens <= EVEN * mean:
         return first
     others = (plan(max(1, min(max_tokens, int(part * mean)))) for part in FINER)
-    return min(first, *others, key=lambda one: one.largest_part)
+    return min(first, *others, key=lambda one: one.most_tokens)
+
+
+def balanced(sizes: Sequence[int], *, dp_size: int) -> list[list[int]]:
+    """Return the numbers of what each rank gets, ascending: the largest first, to who has least.
+
+    >>> balanced([5, 30, 10, 20, 25, 4], dp_size=2)
+    [[0, 1, 2, 5], [3, 4]]
+    """
+    shares: list[list[int]] = [[] for _ in range(dp_size)]
+    loads = [0] * dp_size
+    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        rank = loads.index(min(loads))
+        shares[rank].append(number)
+        loads[rank] += sizes[number]
+    return [sorted(share) for share in shares]
 
 
 def _filled(
     units: Sequence[list[Pack]], *, max_tokens: int, max_padding: int, keep_order: bool
 ) -> list[list[Pack]]:
-    """Return the packs of each micro-batch that so many units fill, those with a stem first."""
-    is_cached = [unit[0].stem > 0 for unit in units]
+    """Return the packs of each micro-batch of some units, those with cached suffixes first."""
+    is_cached = [unit[0].prefix_length > 0 for unit in units]
     cached = [unit for unit, is_one in zip(units, is_cached, strict=True) if is_one]
     others = [unit for unit, is_one in zip(units, is_cached, strict=True) if not is_one]
     plan = plan_microbatches(
@@ -96,13 +138,13 @@ def _units(
     rows: Sequence[IntArray],
     *,
     size: int,
-    sharing: Sharing | None,
+    sharing: PrefixSharing | None,
     max_tokens: int,
     is_fixed: bool,
 ) -> list[list[Pack]]:
     """Return the packs that stay together; a unit that is cached is one pack."""
     if sharing is None:
-        packs = rows_apart(rows)
+        packs = one_pack_per_row(rows)
         return [packs[first : first + size] for first in range(0, len(packs), size)]
     if not is_fixed:
         return [[pack] for pack in pack_rows(rows, sharing=sharing, max_tokens=max_tokens)]
@@ -165,12 +207,12 @@ class ModelInputs:
     """Some packs, padded on the right, and which of their tokens are scored.
 
     Without ``ends_PL`` no attention mask is needed: a causal model's real tokens stand before the
-    padding and never see it. With ``branches_GK``, ``tokens_PL`` is one stem, and slots are counted
-    through it and then through the branches.
+    padding and never see it. With ``suffixes_GK``, ``tokens_PL`` is one shared prefix, and slots
+    are counted through it and then through the suffixes.
     """
 
     tokens_PL: Tensor
-    branches_GK: Tensor | None  # None: no pack is cached
+    suffixes_GK: Tensor | None  # None: no prefix is cached
     positions_PL: Tensor | None  # None: as the tokens stand
     ends_PL: Tensor | None  # slot j is seen by the slots from j to ends[j]; None: by all after it
     rows_N: Tensor  # row of each scored token
@@ -182,8 +224,8 @@ class ModelInputs:
 
     @property
     def num_passes(self) -> int:
-        """Return how often the decoder is called: for a stem, and for what follows."""
-        return 1 if self.branches_GK is None else 2
+        """Return how often the decoder is called: for a prefix, and for its suffixes."""
+        return 1 if self.suffixes_GK is None else 2
 
     def to(self, device: torch.device) -> ModelInputs:
         """Return the same on a device."""
@@ -197,6 +239,14 @@ class ModelInputs:
         return ModelInputs(**moved)
 
 
+def select_inputs(
+    batch: ExperienceBatch, packs: Sequence[Pack]
+) -> tuple[ExperienceBatch, ModelInputs]:
+    """Return the rows of a micro-batch, in the order of its packs, and the model's view of them."""
+    part = batch.select(rows_of(packs))
+    return part, model_inputs(part.experiences, part["action_mask"], packs)
+
+
 def model_inputs(
     experiences: Sequence[Experience], action_mask_BR: Tensor, packs: Sequence[Pack]
 ) -> ModelInputs:
@@ -205,9 +255,9 @@ def model_inputs(
     Args:
         experiences: the rows, in the order of the packs.
         action_mask_BR: their mask.
-        packs: how the rows are laid out; one, if it has a stem.
+        packs: how the rows are laid out; one, if its suffixes are cached.
     """
-    layout = _cached(packs[0]) if packs[0].stem else _padded(packs)
+    layout = _cached(packs[0]) if packs[0].prefix_length else _padded(packs)
     paths = [path for pack in packs for path in pack.paths]
     slots_BL = np.zeros((len(paths), max(map(len, paths))), dtype=np.int64)
     for row, path in enumerate(paths):
@@ -221,7 +271,7 @@ def model_inputs(
     tokens_T = np.concatenate([pack.tokens_T for pack in packs])
     return ModelInputs(
         tokens_PL=torch.from_numpy(layout.tokens_PL),
-        branches_GK=_tensor(layout.branches_GK),
+        suffixes_GK=_tensor(layout.suffixes_GK),
         positions_PL=_tensor(layout.positions_PL),
         ends_PL=_tensor(layout.ends_PL),
         rows_N=torch.from_numpy(rows_N),
@@ -249,7 +299,7 @@ class _Layout:
 
     tokens_PL: IntArray
     slots_T: IntArray
-    branches_GK: IntArray | None = None
+    suffixes_GK: IntArray | None = None
     positions_PL: IntArray | None = None
     ends_PL: IntArray | None = None
 
@@ -275,16 +325,14 @@ def _padded(packs: Sequence[Pack]) -> _Layout:
 
 
 def _cached(pack: Pack) -> _Layout:
-    """Return a stem, and its branches as rows."""
-    branches = pack.branches(pack.stem)
-    lengths_G = np.array([branch.stop - branch.start for branch in branches])
+    """Return a shared prefix, and its suffixes as rows."""
+    prefix, suffixes = pack.prefix_length, pack.suffixes(pack.prefix_length)
+    lengths_G = np.array([suffix.stop - suffix.start for suffix in suffixes])
     is_token_GK = np.arange(lengths_G.max()) < lengths_G[:, None]
-    branches_GK = np.zeros(is_token_GK.shape, dtype=np.int64)
-    branches_GK[is_token_GK] = pack.tokens_T[pack.stem :]
-    slots_T = np.concatenate((np.arange(pack.stem), pack.stem + np.flatnonzero(is_token_GK)))
-    return _Layout(
-        tokens_PL=pack.tokens_T[None, : pack.stem], slots_T=slots_T, branches_GK=branches_GK
-    )
+    suffixes_GK = np.zeros(is_token_GK.shape, dtype=np.int64)
+    suffixes_GK[is_token_GK] = pack.tokens_T[prefix:]
+    slots_T = np.concatenate((np.arange(prefix), prefix + np.flatnonzero(is_token_GK)))
+    return _Layout(tokens_PL=pack.tokens_T[None, :prefix], slots_T=slots_T, suffixes_GK=suffixes_GK)
 
 
 def _tensor(values: IntArray | None) -> Tensor | None:

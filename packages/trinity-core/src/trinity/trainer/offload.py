@@ -4,7 +4,7 @@
     update       states       CPU --> GPU    optimizer.step()    GPU --> CPU
 
 Between steps the engines have the GPU's memory, and in the passes the activations have that of the
-states. Ranks that share the weights (fsdp2) do this by themselves: see ``sharded.py``.
+states. Ranks that shard the weights (fsdp2) do this by themselves: see ``fsdp.py``.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class Offload:
         self._back = back
 
     @classmethod
-    def of(cls, config: TrainerConfig, *, device: torch.device, shares_weights: bool) -> Offload:
+    def of(cls, config: TrainerConfig, *, device: torch.device, is_sharded: bool) -> Offload:
         """Return what ``param_offload`` and ``optimizer_offload`` ask for.
 
         Args:
             config: ``trainer``.
             device: that is computed on; a CPU has nowhere to bring anything.
-            shares_weights: ranks have parts of them, which they offload in their own way.
+            is_sharded: ranks have parts of them, which they offload in their own way.
         """
-        can = device.type != "cpu" and not shares_weights
+        can = device.type != "cpu" and not is_sharded
         if can and config.offload_policy:
             logger.warning(
                 "trainer.offload_policy is for several ranks with trainer_strategy fsdp2, which "
@@ -85,9 +85,9 @@ class Offload:
             self._move_weights(modules(), self._back)
             yield
         finally:
-            self.put_away(modules())
+            self.offload(modules())
 
-    def put_away(self, modules: Iterable[nn.Module]) -> None:
+    def offload(self, modules: Iterable[nn.Module]) -> None:
         """Take the weights away; gradients that a failed step left are dropped."""
         if self._moves_weights:
             for module in modules:

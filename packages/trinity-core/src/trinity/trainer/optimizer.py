@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from trinity.errors import ConfigError
+from trinity.trainer.dtensor import full_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from trinity.common.config.algorithm import OptimizerConfig
+    from trinity.trainer.offload import Offload
 
 
 def make_optimizer(
@@ -37,6 +40,29 @@ def make_optimizer(
         weight_decay=config.weight_decay,
         fused=True,
     )
+
+
+def apply_gradients(
+    optimizer: torch.optim.Optimizer, *, max_norm: float, lr: float, offload: Offload
+) -> float:
+    """Return the norm of the gradients; make a step with them, clipped, if it is a finite number.
+
+    Args:
+        optimizer: whose gradients are dropped after the step.
+        max_norm: 0: they are not clipped.
+        lr: learning rate of this step.
+        offload: of the optimizer's states.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    norm = nn.utils.clip_grad_norm_(parameters, max_norm or math.inf)
+    value = (full_tensor(norm) if isinstance(norm, DTensor) else norm).item()
+    if math.isfinite(value):
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        with offload.states(optimizer):
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return value
 
 
 def make_lr_schedule(config: OptimizerConfig, *, total_steps: int) -> Callable[[int], float]:

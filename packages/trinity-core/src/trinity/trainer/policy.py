@@ -1,32 +1,35 @@
-"""Load a causal language model and score responses with it.
+"""Load a causal language model and score responses with it, without the logits of a whole batch.
 
 B rows of a micro-batch   P packs   L tokens of a pack   R response   N scored tokens
-D width   V vocabulary
+C tokens of a chunk   D width   V vocabulary
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from trinity.errors import ModelError, NotSupportedYetError
-from trinity.trainer.forward import hidden_states
-from trinity.trainer.logprobs import EntropyUse, score_tokens
 from trinity.trainer.microbatch import ModelInputs, pad_to_width
-from trinity.trainer.sharing import find_sharing
+from trinity.trainer.tree_attention import find_prefix_sharing, hidden_states
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from transformers import PreTrainedModel
 
-    from trinity.trainer.layout import Sharing
+    from trinity.trainer.prefix_tree import PrefixSharing
 
 MAX_LOGITS = {"cuda": 2**27}  # elements that exist at once; elsewhere 2**24
+
+EntropyUse = bool | None  # None: not computed; False: measured; True: trained on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +38,7 @@ class Wanted:
 
     entropy: EntropyUse = None
     mean_change: bool = False  # also the mean of S, see score_tokens
-    num_passes: int = 0  # of all ranks through the decoder, where they share the weights
+    num_passes: int = 0  # of all ranks through the decoder, where the weights are sharded
 
 
 PLAIN = Wanted()
@@ -59,11 +62,11 @@ class Policy:
         device: that it computes on; None: the one that its weights are on.
 
     Attributes:
-        keeps_rounded: weights that were rounded to the precision stay so to the end of a pass; a
-            policy whose layers have theirs for a moment rounds them each time.
+        caches_autocast: weights that were cast to the precision stay so to the end of a pass; a
+            policy whose layers have theirs for a moment casts them each time.
     """
 
-    keeps_rounded = True
+    caches_autocast = True
 
     def __init__(
         self, module: PreTrainedModel, *, precision: str, device: torch.device | None = None
@@ -107,9 +110,39 @@ class Policy:
             mean_change_BR=None if change_N is None else pad_to_width(change_N, inputs),
         )
 
-    def idle(self, *, num_passes: int) -> Tensor:
+    def dummy_pass(self, *, num_passes: int) -> Tensor:
         """Return a 0 that follows from all weights, of as many passes as other ranks make."""
-        raise AssertionError(f"a policy that is whole makes no {num_passes} passes for others")
+        raise AssertionError(f"a policy that is not sharded makes no {num_passes} dummy passes")
+
+    def enable_checkpointing(self) -> None:
+        """Compute activations again in the backward pass; dropout stays off."""
+        older_name = "gradient_checkpointing_enable"  # all that earlier transformers 5 know
+        module: Any = self.module
+        enable = getattr(module, "activation_checkpointing_enable", None)
+        (enable or getattr(module, older_name))({"use_reentrant": False})
+        for part in module.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = 0.0
+            if hasattr(part, "attention_dropout"):
+                part.attention_dropout = 0.0
+
+    @property
+    def has_checkpointing(self) -> bool:
+        """Return whether :meth:`enable_checkpointing` was called."""
+        is_on = getattr(self.module, "is_activation_checkpointing", None)
+        return bool(self.module.is_gradient_checkpointing if is_on is None else is_on)
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Let activations be computed again, where checkpointing is enabled.
+
+        transformers does it in training mode only.
+        """
+        self.module.train(self.has_checkpointing)
+        try:
+            yield
+        finally:
+            self.module.eval()
 
     @torch.no_grad()
     def check_head(self) -> None:
@@ -129,9 +162,9 @@ class Policy:
             )
 
     @cached_property
-    def sharing(self) -> Sharing:
+    def sharing(self) -> PrefixSharing:
         """Return how the model computes rows that begin alike as one; tried when first asked."""
-        return find_sharing(self)
+        return find_prefix_sharing(self)
 
     @property
     def body(self) -> nn.Module:
@@ -145,7 +178,7 @@ class Policy:
             self.device.type,
             dtype=torch.bfloat16,
             enabled=self.precision == "bfloat16",
-            cache_enabled=self.keeps_rounded,
+            cache_enabled=self.caches_autocast,
         )
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:
@@ -197,3 +230,86 @@ def load_policy(
     if checks_head:
         policy.check_head()
     return policy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenScores:
+    """What the model says about each scored token."""
+
+    logprob_N: Tensor
+    entropy_N: Tensor | None  # None: not asked for
+    mean_change_N: Tensor | None = None  # None: not asked for
+
+
+def score_tokens(  # noqa: PLR0913 -- what is asked for, one by one
+    hidden_ND: Tensor,
+    targets_N: Tensor,
+    temperature_N: Tensor | None,
+    *,
+    head: Callable[[Tensor], Tensor],
+    chunk_tokens: int,
+    entropy: EntropyUse = None,
+    mean_change: bool = False,
+) -> TokenScores:
+    """Return log-probability and entropy, in nats, under softmax(head(hidden) / temperature).
+
+    A token's S = p (H + log p) is how fast the entropy H falls where the token is learned
+    (arXiv 2602.03392); its mean over the policy, sum(p S), is what learning any token changes.
+
+    Logits exist for ``chunk_tokens`` tokens at a time; with more than one chunk they are computed
+    again for the gradient. Softmax and sums are float32 or finer.
+
+    Args:
+        hidden_ND: the hidden state that predicts each token.
+        targets_N: the tokens.
+        temperature_N: the temperature each was sampled at; None: 1.
+        head: hidden states to logits.
+        chunk_tokens: how many tokens' logits may exist at once.
+        entropy: None: skip it; False: without a gradient; True: with one.
+        mean_change: also return the mean of S, without a gradient; ``entropy`` is not None.
+    """
+    is_recomputed = len(targets_N) > chunk_tokens and torch.is_grad_enabled()
+    scored = []
+    for start in range(0, max(len(targets_N), 1), chunk_tokens):
+        chunk = slice(start, start + chunk_tokens)
+        temperature_C = None if temperature_N is None else temperature_N[chunk]
+        arguments = (hidden_ND[chunk], targets_N[chunk], temperature_C, head, entropy, mean_change)
+        scored.append(
+            checkpoint(_score_chunk, *arguments, use_reentrant=False, preserve_rng_state=False)
+            if is_recomputed
+            else _score_chunk(*arguments)
+        )
+    logprobs, entropies, changes = zip(*scored, strict=True)
+    return TokenScores(
+        logprob_N=torch.cat(logprobs),
+        entropy_N=None if entropy is None else torch.cat(entropies),
+        mean_change_N=torch.cat(changes) if mean_change else None,
+    )
+
+
+def _score_chunk(
+    hidden_CD: Tensor,
+    targets_C: Tensor,
+    temperature_C: Tensor | None,
+    head: Callable[[Tensor], Tensor],
+    entropy: EntropyUse,
+    mean_change: bool,  # noqa: FBT001 -- given by position, as checkpoint() does
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    logits_CV = head(hidden_CD)
+    if logits_CV.dtype in {torch.bfloat16, torch.float16}:
+        logits_CV = logits_CV.float()
+    if temperature_C is not None:
+        logits_CV = logits_CV / temperature_C.to(logits_CV.dtype)[:, None]
+    logprobs_CV = logits_CV.log_softmax(-1)
+    logprob_C = logprobs_CV.gather(-1, targets_C[:, None]).squeeze(-1)
+    if entropy is None:
+        return logprob_C, None, None
+    with torch.set_grad_enabled(entropy and torch.is_grad_enabled()):
+        entropy_C = -(logprobs_CV.exp() * logprobs_CV).sum(-1)
+    return logprob_C, entropy_C, _mean_change(logprobs_CV, entropy_C) if mean_change else None
+
+
+@torch.no_grad()
+def _mean_change(logprobs_CV: Tensor, entropy_C: Tensor) -> Tensor:
+    """Return sum(p^2 (H + log p)) over the vocabulary."""
+    return ((2 * logprobs_CV).exp() * (entropy_C[:, None] + logprobs_CV)).sum(-1)

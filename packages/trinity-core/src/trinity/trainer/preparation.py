@@ -2,28 +2,33 @@
 
     experiences -> rows -> rollout correction -> KL penalty -> values -> advantages -> reference
 
+The two answers of a preference pair are neighbours: the chosen one in row 2 i, then the rejected.
+
 B rows of a batch   R response
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import torch
 
 from trinity.algorithm.advantage_fn import apply_advantage
 from trinity.common.batch import ExperienceBatch
+from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.errors import DataError
-from trinity.trainer.known_tokens import check_token_ids
-from trinity.trainer.preference import as_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from trinity.common.experience import Experience
+    from torch import Tensor
+
+    from trinity.trainer.algorithm_parts import AlgorithmParts
     from trinity.trainer.critic import Critic
-    from trinity.trainer.parts import AlgorithmParts
     from trinity.trainer.scorer import Scorer
-    from trinity.trainer.stopwatch import Stopwatch
+    from trinity.trainer.torch_trainer import Stopwatch
 
 
 class Preparation:
@@ -153,3 +158,64 @@ def _forget_advantages(rows: Sequence[Experience]) -> None:
     for row in rows:
         if row.info.get("is_expert"):
             row.advantages = row.returns = None
+
+
+def as_rows(experiences: Sequence[Experience], *, wants_pairs: bool) -> list[Experience]:
+    """Return one experience for each answer: chosen, rejected, chosen, ...
+
+    Args:
+        experiences: of prompts with two answers, or of one response each, which stay.
+        wants_pairs: the loss compares the answers of a pair.
+
+    Raises:
+        DataError: it does, and some rows are no pairs; or it does not, and some are.
+    """
+    kinds = {experience.is_preference_pair for experience in experiences}
+    if kinds == {False} and not wants_pairs:
+        return list(experiences)
+    if kinds != {True} or not wants_pairs:
+        wanted, got = ("pairs", "single answers") if wants_pairs else ("single answers", "pairs")
+        raise DataError(
+            f"the loss wants {wanted}, and some of the rows are {got}. "
+            "Use algorithm_type: dpo for rows of chosen and rejected, and for no others."
+        )
+    return [
+        _row(experience, answer, name=name)
+        for experience in experiences
+        for name, answer in (("chosen", experience.chosen), ("rejected", experience.rejected))
+        if answer is not None
+    ]
+
+
+def _row(experience: Experience, answer: Tensor, *, name: str) -> Experience:
+    prompt = experience.tokens[: experience.prompt_length]
+    return Experience(
+        tokens=torch.cat((prompt, answer)),
+        prompt_length=len(prompt),
+        eid=replace(experience.eid, suffix=name),
+        action_mask=torch.ones(len(answer), dtype=torch.bool),
+        temperature=experience.temperature,
+        info=experience.info,
+    )
+
+
+def check_token_ids(rows: Iterable[Experience], *, num_known: int) -> None:
+    """Refuse a row with a token id below 0 or beyond the vocabulary.
+
+    Args:
+        rows: of a batch.
+        num_known: how many tokens the model has.
+
+    Raises:
+        DataError: the message names the row.
+    """
+    for row in rows:
+        lowest, highest = (int(bound) for bound in row.tokens.aminmax())
+        if lowest >= 0 and highest < num_known:
+            continue
+        wrong = highest if lowest >= 0 else lowest
+        raise DataError(
+            f"experience {row.eid} holds the token {wrong}, and the model knows tokens 0 to "
+            f"{num_known - 1}. Return the ids that this run's engine sampled; rows of a file must "
+            "be tokenised with this model's tokenizer."
+        )

@@ -1,16 +1,20 @@
 """Share a batch between the processes that train one model.
 
-every process   the whole batch, its plan, its normalisers
-process i       its micro-batches of the plan: their share of the gradient
-all-reduce      the shares summed: the gradient of the batch, in every process
+every rank   the whole batch, its plan, its normalisers
+rank i       its micro-batches of the plan: their share of the gradient
+all-reduce   the shares summed: the gradient of the batch, on every rank
 
-Where several processes share each sequence, such a team has micro-batches as one process has them
-otherwise, and what all of its members find alike counts once.
+Ranks of one sequence-parallel group compute the same micro-batches together. There are ``dp_size``
+such groups, each of ``sp_size`` neighbours; what a group's members find alike counts once.
+
+Control messages travel as JSON: what comes over a network is parsed, and never unpickled, as
+``all_gather_object`` of torch would do.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import zip_longest
@@ -20,8 +24,8 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
+from trinity import errors
 from trinity.errors import ConfigError, TrinityError
-from trinity.trainer.telling import error_of, told, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,10 +33,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from trinity.common.metrics import Metrics
-    from trinity.trainer.dealing import Plan
-    from trinity.trainer.layout import Pack
+    from trinity.trainer.microbatch import Plan
+    from trinity.trainer.prefix_tree import Pack
 
-_CUT_APART = (
+_DIFFERENT_PLANS = (
     "the trainer's ranks have cut a batch in different ways, so that rows of it would be trained "
     "twice or never: their machines differ. Let all ranks have the same hardware and the same "
     "versions, or set trainer.num_ranks: 1."
@@ -40,144 +44,145 @@ _CUT_APART = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Round:
-    """What one process does while the others do as much."""
+class MicroStep:
+    """What one rank computes while the others compute as much."""
 
-    packs: Sequence[Pack] | None  # None: nothing of its own
-    num_passes: int = 0  # through the decoder, of each process; 0: as its own packs need
+    packs: Sequence[Pack] | None  # None: only dummy passes
+    num_passes: int = 0  # through the decoder, of each rank; 0: as its own packs need
 
 
 class Ranks:
-    """Says which micro-batches are this process's own, and sums what the processes found.
+    """Says which micro-batches are this rank's, and sums what the ranks found.
 
     Args:
-        group: the processes; None: this one alone.
-        shares_weights: each holds a part of them, so that all make the same passes.
-        sequence_size: how many share each sequence: a team of neighbours.
-        timeout_s: how long one of a team may wait for another.
+        group: the ranks; None: this process alone.
+        is_sharded: each holds a part of the weights, so that all make the same passes.
+        sp_size: how many share each sequence: a sequence-parallel group of neighbours.
+        timeout_s: how long one of such a group may wait for another.
 
     Raises:
-        ConfigError: there are no teams of that size.
+        ConfigError: the ranks do not divide into groups of that size.
     """
 
     def __init__(
         self,
         group: distributed.ProcessGroup | None = None,
         *,
-        shares_weights: bool = False,
-        sequence_size: int = 1,
+        is_sharded: bool = False,
+        sp_size: int = 1,
         timeout_s: float = 0.0,
     ) -> None:
         self._group = group
-        self.shares_weights = shares_weights and group is not None
+        self.is_sharded = is_sharded and group is not None
         self.rank = 0 if group is None else distributed.get_rank(group)
         self.size = 1 if group is None else distributed.get_world_size(group)
-        self.team, self._place = divmod(self.rank, sequence_size)
-        self.num_teams, rest = divmod(self.size, sequence_size)
-        self._sequence_size = sequence_size
-        if rest or not self.num_teams:
-            raise ConfigError(teams_refused(self.size, sequence_size))
-        self.sequence: distributed.ProcessGroup | None = None  # None: each computes its own
-        if group is not None and sequence_size > 1:
-            self.sequence = sequence_group(group, size=sequence_size, timeout_s=timeout_s)
+        self.dp_rank, self._sp_rank = divmod(self.rank, sp_size)
+        self.dp_size, rest = divmod(self.size, sp_size)
+        self._sp_size = sp_size
+        if rest or not self.dp_size:
+            ranks = "one rank" if self.size == 1 else f"{self.size} ranks"
+            raise ConfigError(
+                f"trainer.ulysses_sequence_parallel_size is {sp_size}, and the trainer has {ranks},"
+                " which is no multiple of it. Set trainer.num_ranks to one, or the size to 1."
+            )
+        self.sp_group: distributed.ProcessGroup | None = None  # None: sequences are not shared
+        if group is not None and sp_size > 1:
+            self.sp_group = _sequence_parallel_group(group, size=sp_size, timeout_s=timeout_s)
         self._plans = hashlib.blake2b(digest_size=8)  # of all that was shared out so far
 
-    def own(self, plan: Plan) -> Sequence[Sequence[Pack]]:
-        """Return the micro-batches of this process."""
+    @property
+    def communicates_in_pass(self) -> bool:
+        """Return whether one that breaks off in a pass leaves others in the midst of it."""
+        return self.is_sharded or self.sp_group is not None
+
+    def max_tokens(self, budget: int, *, num_tokens: int) -> int:
+        """Return the budget of a micro-batch, which leaves no rank without one."""
+        if self.size == 1:
+            return budget
+        return min(budget * self._sp_size, max(1, -(-num_tokens // self.dp_size)))
+
+    def micro_batches(self, plan: Plan) -> Sequence[Sequence[Pack]]:
+        """Return the micro-batches of this rank."""
         if self.size == 1:
             return plan
         self._note(plan)
-        return plan.parts[self.team]
+        return plan.per_rank[self.dp_rank]
 
-    def rounds(self, plan: Plan) -> Iterator[Round]:
-        """Yield the micro-batches of this process; where weights are shared, as many as all do."""
-        if not self.shares_weights:
-            yield from (Round(packs=packs) for packs in self.own(plan))
+    def micro_steps(self, plan: Plan) -> Iterator[MicroStep]:
+        """Yield the micro-batches of this rank; where weights are sharded, as many as all do."""
+        if not self.is_sharded:
+            yield from (MicroStep(packs=packs) for packs in self.micro_batches(plan))
             return
         self._note(plan)
-        for parts in zip_longest(*plan.parts):
-            has_stem = any(packs is not None and packs[0].stem for packs in parts)
-            yield Round(packs=parts[self.team], num_passes=2 if has_stem else 1)
+        for parts in zip_longest(*plan.per_rank):
+            is_cached = any(packs is not None and packs[0].prefix_length for packs in parts)
+            yield MicroStep(packs=parts[self.dp_rank], num_passes=2 if is_cached else 1)
 
-    def max_tokens(self, budget: int, *, num_tokens: int) -> int:
-        """Return the budget of a team of processes, which leaves none without a micro-batch."""
-        if self.size == 1:
-            return budget
-        return min(budget * self._sequence_size, max(1, -(-num_tokens // self.num_teams)))
+    def _note(self, plan: Plan) -> None:
+        rows = [
+            [[(pack.rows, len(pack), pack.prefix_length) for pack in packs] for packs in part]
+            for part in plan.per_rank
+        ]
+        self._plans.update(repr(rows).encode())
 
-    @property
-    def moves_together(self) -> bool:
-        """Return whether one that breaks off in a pass leaves others in the midst of it."""
-        return self.shares_weights or self.sequence is not None
-
-    def summed(
+    def sum_metrics(
         self, compute: Callable[[], Metrics | TrinityError], *, makes_passes: bool = True
     ) -> Metrics:
-        """Return the sum of what each process computes; the error of one is everybody's.
+        """Return the sum of what each rank computes; the error of one is everybody's.
 
         Where weights or sequences are shared, one that breaks off leaves others in the midst of a
         pass: only an error that is returned, once all passes are made, can be told to them.
 
         Args:
-            compute: returns this process's part, or what is wrong.
+            compute: returns this rank's part, or what is wrong.
             makes_passes: whether it goes through the model.
 
         Raises:
-            TrinityError: of the first process that had one.
-            Exception: this process's own, if it had another.
+            TrinityError: of the first rank that had one.
+            Exception: this rank's own, if it had another.
         """
-        if self._group is None:
-            return _metrics_or_raise(compute())
-        can_tell = not (makes_passes and self.moves_together)
-        outcome, foreign = self._outcome_of(compute, can_tell=can_tell)
-        outcomes = told(self._words_of(outcome), group=self._group)
-        if foreign is not None:
-            raise foreign  # itself: whoever hears it may know what to do, as with a full disk
-        if isinstance(outcome, TrinityError):
-            raise outcome
-        return _totals(outcomes)
-
-    def _note(self, plan: Plan) -> None:
-        rows = [
-            [[(pack.rows, len(pack), pack.stem) for pack in packs] for packs in part]
-            for part in plan.parts
-        ]
-        self._plans.update(repr(rows).encode())
-
-    def _words_of(self, outcome: Metrics | TrinityError) -> dict[str, Any]:
-        if isinstance(outcome, TrinityError):
-            return {"error": words_of(outcome)}
-        own = {} if self._place else outcome  # the team's first says it for all
-        metrics = {name: float(value) for name, value in own.items()}
-        return {"metrics": metrics, "plans": self._plans.hexdigest()}
-
-    def _outcome_of(
-        self, compute: Callable[[], Metrics | TrinityError], *, can_tell: bool
-    ) -> tuple[Metrics | TrinityError, Exception | None]:
-        """Return what there is to tell the others, and, if it is not ours, the error itself."""
+        can_tell = self._group is not None and not (makes_passes and self.communicates_in_pass)
+        failure: Exception | None = None
         try:
-            return compute(), None
+            outcome = compute()
         except Exception as error:
             if not can_tell:
                 raise
-            if isinstance(error, TrinityError):
-                return error, None
-            return self._of_this_rank(error), error
+            outcome, failure = self._told_of(error), error
+        if self._group is not None:
+            outcomes = all_gather_json(self._outcome_to_json(outcome), group=self._group)
+        if failure is not None:
+            raise failure  # itself: whoever hears it may know what to do, as with a full disk
+        if isinstance(outcome, TrinityError):
+            raise outcome
+        return outcome if self._group is None else _total(outcomes)
 
-    def first(self, do: Callable[[], None]) -> None:
-        """Let the first process do it, while the others wait; its error is everybody's.
+    def _outcome_to_json(self, outcome: Metrics | TrinityError) -> dict[str, Any]:
+        if isinstance(outcome, TrinityError):
+            return {"error": error_to_json(outcome)}
+        own = {} if self._sp_rank else outcome  # the first of a group says it for all
+        metrics = {name: float(value) for name, value in own.items()}
+        return {"metrics": metrics, "plans": self._plans.hexdigest()}
+
+    def _told_of(self, error: Exception) -> TrinityError:
+        """Return the error that the other ranks raise."""
+        if isinstance(error, TrinityError):
+            return error
+        return TrinityError(
+            f"rank {self.rank} of the trainer failed: {type(error).__name__}: {error}. "
+            f"logs/trainer-{self.rank}.log in the run directory has its traceback."
+        )
+
+    def on_rank_zero(self, do: Callable[[], None]) -> None:
+        """Let the first rank do it, while the others wait; its error is everybody's.
 
         Raises:
             TrinityError: it could not.
         """
-        if self._group is None:
-            do()
-            return
+        self.on_each_rank(do if self.rank == 0 else lambda: None)
 
-        self.each(do if self.rank == 0 else lambda: None)
-
-    def each(self, do: Callable[[], None]) -> None:
-        """Let each process do it; the error of one is everybody's.
+    def on_each_rank(self, do: Callable[[], None]) -> None:
+        """Let each rank do it; the error of one is everybody's.
 
         Raises:
             TrinityError: one could not.
@@ -187,24 +192,32 @@ class Ranks:
             do()
             return {}
 
-        self.summed(done, makes_passes=False)
+        self.sum_metrics(done, makes_passes=False)
 
-    def of_first(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the first process tells; all ask (Any: what JSON can hold)."""
-        return dict(message) if self._group is None else told(message, group=self._group)[0]
+    def broadcast_json(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the message of the first rank; all call it (Any: what JSON can hold)."""
+        return all_gather_json(message, group=self._group)[0] if self._group else dict(message)
 
-    def copy_first(self, values: Tensor) -> None:
-        """Replace the values by those of the first process, in place."""
+    def broadcast(self, values: Tensor) -> None:
+        """Replace the values by those of the first rank, in place."""
         if self._group is not None:
             distributed.broadcast(values, group=self._group, group_src=0)
 
-    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum each gradient over the processes; one that a process lacks is 0 there.
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """Return the sum over the ranks, in place; what a group has alike counts once."""
+        if self._sp_rank:
+            values.zero_()
+        if self._group is not None:
+            distributed.all_reduce(values, group=self._group)
+        return values
+
+    def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sum each gradient over the ranks; one that a rank lacks is 0 there.
 
         What none of them has stays without: an optimizer passes it over, as it does in one process.
         """
         own = [p for p in parameters if p.requires_grad and not isinstance(p, DTensor)]
-        if self._group is None or not own:  # those that are spread are summed
+        if self._group is None or not own:  # those that are sharded are summed
             return
         num_found = torch.tensor([p.grad is not None for p in own], dtype=torch.int32)
         distributed.all_reduce(num_found, group=self._group)
@@ -215,51 +228,11 @@ class Ranks:
                 parameter.grad = torch.zeros_like(parameter)
             distributed.all_reduce(parameter.grad, group=self._group)
 
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sum over the processes, in place; what a team has alike counts once."""
-        if self._place:
-            values.zero_()
-        if self._group is not None:
-            distributed.all_reduce(values, group=self._group)
-        return values
 
-    def _of_this_rank(self, error: Exception) -> TrinityError:
-        return TrinityError(
-            f"rank {self.rank} of the trainer failed: {type(error).__name__}: {error}. "
-            f"logs/trainer-{self.rank}.log in the run directory has its traceback."
-        )
-
-
-def _totals(outcomes: Sequence[Mapping[str, Any]]) -> Metrics:
-    """Return the sums of what all processes told, if none had an error and all cut alike."""
-    for found in outcomes:
-        if "error" in found:
-            raise error_of(found["error"])
-    if len({found["plans"] for found in outcomes}) > 1:
-        raise TrinityError(_CUT_APART)
-    totals: Metrics = {}
-    for found in outcomes:
-        for name, value in found["metrics"].items():
-            totals[name] = totals.get(name, 0.0) + value
-    return totals
-
-
-def _metrics_or_raise(outcome: Metrics | TrinityError) -> Metrics:
-    if isinstance(outcome, TrinityError):
-        raise outcome
-    return outcome
-
-
-def sequence_group(
+def _sequence_parallel_group(
     group: distributed.ProcessGroup, *, size: int, timeout_s: float
 ) -> distributed.ProcessGroup:
-    """Return the ranks that share a sequence with this one; all ranks of the trainer ask.
-
-    Args:
-        group: all ranks, whose number is a multiple of ``size``.
-        size: ranks that share a sequence, neighbours.
-        timeout_s: how long one may wait for another.
-    """
+    """Return the ranks that share a sequence with this one; all ranks of the trainer call it."""
     rank = distributed.get_rank(group)
     own: distributed.ProcessGroup | None = None
     for first in range(0, distributed.get_world_size(group), size):
@@ -270,14 +243,46 @@ def sequence_group(
     return own
 
 
-def teams_refused(num_ranks: int, sequence_size: int) -> str:
-    """Return why so many ranks make no teams of this size.
+def _total(outcomes: Sequence[Mapping[str, Any]]) -> Metrics:
+    """Return the sums of what all ranks told, if none had an error and all cut alike."""
+    for found in outcomes:
+        if "error" in found:
+            raise error_from_json(found["error"])
+    if len({found["plans"] for found in outcomes}) > 1:
+        raise TrinityError(_DIFFERENT_PLANS)
+    totals: Metrics = {}
+    for found in outcomes:
+        for name, value in found["metrics"].items():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals
 
-    >>> teams_refused(1, 2)[:64]
-    'trainer.ulysses_sequence_parallel_size is 2, and the trainer has'
-    """
-    ranks = "one rank" if num_ranks == 1 else f"{num_ranks} ranks"
-    return (
-        f"trainer.ulysses_sequence_parallel_size is {sequence_size}, and the trainer has {ranks}, "
-        f"which is no multiple of it. Set trainer.num_ranks to one, or the size to 1."
-    )
+
+def all_gather_json(
+    message: Mapping[str, Any], *, group: distributed.ProcessGroup
+) -> list[dict[str, Any]]:
+    """Return the message of each rank, in their order; all call it (Any: what JSON can hold)."""
+    body = torch.frombuffer(bytearray(json.dumps(message), "utf-8"), dtype=torch.uint8)
+    size = distributed.get_world_size(group)
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
+    distributed.all_gather(lengths, torch.tensor([len(body)]), group=group)
+    width = max(int(length) for length in lengths)
+    padded = torch.zeros(width, dtype=torch.uint8)
+    padded[: len(body)] = body
+    bodies = [torch.empty_like(padded) for _ in range(size)]
+    distributed.all_gather(bodies, padded, group=group)
+    return [
+        json.loads(bytes(found[: int(length)].tolist()))
+        for found, length in zip(bodies, lengths, strict=True)
+    ]
+
+
+def error_to_json(error: TrinityError) -> dict[str, str]:
+    return {"type": type(error).__name__, "text": str(error)}
+
+
+def error_from_json(words: Mapping[str, str]) -> TrinityError:
+    """Return the error of another rank; one of a type with fields of its own becomes plain."""
+    kind = vars(errors).get(words["type"])
+    if not (isinstance(kind, type) and issubclass(kind, TrinityError)) or "__init__" in vars(kind):
+        kind = TrinityError
+    return kind(words["text"])

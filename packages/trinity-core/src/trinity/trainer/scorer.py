@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trinity.trainer.layout import rows_of
-from trinity.trainer.microbatch import model_inputs, plan_packs
+from trinity.trainer.microbatch import plan_packs, select_inputs
 from trinity.trainer.policy import Wanted
-from trinity.trainer.preference import ROWS_OF_PAIR
+from trinity.trainer.prefix_tree import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
     from trinity.common.batch import ExperienceBatch
     from trinity.common.config import Config
-    from trinity.trainer.dealing import Plan
-    from trinity.trainer.microbatch import ModelInputs
-    from trinity.trainer.parts import AlgorithmParts
+    from trinity.trainer.algorithm_parts import AlgorithmParts
+    from trinity.trainer.microbatch import ModelInputs, Plan
     from trinity.trainer.policy import Policy
     from trinity.trainer.ranks import Ranks
 
 MAX_PADDING = {"cuda": 4096}  # tokens that cost less than one more micro-batch; elsewhere 128
+ROWS_OF_PAIR = 2  # chosen and rejected, which stay in one micro-batch
 
 
 class Scorer:
@@ -77,8 +76,8 @@ class Scorer:
             keep_order=keep_order,
             sharing=policy.sharing if may_share else None,
             together=ROWS_OF_PAIR if has_pairs else 1,
-            num_teams=self._ranks.num_teams,
-            is_even=self._config.trainer.balance_batch,
+            dp_size=self._ranks.dp_size,
+            is_balanced=self._config.trainer.balance_batch,
         )
 
     def logprobs(self, batch: ExperienceBatch) -> Tensor:
@@ -95,7 +94,7 @@ class Scorer:
         """Return fields ``[B, R]`` of the policy at each token, on the CPU.
 
         ``entropys``: the entropy, in nats; with ``mean_change`` ``necs``: the mean of S, see
-        :func:`trinity.trainer.logprobs.score_tokens`.
+        :func:`trinity.trainer.policy.score_tokens`.
         """
         names = ["entropys", "necs"] if mean_change else ["entropys"]
         fields = {name: torch.zeros(batch["action_mask"].shape) for name in names}
@@ -107,7 +106,7 @@ class Scorer:
             ):
                 assert part_BR is not None
                 fields[name][rows] = part_BR.float().cpu()
-        return {name: self._ranks.sum(field_BR) for name, field_BR in fields.items()}
+        return {name: self._ranks.all_reduce(field_BR) for name, field_BR in fields.items()}
 
     @torch.no_grad()
     def _logprobs(self, policy: Policy, batch: ExperienceBatch) -> Tensor:
@@ -115,18 +114,15 @@ class Scorer:
         for rows, inputs, num_passes in self._inputs(policy, batch):
             scores = policy.score(inputs, Wanted(num_passes=num_passes))
             logprob_BR[rows] = scores.logprob_BR.float().cpu()
-        return self._ranks.sum(logprob_BR)
+        return self._ranks.all_reduce(logprob_BR)
 
     def _inputs(
         self, policy: Policy, batch: ExperienceBatch
     ) -> Iterator[tuple[list[int], ModelInputs, int]]:
         """Yield rows, what the model sees of them, and the passes that all ranks make."""
-        mask_BR = batch["action_mask"]
-        for turn in self._ranks.rounds(self.plan(batch, policy=policy)):
-            if turn.packs is None:
-                policy.idle(num_passes=turn.num_passes)
+        for step in self._ranks.micro_steps(self.plan(batch, policy=policy)):
+            if step.packs is None:
+                policy.dummy_pass(num_passes=step.num_passes)
                 continue
-            rows = rows_of(turn.packs)
-            experiences = [batch.experiences[row] for row in rows]
-            inputs = model_inputs(experiences, mask_BR[rows], turn.packs)
-            yield rows, inputs, turn.num_passes
+            _, inputs = select_inputs(batch, step.packs)
+            yield rows_of(step.packs), inputs, step.num_passes

@@ -10,6 +10,9 @@ B rows of a batch or micro-batch   R response
 from __future__ import annotations
 
 import math
+import time
+from contextlib import contextmanager
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,27 +21,21 @@ from torch import Tensor, nn
 from trinity.common.batch import Fields
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.trainer.batch_metrics import batch_metrics
+from trinity.errors import ConfigError
+from trinity.trainer.algorithm_parts import build_algorithm_parts, not_finite, weighted_loss
+from trinity.trainer.checkpoint import Checkpointer
 from trinity.trainer.critic import Critic
-from trinity.trainer.finite import not_finite
-from trinity.trainer.layout import rows_of
-from trinity.trainer.loading import ModelLoader
-from trinity.trainer.losses import weighted_loss
-from trinity.trainer.microbatch import model_inputs
-from trinity.trainer.model_state import ModelState
+from trinity.trainer.microbatch import select_inputs
+from trinity.trainer.model_loading import ModelLoader
 from trinity.trainer.offload import Offload
-from trinity.trainer.optimizer import make_lr_schedule, make_optimizer
-from trinity.trainer.parts import build_algorithm_parts
+from trinity.trainer.optimizer import apply_gradients, make_lr_schedule, make_optimizer
 from trinity.trainer.policy import Wanted
 from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
-from trinity.trainer.recomputing import recomputing
 from trinity.trainer.scorer import Scorer
-from trinity.trainer.spreading import refuse_beside, whole
-from trinity.trainer.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from torch.distributed import ProcessGroup
@@ -48,8 +45,17 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.errors import TrinityError
-    from trinity.trainer.dealing import Plan
-    from trinity.trainer.ranks import Round
+    from trinity.trainer.microbatch import ModelInputs, Plan
+    from trinity.trainer.prefix_tree import Pack
+
+_DDP_ALONE = (
+    "trainer.trainer_strategy fsdp2 spreads neither LoRA adapters nor a critic over the "
+    "trainer's ranks. Use ddp."
+)
+_SP_ALONE = (
+    "trainer.ulysses_sequence_parallel_size above 1 shares the sequences of neither "
+    "LoRA adapters nor a critic between the trainer's ranks. Set it to 1."
+)
 
 
 class TorchTrainer:
@@ -81,16 +87,14 @@ class TorchTrainer:
         self._config = config
         self._model_path = model_path
         self._parts = build_algorithm_parts(config.algorithm)
-        if self._ranks.moves_together:
-            refuse_beside(
-                adapters=bool(config.model.lora_configs),
-                critic=self._parts.has_critic,
-                shares_sequences=self._ranks.sequence is not None,
-            )
+        if self._ranks.communicates_in_pass and (
+            config.model.lora_configs or self._parts.has_critic
+        ):
+            raise ConfigError(_DDP_ALONE if self._ranks.sp_group is None else _SP_ALONE)
         self._models = ModelLoader(config, model_path=model_path, ranks=self._ranks)
         self._device = self._models.device
         self._offload = Offload.of(
-            config.trainer, device=self._device, shares_weights=self._ranks.shares_weights
+            config.trainer, device=self._device, is_sharded=self._ranks.is_sharded
         )
         self._policy, self._adapters = self._models.trained()
         self._scorer = Scorer(
@@ -110,7 +114,7 @@ class TorchTrainer:
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = make_optimizer(trained, config.algorithm.optimizer)
         self._lr = make_lr_schedule(config.algorithm.optimizer, total_steps=total_steps)
-        self._state = ModelState(
+        self._checkpointer = Checkpointer(
             config,
             model_path=model_path,
             model=self.model,
@@ -119,7 +123,7 @@ class TorchTrainer:
         )
         self._version = 0
         self._trained: ExperienceBatch | None = None  # of the last step, until somebody asks
-        self._put_all_away()
+        self._offload_all()
 
     @property
     def model(self) -> PreTrainedModel:
@@ -163,7 +167,7 @@ class TorchTrainer:
         if self._critic is not None and step <= self._config.trainer.critic_warmup:
             self._version += 1  # the policy waits: the weights of the next step are the same
         else:
-            with watch("forward_backward"), recomputing(self.model):
+            with watch("forward_backward"), self._policy.recomputing():
                 metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
             with watch("optimizer"):
                 metrics |= with_prefix("actor", self._update(batch, step=step))
@@ -182,8 +186,8 @@ class TorchTrainer:
         """
         if self._adapters is not None:
             return WeightSnapshot(version=self.version, tensors=self._adapters.merged())
-        if self._ranks.shares_weights:
-            return WeightSnapshot(version=self.version, tensors=self._state.whole_weights())
+        if self._ranks.is_sharded:
+            return WeightSnapshot(version=self.version, tensors=self._checkpointer.full_weights())
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
         if copy:
             tensors = {name: tensor.clone() for name, tensor in tensors.items()}
@@ -192,7 +196,7 @@ class TorchTrainer:
     def save(self, directory: Path) -> None:
         """Write what :meth:`load` needs; the first of several processes does, the others wait."""
         penalty, critic = self._parts.kl_penalty_fn, self._critic
-        self._state.save(
+        self._checkpointer.save(
             directory,
             optimizer=self._optimizer,
             others={
@@ -210,7 +214,7 @@ class TorchTrainer:
         """
         offload = self._offload
         with offload.weights(self._modules), offload.states(self._optimizer):
-            state = self._state.load(directory, optimizer=self._optimizer)
+            state = self._checkpointer.load(directory, optimizer=self._optimizer)
             if self._critic is not None:
                 self._critic.load(directory)
         if self._parts.kl_penalty_fn is not None and state["kl_penalty_coef"] is not None:
@@ -219,7 +223,7 @@ class TorchTrainer:
 
     def save_hf(self, directory: Path) -> None:
         """Write the model and its tokenizer in the Hugging Face format."""
-        self._state.save_hf(directory)
+        self._checkpointer.save_hf(directory)
 
     def close(self) -> None:
         """Free the gradients and the reference model."""
@@ -229,8 +233,8 @@ class TorchTrainer:
     def _accumulate(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics:
         """Add each micro-batch's share of the gradient; return the batch's metrics."""
         self._optimizer.zero_grad(set_to_none=True)  # a step that failed has left some
-        metrics = self._ranks.summed(lambda: self._backward(batch, plan, step=step))
-        self._ranks.sum_gradients(self.model.parameters())
+        metrics = self._ranks.sum_metrics(lambda: self._backward(batch, plan, step=step))
+        self._ranks.all_reduce_gradients(self.model.parameters())
         return metrics
 
     def _backward(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics | TrinityError:
@@ -238,12 +242,13 @@ class TorchTrainer:
         is_reused = self._preparation.may_reuse(batch, version=self._version)
         totals: Metrics = {}
         failure: TrinityError | None = None
-        for turn in self._ranks.rounds(plan):
-            if turn.packs is None:
-                self._policy.idle(num_passes=turn.num_passes).backward()
+        for micro_step in self._ranks.micro_steps(plan):
+            if micro_step.packs is None:
+                self._policy.dummy_pass(num_passes=micro_step.num_passes).backward()
                 continue
-            part = batch.select(rows_of(turn.packs))
-            fields = self._scored_fields(part, turn, is_reused=is_reused)
+            part, inputs = select_inputs(batch, micro_step.packs)
+            wanted = Wanted(entropy=self._parts.entropy_use, num_passes=micro_step.num_passes)
+            fields = self._scored_fields(part, inputs, wanted, is_reused=is_reused)
             share = weighted_loss(self._parts, fields, whole=batch.batch)
             if failure is None and not math.isfinite(share.metrics["loss"]):
                 failure = not_finite("loss", share.metrics["loss"], part, step=step)
@@ -252,10 +257,9 @@ class TorchTrainer:
                 totals[name] = totals.get(name, 0.0) + value
         return failure or totals
 
-    def _scored_fields(self, part: ExperienceBatch, turn: Round, *, is_reused: bool) -> Fields:
-        assert turn.packs is not None
-        inputs = model_inputs(part.experiences, part["action_mask"], turn.packs)
-        wanted = Wanted(entropy=self._parts.entropy_use, num_passes=turn.num_passes)
+    def _scored_fields(
+        self, part: ExperienceBatch, inputs: ModelInputs, wanted: Wanted, *, is_reused: bool
+    ) -> Fields:
         scores = self._policy.score(inputs, wanted)
         values = {
             name: value.to(self._device) if isinstance(value, Tensor) else value
@@ -270,23 +274,17 @@ class TorchTrainer:
         return Fields(values | {"logprob": scores.logprob_BR})
 
     def _update(self, batch: ExperienceBatch, *, step: int) -> Metrics:
-        limit = self._config.trainer.grad_clip or math.inf
-        norm = float(whole(nn.utils.clip_grad_norm_(self.model.parameters(), limit)))
+        lr, limit = self._lr(self._version), self._config.trainer.grad_clip
+        norm = apply_gradients(self._optimizer, max_norm=limit, lr=lr, offload=self._offload)
         if not math.isfinite(norm):
             raise not_finite("gradient norm", norm, batch, step=step)
-        lr = self._lr(self._version)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        with self._offload.states(self._optimizer):
-            self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
         self._version += 1
         return {"grad_norm": norm, "lr": lr}
 
-    def _put_all_away(self) -> None:
+    def _offload_all(self) -> None:
         """Take away what is computed with, and for good what nothing is computed with."""
         unused = [] if self._critic is None else self._critic.unused
-        self._offload.put_away([*self._modules(), *unused])
+        self._offload.offload([*self._modules(), *unused])
 
     def _modules(self) -> list[nn.Module]:
         """Return all that is computed with, of what is there by now."""
@@ -307,11 +305,59 @@ class TorchTrainer:
 
 
 def _ranks(config: Config, group: ProcessGroup | None) -> Ranks:
-    """Return the processes of a group, as the configuration lets them share a batch."""
     size = config.trainer.ulysses_sequence_parallel_size
     return Ranks(
         group,
-        shares_weights=config.trainer.trainer_strategy != "ddp",
-        sequence_size=size,
+        is_sharded=config.trainer.trainer_strategy != "ddp",
+        sp_size=size,
         timeout_s=config.synchronizer.sync_timeout if size > 1 else 0.0,
     )
+
+
+class Stopwatch:
+    """Adds up seconds by name, GPU work included."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Count the time of the block to ``time/<name>_s``."""
+        start = time.perf_counter()
+        yield
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        key = f"time/{name}_s"
+        self._seconds[key] = self._seconds.get(key, 0.0) + time.perf_counter() - start
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Return the seconds of each name."""
+        return dict(self._seconds)
+
+
+def batch_metrics(experiences: Sequence[Experience], plan: Sequence[Sequence[Pack]]) -> Metrics:
+    """Return lengths, token counts, what is computed once for several rows, and the padding."""
+    lengths = [len(exp.tokens) for exp in experiences]
+    distinct = sum(len(pack) for packs in plan for pack in packs)
+    padded = sum(len(packs) * max(map(len, packs)) for packs in plan)
+    return {
+        **_spread("response_length", [exp.response_length for exp in experiences]),
+        **_spread("prompt_length", [exp.prompt_length for exp in experiences]),
+        "perf/total_num_tokens": float(sum(lengths)),
+        "perf/tokens_computed": float(distinct),
+        "perf/tokens_saved": float(sum(lengths) - distinct),
+        "perf/shared_ratio": 1.0 - distinct / sum(lengths),
+        "perf/padding_ratio": 1.0 - distinct / padded,
+        "perf/num_micro_batches": float(len(plan)),
+        "perf/num_samples": float(len(lengths)),
+    }
+
+
+def _spread(name: str, values: Sequence[int]) -> Metrics:
+    return {
+        f"{name}/mean": fmean(values),
+        f"{name}/max": float(max(values)),
+        f"{name}/min": float(min(values)),
+    }

@@ -105,12 +105,12 @@ def test_what_rank_0_cannot_do_with_the_weights_that_all_gave_it_is_told_and_end
 
 
 def test_the_first_one_says_where_all_of_them_meet() -> None:
-    rooms = [Rank("trainer-0", host="10.0.0.1:77"), Rank("trainer-1")]
+    rooms = [Rank("trainer-0", host_rendezvous="10.0.0.1:77"), Rank("trainer-1")]
 
-    RemoteRanks(rooms, timeout_s=60).join()
+    RemoteRanks(rooms, timeout_s=60).init_process_group()
 
-    assert rooms[0].calls == [("host",), ("join", "10.0.0.1:77")]
-    assert rooms[1].calls == [("join", "10.0.0.1:77")]
+    assert rooms[0].calls == [("host_rendezvous",), ("init_process_group", "10.0.0.1:77")]
+    assert rooms[1].calls == [("init_process_group", "10.0.0.1:77")]
 
 
 def test_the_weights_are_the_first_ones_and_the_others_take_part() -> None:
@@ -162,10 +162,10 @@ def test_a_full_disk_is_told_as_the_rank_that_writes_met_it() -> None:
 
 
 def test_a_first_rank_that_is_stopped_before_they_meet_is_named(clock) -> None:
-    rooms = [Rank("trainer-0", beats=False, host=NEVER), Rank("trainer-1")]
+    rooms = [Rank("trainer-0", beats=False, host_rendezvous=NEVER), Rank("trainer-1")]
 
     with pytest.raises(RoomLostError, match="trainer-0 was lost: it is there and has not answered"):
-        RemoteRanks(rooms, timeout_s=60).join()
+        RemoteRanks(rooms, timeout_s=60).init_process_group()
 
     assert clock.now <= 60
 

@@ -170,7 +170,7 @@ def use_own_interface() -> None:
 
     Where the system does not tell, gloo takes the one that the host's name stands for.
     """
-    from trinity.trainer.meeting import interface_of
+    from trinity.trainer.rendezvous import interface_of
 
     interface = interface_of(node_address())
     if interface:

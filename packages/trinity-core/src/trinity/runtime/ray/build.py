@@ -115,7 +115,7 @@ class _Builder(StageBuilder):
         self.facts = self._rooms.check(parts.manager)
         check_machines(parts.config, parts.manager, facts=self.facts)
         if isinstance(parts.trainer, RemoteRanks):
-            parts.trainer.join()
+            parts.trainer.init_process_group()
         for engine in self._engines:
             engine.keep()
         meet(parts)

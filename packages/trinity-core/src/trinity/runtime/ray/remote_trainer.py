@@ -80,14 +80,14 @@ class RemoteRanks:
         # Who is silent is asked after LOOK_S, and looked at each LOOK_S.
         self._limit_s = max(LOOK_S, PART_OF_TIMEOUT * timeout_s - 2 * LOOK_S)
 
-    def join(self) -> None:
-        """Let the ranks meet and make their trainers.
+    def init_process_group(self) -> None:
+        """Let the ranks find each other and make their trainers.
 
         Raises:
             TrinityError: they cannot.
         """
-        (place,) = self._gathered([self._rooms[0].start("host")])
-        self._all("join", place)
+        (endpoint,) = self._gathered([self._rooms[0].start("host_rendezvous")])
+        self._all("init_process_group", endpoint)
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         """Return the metrics of one optimizer step, which all ranks make together."""

@@ -104,9 +104,9 @@ class TrainerRank(TrainerRoom):
     def __init__(
         self, context: RoomContext, *, total_steps: int, rank: int, num_ranks: int
     ) -> None:
-        from trinity.trainer import meeting
+        from trinity.trainer import rendezvous
 
-        self._meeting = meeting
+        self._rendezvous = rendezvous
         self._context = context
         self._total_steps = total_steps
         self._rank = rank
@@ -115,22 +115,22 @@ class TrainerRank(TrainerRoom):
         self._is_made = False
         context.manager.load("trainer", context.config.trainer.trainer_type)  # its imports are long
 
-    def host(self) -> str:
-        """Return where the ranks meet; rank 0 alone is asked."""
-        self._hosted = self._meeting.Meeting(node_address(), timeout_s=self._timeout_s)
-        place: str = self._hosted.place
-        return place
+    def host_rendezvous(self) -> str:
+        """Return the endpoint by which the ranks find each other; rank 0 alone is asked."""
+        self._hosted = self._rendezvous.Rendezvous(node_address(), timeout_s=self._timeout_s)
+        endpoint: str = self._hosted.endpoint
+        return endpoint
 
-    def join(self, place: str) -> None:
-        """Meet the others and make the trainer.
+    def init_process_group(self, endpoint: str) -> None:
+        """Join the group of all ranks and make the trainer.
 
         Raises:
             TrinityError: somebody is missing, or the trainer cannot be made.
         """
         self._take_its_cores()
         use_own_interface()
-        group = self._meeting.joined(
-            place,
+        group = self._rendezvous.init_process_group(
+            endpoint,
             rank=self._rank,
             size=self._num_ranks,
             timeout_s=self._timeout_s,

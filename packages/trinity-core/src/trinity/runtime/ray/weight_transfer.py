@@ -15,7 +15,7 @@ from trinity.synchronizer.channel import BrokenOffError, Channel, device_id
 from trinity.synchronizer.gpu_memory import empty_cache
 from trinity.synchronizer.shared import Shared, SharedOutbox, received
 from trinity.synchronizer.shipment import Outbox
-from trinity.trainer import meeting
+from trinity.trainer.rendezvous import Rendezvous, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,7 +54,7 @@ class _Way:
         self.leave()
         use_own_interface()
         try:
-            store = meeting.store_at(invitation.place, timeout_s=invitation.meet_s)
+            store = connect(invitation.place, timeout_s=invitation.meet_s)
         except RuntimeError as error:
             raise BrokenOffError(f"nobody answers where weights are sent from: {error}") from error
         self._channel = channel = Channel(invitation)  # known before it waits: it may have to leave
@@ -103,13 +103,13 @@ class WayOut(_Way):
         self._timeout_s = timeout_s
         self._outbox = Outbox()
         self._shared = SharedOutbox()
-        self._meeting: meeting.Meeting | None = None  # stays as long as this process
+        self._rendezvous: Rendezvous | None = None  # stays as long as this process
 
     def host(self) -> str:
         """Return where the members of all groups meet."""
-        if self._meeting is None:
-            self._meeting = meeting.Meeting(node_address(), timeout_s=self._timeout_s)
-        return self._meeting.place
+        if self._rendezvous is None:
+            self._rendezvous = Rendezvous(node_address(), timeout_s=self._timeout_s)
+        return self._rendezvous.endpoint
 
     def pack(self) -> Shipment:
         """Copy the weights."""

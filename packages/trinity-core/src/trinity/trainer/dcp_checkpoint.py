@@ -1,11 +1,11 @@
-"""Write each rank's parts of the weights and of the optimizer's state, and read them on any number.
+"""Write each rank's shards of weights and optimizer state, and read them on any number of ranks.
 
-shards/part-00001-of-00002.safetensors     what rank 0 holds, and where it stands in the whole
+shards/part-00001-of-00002.safetensors     what rank 0 holds, and where it stands in full tensors
 shards/part-00002-of-00002.safetensors     what rank 1 holds
 
-The format is that of ``torch.distributed.checkpoint`` for safetensors. Ranks plan by themselves:
-torch's own planning tells them each other's plans as pickles, and what comes over a network is not
-to be run.
+The format is that of ``torch.distributed.checkpoint`` (DCP) for safetensors. Ranks plan by
+themselves: torch's planning sends them each other's plans as pickles, and what comes over a network
+is not to be unpickled.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def num_bytes(module: nn.Module) -> int:
     return 3 * sum(p.numel() * p.element_size() for p in module.parameters())
 
 
-def refuse_older_torch() -> None:
-    """Refuse a torch that cannot write parts.
+def check_torch() -> None:
+    """Refuse a torch that cannot write shards.
 
     Raises:
         ConfigError: it cannot.
@@ -56,8 +56,8 @@ def refuse_older_torch() -> None:
         )
 
 
-def write_part(tensors: Mapping[str, Tensor], directory: Path, *, rank: int, size: int) -> None:
-    """Write this rank's parts of tensors that are spread over all.
+def save_shard(tensors: Mapping[str, Tensor], directory: Path, *, rank: int, size: int) -> None:
+    """Write this rank's shards of tensors that are sharded over all.
 
     Args:
         tensors: by name, the same names on all ranks.
@@ -71,21 +71,21 @@ def write_part(tensors: Mapping[str, Tensor], directory: Path, *, rank: int, siz
     scratch = directory / FOLDER / f".rank-{rank}"
     scratch.mkdir(parents=True, exist_ok=True)
     writer = HuggingFaceStorageWriter(str(scratch), save_distributed=True)
-    with _alone():
+    with _without_warning():
         save(dict(tensors), storage_writer=writer, planner=_planner(), no_dist=True)
     (written,) = scratch.glob("*.safetensors")
-    written.rename(directory / FOLDER / _part_name(rank + 1, size))
+    written.rename(directory / FOLDER / _file_name(rank + 1, size))
     scratch.rmdir()
 
 
-def refuse_missing(directory: Path, *, size: int) -> None:
+def check_all_written(directory: Path, *, size: int) -> None:
     """Refuse a checkpoint that some ranks have written elsewhere.
 
     Raises:
         CheckpointError: a part is not where this process sees it.
     """
     for number in range(1, size + 1):  # by name: what a network disk lists may be older
-        path = directory / FOLDER / _part_name(number, size)
+        path = directory / FOLDER / _file_name(number, size)
         if not path.exists():
             raise CheckpointError(
                 f"rank {number - 1} of the trainer has written its part of the checkpoint, and "
@@ -95,8 +95,8 @@ def refuse_missing(directory: Path, *, size: int) -> None:
             )
 
 
-def read_parts(tensors: Mapping[str, Tensor], directory: Path) -> None:
-    """Fill tensors, whole ones or a rank's parts, with what all ranks of then have written.
+def load_shards(tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """Fill tensors, full or sharded, with what all ranks of then have written.
 
     Raises:
         CheckpointError: a part is missing or cannot be read, or is of another model.
@@ -105,7 +105,7 @@ def read_parts(tensors: Mapping[str, Tensor], directory: Path) -> None:
     from torch.distributed.checkpoint.state_dict_loader import load
 
     folder = directory / FOLDER
-    _refuse_damaged(folder)
+    _check_files(folder)
     reader = HuggingFaceStorageReader(str(folder))
     try:
         found = reader.read_metadata().state_dict_metadata
@@ -116,7 +116,7 @@ def read_parts(tensors: Mapping[str, Tensor], directory: Path) -> None:
                 f"checkpoint {str(folder)!r} is of another model: {min(differing)!r} differs. "
                 "Set model.model_path to the model that the run began with."
             )
-        with _alone():
+        with _without_warning():
             load(dict(tensors), storage_reader=reader, no_dist=True)
     except CheckpointError:
         raise
@@ -124,7 +124,7 @@ def read_parts(tensors: Mapping[str, Tensor], directory: Path) -> None:
         raise _unreadable(folder, error) from error
 
 
-def parted(
+def split_state(
     module: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return weights and moments by names, and what is left of the optimizer's state.
@@ -133,8 +133,7 @@ def parted(
         module: the model.
         optimizer: over those of its parameters that are trained.
     """
-    state, names = optimizer.state_dict(), _names(module, optimizer)
-    tensors = {f"model.{name}": parameter.detach() for name, parameter in module.named_parameters()}
+    state, names, tensors = optimizer.state_dict(), _names(module, optimizer), _weights(module)
     rest: dict[int, dict[str, Any]] = {}
     for number, values in state["state"].items():
         shape = names[number][1].shape
@@ -149,18 +148,17 @@ def parted(
     return tensors, {**state, "state": rest}
 
 
-def with_room(
+def allocate_state(
     module: nn.Module, optimizer: torch.optim.Optimizer, rest: Mapping[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors that :func:`read_parts` is to fill, and a state that holds the moments.
+    """Return the tensors that :func:`load_shards` is to fill, and a state that holds the moments.
 
     Args:
         module: the model, whose own weights are filled.
         optimizer: over those of its parameters that are trained.
-        rest: what :func:`parted` left of the state.
+        rest: what :func:`split_state` left of the state.
     """
-    names = _names(module, optimizer)
-    tensors = {f"model.{name}": parameter.detach() for name, parameter in module.named_parameters()}
+    names, tensors = _names(module, optimizer), _weights(module)
     entries = {}
     for number, values in rest["state"].items():
         if number not in names:  # of another model, which its names tell
@@ -170,6 +168,10 @@ def with_room(
         tensors |= {_key(name, moment): value for moment, value in moments.items()}
         entries[number] = {**values["others"], **moments}
     return tensors, {**rest, "state": entries}
+
+
+def _weights(module: nn.Module) -> dict[str, Tensor]:
+    return {f"model.{name}": parameter.detach() for name, parameter in module.named_parameters()}
 
 
 def _names(
@@ -185,11 +187,11 @@ def _key(parameter: str, moment: str) -> str:
     return f"optimizer.{parameter}.{moment}"
 
 
-def _part_name(number: int, size: int) -> str:
+def _file_name(number: int, size: int) -> str:
     return f"part-{number:05}-of-{size:05}.safetensors"
 
 
-def _refuse_damaged(folder: Path) -> None:
+def _check_files(folder: Path) -> None:
     """Refuse a folder that lacks a part, or has one that is cut off.
 
     Raises:
@@ -200,7 +202,7 @@ def _refuse_damaged(folder: Path) -> None:
     found = {path: match for path in folder.glob("part-*") if (match := _NAME.search(path.name))}
     size = max((int(match.group(2)) for match in found.values()), default=1)
     for number in range(1, size + 1):
-        path = folder / _part_name(number, size)
+        path = folder / _file_name(number, size)
         if path not in found:
             raise CheckpointError(f"checkpoint {str(path)!r} is missing. {_REMEDY}")
         try:
@@ -221,8 +223,8 @@ def _unreadable(path: Path, error: Exception) -> CheckpointError:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Keep torch from saying that ranks which plan by themselves may not be meant to."""
+def _without_warning() -> Iterator[None]:
+    """Keep torch from warning that ranks plan by themselves, which is meant."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         yield
@@ -232,14 +234,14 @@ def _planner() -> Any:  # Any: of torch, whose import takes long
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
     from torch.distributed.checkpoint.metadata import Metadata
 
-    class OwnParts(DefaultSavePlanner):
-        """Writes what this rank holds, without asking who has the rest."""
+    class LocalPlanner(DefaultSavePlanner):
+        """Plans what this rank holds, without asking who has the rest."""
 
         def create_global_plan(self, all_plans: Any) -> Any:
             self.global_plan, self.metadata = all_plans, Metadata(state_dict_metadata={})
             return self.global_plan, self.metadata
 
-    return OwnParts()
+    return LocalPlanner()
 
 
 def _shape(known: Any) -> tuple[int, ...] | None:  # Any: a tensor, or what torch keeps of one

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from trinity.trainer.logprobs import score_tokens
+from trinity.trainer.policy import score_tokens
 
 TARGETS = torch.tensor([0, 3, 2, 1, 3, 0, 2])
 

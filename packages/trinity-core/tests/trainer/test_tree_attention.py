@@ -6,13 +6,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from trinity.common.experience import Experience
 from trinity.errors import NotSupportedYetError
-from trinity.trainer import sharing
-from trinity.trainer.forward import hidden_states
-from trinity.trainer.layout import Sharing, pack_rows, rows_apart, rows_of
+from trinity.trainer import tree_attention
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.policy import Policy, Wanted
-from trinity.trainer.recomputing import enable_checkpointing, recomputing
-from trinity.trainer.sharing import find_sharing
+from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row, pack_rows, rows_of
+from trinity.trainer.tree_attention import find_prefix_sharing, hidden_states
 
 WINDOW = 6
 MIXED = {
@@ -75,7 +73,7 @@ def gradient(policy, rows, packs):
         mask = torch.zeros((len(part), max(map(len, rows)) - 1), dtype=torch.bool)
         for place, exp in enumerate(part):
             mask[place, : exp.response_length] = True
-        with recomputing(policy.module):
+        with policy.recomputing():
             scores = policy.score(model_inputs(part, mask, [pack]), Wanted(entropy=True))
             draw = torch.Generator().manual_seed(7)
             weights = torch.randn((2, len(rows), mask.shape[1]), generator=draw)[:, list(pack.rows)]
@@ -92,11 +90,11 @@ def relative(found, expected):
 @pytest.mark.parametrize(("way", "rows"), [("cache", answers()), ("mask", a_tree())])
 def test_the_gradient_is_that_of_the_rows_apart(name, way, rows):
     policy = a_policy(name)
-    packs = pack_rows(rows, sharing=Sharing(ways={way}, token_cost=1e9), max_tokens=999)
+    packs = pack_rows(rows, sharing=PrefixSharing(ways={way}, token_cost=1e9), max_tokens=999)
     assert len(packs) < len(rows)
-    assert bool(packs[0].stem or packs[-1].stem) == (way == "cache")
+    assert bool(packs[0].prefix_length or packs[-1].prefix_length) == (way == "cache")
 
-    expected = gradient(policy, rows, rows_apart(rows))
+    expected = gradient(policy, rows, one_pack_per_row(rows))
 
     assert relative(gradient(policy, rows, packs), expected) <= 5e-6
 
@@ -106,66 +104,69 @@ def test_steps_that_extend_each_other_are_one_sequence(name):
     whole = np.random.default_rng(1).integers(1, 64, 40)
     rows = [whole[: 10 * n] for n in (3, 1, 4, 2)]
     policy = a_policy(name)
-    (pack,) = pack_rows(rows, sharing=Sharing(ways={"chain"}, token_cost=1.0), max_tokens=40)
+    (pack,) = pack_rows(rows, sharing=PrefixSharing(ways={"chain"}, token_cost=1.0), max_tokens=40)
 
     assert pack.is_chain
     assert len(pack) == 40
-    expected = gradient(policy, rows, rows_apart(rows))
+    expected = gradient(policy, rows, one_pack_per_row(rows))
     assert relative(gradient(policy, rows, [pack]), expected) <= 5e-6
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_is_right_in_all_ways(name):
-    sharing._found.clear()
+    tree_attention._found.clear()
 
-    assert find_sharing(a_policy(name)).ways == {"chain", "cache", "mask"}
+    assert find_prefix_sharing(a_policy(name)).ways == {"chain", "cache", "mask"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_model_that_recomputes_keeps_no_cache(precision):
     policy = a_policy("gemma3 with windows", precision=precision)
-    enable_checkpointing(policy.module)
+    policy.enable_checkpointing()
 
-    assert find_sharing(policy).ways == {"chain", "mask"}
+    assert find_prefix_sharing(policy).ways == {"chain", "mask"}
 
 
 def test_attention_that_adds_its_mask_takes_a_cache_and_no_tree():
-    assert find_sharing(a_policy("qwen3", attn_implementation="eager")).ways == {"chain", "cache"}
+    assert find_prefix_sharing(a_policy("qwen3", attn_implementation="eager")).ways == {
+        "chain",
+        "cache",
+    }
 
 
 def test_a_way_that_gives_another_gradient_is_not_taken(monkeypatch):
-    sharing._found.clear()
+    tree_attention._found.clear()
     monkeypatch.setattr(
-        "trinity.trainer.forward.masks_of", lambda body, mask_P1LL, positions_PL: mask_P1LL
+        "trinity.trainer.tree_attention.masks_of", lambda body, mask_P1LL, positions_PL: mask_P1LL
     )  # a tree whose windows are forgotten
 
-    ways = find_sharing(a_policy("gemma3 with windows")).ways
-    sharing._found.clear()
+    ways = find_prefix_sharing(a_policy("gemma3 with windows")).ways
+    tree_attention._found.clear()
 
     assert ways == {"chain", "cache"}
 
 
 def test_a_model_that_computes_no_tree_is_named(monkeypatch, caplog):
-    sharing._found.clear()
+    tree_attention._found.clear()
     policy = a_policy("llama")
 
     def slightly_off(body, inputs):
         states = hidden_states(body, inputs)
-        return states if inputs.ends_PL is None and inputs.branches_GK is None else states * 1.001
+        return states if inputs.ends_PL is None and inputs.suffixes_GK is None else states * 1.001
 
     monkeypatch.setattr("trinity.trainer.policy.hidden_states", slightly_off)
     with caplog.at_level("INFO"):
-        ways = find_sharing(policy).ways
+        ways = find_prefix_sharing(policy).ways
 
     assert ways == {"chain"}
     assert "model type 'llama' does not compute a tree of tokens as its rows" in caplog.text
     with pytest.raises(NotSupportedYetError, match="'on', but model type 'llama' keeps a state"):
-        find_sharing(policy, is_required=True)
-    sharing._found.clear()
+        find_prefix_sharing(policy, is_required=True)
+    tree_attention._found.clear()
 
 
 def test_a_frozen_model_is_tried_too():
-    sharing._found.clear()
+    tree_attention._found.clear()
     policy = a_policy("gemma3 with windows")
     policy.module.requires_grad_(False)
 

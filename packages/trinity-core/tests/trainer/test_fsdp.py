@@ -1,4 +1,4 @@
-"""What a rank that shares the weights has in its memory, seen in a group of one."""
+"""A rank of a sharded model: what it has in memory, and the models that it refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import distributed
 from torch.utils._python_dispatch import TorchDispatchMode
-from trinity.trainer.recomputing import recomputing
+from transformers import AutoConfig
+from trinity.errors import ModelError
+from trinity.trainer.fsdp import refuse_other_settings, settings_of
 
 pytestmark = pytest.mark.skipif(
     not distributed.is_gloo_available(), reason="this build of torch has no gloo"
@@ -67,8 +69,22 @@ def test_weights_that_are_rounded_for_a_pass_are_not_kept_to_its_end(tiny, group
 
     with RoundedWeights() as scoring:
         trainer._scorer.logprobs(batch)
-    with RoundedWeights() as training, recomputing(trainer.model):
+    with RoundedWeights() as training, trainer._policy.recomputing():
         trainer._accumulate(batch, trainer._scorer.plan(batch), step=1)
 
     assert len(scoring.made) > 14  # 7 in each of two layers, and the output layer
     assert (scoring.most, training.most) == (1, 1)
+
+
+def test_a_rank_with_another_setting_is_told_which() -> None:
+    own, first = AutoConfig.for_model("qwen3"), AutoConfig.for_model("qwen3", rms_norm_eps=1e-5)
+
+    with pytest.raises(ModelError, match="rms_norm_eps is 1e-05 on rank 0 and 1e-06 here"):
+        refuse_other_settings(settings_of(own), settings_of(first))
+
+
+def test_the_folder_and_the_version_that_wrote_it_are_no_difference() -> None:
+    own, first = AutoConfig.for_model("qwen3"), AutoConfig.for_model("qwen3")
+    own._name_or_path, first.transformers_version = "here", "5.0.0"
+
+    refuse_other_settings(settings_of(own), settings_of(first))

@@ -1,4 +1,4 @@
-"""Pairs of answers in the trainer."""
+"""Rows of a batch: pairs of answers, and tokens that the model does not have."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.errors import DataError
-from trinity.trainer.layout import rows_of
 from trinity.trainer.microbatch import plan_packs
-from trinity.trainer.preference import as_rows
+from trinity.trainer.prefix_tree import rows_of
+from trinity.trainer.preparation import as_rows, check_token_ids
+from trinity_testing import builders
 
 DPO = {
     "algorithm_type": "dpo",
@@ -113,3 +114,28 @@ def test_the_gradient_is_that_of_the_batch_however_it_is_cut(a_trainer, max_toke
 
     assert whole.norm() > 0.1
     assert (cut - whole).norm() <= 5e-6 * whole.norm()
+
+
+@pytest.mark.parametrize(("token", "what"), [(64, "64"), (-100, "-100")])
+def test_a_row_with_an_unknown_token_is_named(token, what):
+    rows = [builders.an_experience(), builders.an_experience(response=[3, token], run=1)]
+
+    with pytest.raises(DataError) as caught:
+        check_token_ids(rows, num_known=64)
+
+    assert str(caught.value).startswith(
+        f"experience 0/0/1/0 holds the token {what}, and the model knows tokens 0 to 63. Return"
+    )
+
+
+def test_the_first_and_the_last_token_are_known():
+    check_token_ids([builders.an_experience(response=[0, 63])], num_known=64)
+
+
+def test_a_training_step_refuses_them(a_trainer, an_experience):
+    row = an_experience(0, reward=1.0)
+    row.tokens[-1] = 10**6
+    trainer = a_trainer()
+
+    with pytest.raises(DataError, match="holds the token 1000000"):
+        trainer.train_step([row], step=1)

@@ -1,14 +1,14 @@
-"""Lay the rows of a batch out so that equal beginnings are computed once.
+"""Pack rows that share a prefix into one tree of tokens, so that the prefix is computed once.
 
     row 0   p p p a b            pack   p p p a b c d      slots, in the order of a depth-first walk
     row 1   p p p c d                         `-->`-->     a slot sees the slots above it
 
-A causal model's hidden state of a token follows from the tokens before it: where two rows begin
-alike, they have the same states. The answers to one prompt share it; so do the steps of a run whose
-prompt extends what was said before. A pack of one row is that row.
+A causal model's hidden state of a token follows from the tokens before it: rows with a common
+prefix have the same states there. The answers to one prompt share it; so do the steps of a rollout
+whose prompt extends the conversation so far. A pack of one row is that row.
 
     chain   each row extends the one before: a sequence as any other, with several action spans
-    star    a stem, whose keys and values are kept, and branches that go on from them, each a chain
+    star    a shared prefix, whose keys and values are cached, and suffixes, each a chain
     tree    any; computed under a mask
 
 T tokens of a pack   L tokens of a row
@@ -37,7 +37,7 @@ CACHE_OVERHEAD = 128  # tokens that cost as much as a second forward
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sharing:
+class PrefixSharing:
     """How a model computes several rows as one, and what that costs."""
 
     ways: frozenset[Way]
@@ -53,7 +53,7 @@ class Pack:
     positions_T: IntArray  # how many tokens stand before each
     ends_T: IntArray  # slots that see slot j: j to ends[j]
     paths: tuple[IntArray, ...]  # [L] slots of each row's tokens
-    stem: int = 0  # tokens whose keys and values are kept for the branches; 0: one forward
+    prefix_length: int = 0  # tokens whose keys and values are cached for suffixes; 0: one forward
 
     def __len__(self) -> int:
         return len(self.tokens_T)
@@ -63,10 +63,10 @@ class Pack:
         """Return whether each token sees all before it, as without a mask."""
         return int(self.positions_T[-1]) == len(self) - 1
 
-    def branches(self, stem: int) -> list[slice]:
-        """Return the slots of each branch after a stem of so many tokens."""
+    def suffixes(self, prefix_length: int) -> list[slice]:
+        """Return the slots of each suffix after a shared prefix of so many tokens."""
         breaks = np.flatnonzero(np.diff(self.positions_T) != 1) + 1
-        edges = [stem, *breaks.tolist(), len(self)]
+        edges = [prefix_length, *breaks.tolist(), len(self)]
         return [slice(start, end) for start, end in pairwise(edges)]
 
 
@@ -75,11 +75,11 @@ def rows_of(packs: Sequence[Pack]) -> list[int]:
     return [row for pack in packs for row in pack.rows]
 
 
-def rows_apart(rows: Sequence[IntArray]) -> list[Pack]:
+def one_pack_per_row(rows: Sequence[IntArray]) -> list[Pack]:
     return [_pack([number], [tokens], [0]) for number, tokens in enumerate(rows)]
 
 
-def pack_rows(rows: Sequence[IntArray], *, sharing: Sharing, max_tokens: int) -> list[Pack]:
+def pack_rows(rows: Sequence[IntArray], *, sharing: PrefixSharing, max_tokens: int) -> list[Pack]:
     """Return packs of rows with equal beginnings, each row in one.
 
     A row joins where that saves at least a quarter of its tokens, and, under a mask, where the
@@ -88,7 +88,7 @@ def pack_rows(rows: Sequence[IntArray], *, sharing: Sharing, max_tokens: int) ->
 
     >>> import numpy as np
     >>> a, b, c = np.array([1, 2, 3]), np.array([7, 8]), np.array([1, 2, 4, 5])
-    >>> sharing = Sharing(ways=frozenset({"mask"}), token_cost=100)
+    >>> sharing = PrefixSharing(ways=frozenset({"mask"}), token_cost=100)
     >>> packs = pack_rows([a, b, c], sharing=sharing, max_tokens=10)
     >>> [(pack.rows, pack.tokens_T.tolist(), pack.ends_T.tolist()) for pack in packs]
     [((0, 2), [1, 2, 3, 4, 5], [5, 5, 3, 5, 5]), ((1,), [7, 8], [2, 2])]
@@ -100,7 +100,7 @@ def pack_rows(rows: Sequence[IntArray], *, sharing: Sharing, max_tokens: int) ->
     """
     texts = [tokens.tolist() for tokens in rows]
     order = sorted(range(len(rows)), key=texts.__getitem__)
-    groups: list[_Group] = []
+    groups: list[_RowGroup] = []
     for place, row in enumerate(order):
         length = len(rows[row])
         common = _num_common(rows[order[place - 1]], rows[row]) if place else 0
@@ -108,40 +108,40 @@ def pack_rows(rows: Sequence[IntArray], *, sharing: Sharing, max_tokens: int) ->
         if group is not None and group.size <= max_tokens and _pays(groups[-1], group, sharing):
             groups[-1] = group
         else:
-            groups.append(_Group(rows=(row,), shared=(0,), size=length, length=length))
+            groups.append(_RowGroup(rows=(row,), common=(0,), size=length, length=length))
     return [pack for group in groups for pack in _packs(group, rows, sharing)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Group:
+class _RowGroup:
     """Rows in lexical order, which are to be one pack."""
 
     rows: tuple[int, ...]
-    shared: tuple[int, ...]  # tokens that each has in common with the one before
+    common: tuple[int, ...]  # tokens that each has in common with the one before
     size: int
     length: int  # of the last row
-    stem: int = 0  # of a star; 0: a chain
+    prefix_length: int = 0  # of a star; 0: a chain
     is_star: bool = field(default=True)  # or a chain, which may become one
 
     @property
     def is_chain(self) -> bool:
-        return self.is_star and not self.stem
+        return self.is_star and not self.prefix_length
 
-    def joined(self, row: int, length: int, common: int) -> _Group:
+    def joined(self, row: int, length: int, common: int) -> _RowGroup:
         extends = common == self.length
-        return _Group(
+        return _RowGroup(
             rows=(*self.rows, row),
-            shared=(*self.shared, common),
+            common=(*self.common, common),
             size=self.size + length - common,
             length=length,
-            stem=self.stem if extends else self.stem or common,
-            is_star=self.is_star and (extends or self.stem in {0, common}),
+            prefix_length=self.prefix_length if extends else self.prefix_length or common,
+            is_star=self.is_star and (extends or self.prefix_length in {0, common}),
         )
 
 
-def _pays(group: _Group, larger: _Group, sharing: Sharing) -> bool:
+def _pays(group: _RowGroup, larger: _RowGroup, sharing: PrefixSharing) -> bool:
     """Return whether a group's newest row is better off in it than alone."""
-    length, common = larger.length, larger.shared[-1]
+    length, common = larger.length, larger.common[-1]
     if larger.is_chain:
         return True
     if common < MIN_SAVED * length:
@@ -153,40 +153,40 @@ def _pays(group: _Group, larger: _Group, sharing: Sharing) -> bool:
     return "mask" in sharing.ways and is_small and common * sharing.token_cost >= pairs
 
 
-def _packs(group: _Group, rows: Sequence[IntArray], sharing: Sharing) -> list[Pack]:
+def _packs(group: _RowGroup, rows: Sequence[IntArray], sharing: PrefixSharing) -> list[Pack]:
     """Return the group's pack, or a pack for each row where too little is saved."""
     tokens = [rows[row] for row in group.rows]
-    if not group.is_chain and sum(group.shared) < MIN_SAVED * sum(map(len, tokens)):
+    if not group.is_chain and sum(group.common) < MIN_SAVED * sum(map(len, tokens)):
         return [_pack([row], [rows[row]], [0]) for row in group.rows]
-    pack = _pack(group.rows, tokens, group.shared)
-    is_cached = group.stem and group.is_star and "cache" in sharing.ways
-    if is_cached and ("mask" not in sharing.ways or _is_cheaper_cached(pack, group.stem, sharing)):
-        return [replace(pack, stem=group.stem)]
+    pack = _pack(group.rows, tokens, group.common)
+    prefix = group.prefix_length if group.is_star and "cache" in sharing.ways else 0
+    if prefix and ("mask" not in sharing.ways or _is_cheaper_cached(pack, prefix, sharing)):
+        return [replace(pack, prefix_length=prefix)]
     return [pack]
 
 
-def _is_cheaper_cached(pack: Pack, stem: int, sharing: Sharing) -> bool:
-    branches = [branch.stop - branch.start for branch in pack.branches(stem)]
-    size, slots, longest = len(pack), len(branches) * max(branches), max(branches)
-    cached = (stem + slots + CACHE_OVERHEAD) * sharing.token_cost
-    cached += stem**2 + slots * (stem + longest)
+def _is_cheaper_cached(pack: Pack, prefix: int, sharing: PrefixSharing) -> bool:
+    lengths = [suffix.stop - suffix.start for suffix in pack.suffixes(prefix)]
+    size, slots, longest = len(pack), len(lengths) * max(lengths), max(lengths)
+    cached = (prefix + slots + CACHE_OVERHEAD) * sharing.token_cost
+    cached += prefix**2 + slots * (prefix + longest)
     return size > MAX_MASK_TOKENS or cached < size * sharing.token_cost + size**2
 
 
-def _pack(numbers: Sequence[int], rows: Sequence[IntArray], shared: Sequence[int]) -> Pack:
+def _pack(numbers: Sequence[int], rows: Sequence[IntArray], common: Sequence[int]) -> Pack:
     """Return the tree of these rows, in lexical order, each with so many tokens of the last."""
-    starts = np.cumsum([0] + [len(row) - k for row, k in zip(rows, shared, strict=True)])
+    starts = np.cumsum([0] + [len(row) - k for row, k in zip(rows, common, strict=True)])
     size = int(starts[-1])
     tokens_T, positions_T = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     ends_T = np.full(size, size, dtype=np.int64)
     paths = []
     path = slots = np.arange(size)
-    for start, end, row, common in zip(starts, starts[1:], rows, shared, strict=False):
-        tokens_T[start:end] = row[common:]
-        positions_T[start:end] = slots[common : len(row)]
+    for start, end, row, k in zip(starts, starts[1:], rows, common, strict=False):
+        tokens_T[start:end] = row[k:]
+        positions_T[start:end] = slots[k : len(row)]
         if start:
-            ends_T[path[common:]] = start  # what the last row has and this one has not
-            path = np.concatenate((path[:common], slots[start:end]))
+            ends_T[path[k:]] = start  # what the last row has and this one has not
+            path = np.concatenate((path[:k], slots[start:end]))
         else:
             path = slots[:end]
         paths.append(path)

@@ -1,7 +1,7 @@
 """Bring the processes that train one model together, before they build anything.
 
-    rank 0: Meeting(address)                 listens on one address of its node
-    rank i: joined("host:port", rank=i, ...) --> the group, which every rank has
+    rank 0: Rendezvous(address)                           listens on one address of its node
+    rank i: init_process_group(endpoint, rank=i, ...) --> the group, which every rank has
 
 Nothing that they do together waits without a limit: who is missing longer is an error.
 """
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 _SIOCGIFADDR = 0x8915  # Linux: the address of an interface
 
 
-class Meeting:
-    """The place where ranks find each other; it stays as long as their group.
+class Rendezvous:
+    """Hosts the store by which ranks find each other; it stays as long as their group.
 
     Whoever reaches the port can read and write there, but knows no name of what the ranks write:
-    these begin with a secret, which is a part of ``place``.
+    these begin with a secret, which is a part of ``endpoint``, ``host:port/secret``.
 
     Args:
         address: of this node, by which the others reach it; nothing else is listened on.
@@ -42,7 +42,7 @@ class Meeting:
     def __init__(self, address: str, *, timeout_s: float) -> None:
         listening = socket.create_server((address, 0))
         port = listening.getsockname()[1]
-        self.place = f"{address}:{port}/{secrets.token_hex(16)}"
+        self.endpoint = f"{address}:{port}/{secrets.token_hex(16)}"
         self._store = distributed.TCPStore(  # type: ignore[attr-defined]
             address,
             port,
@@ -53,11 +53,11 @@ class Meeting:
         )
 
 
-def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGroup:
+def init_process_group(endpoint: str, *, rank: int, size: int, timeout_s: float) -> ProcessGroup:
     """Return the group of all ranks, once all are there: gloo, and nccl for tensors on GPUs.
 
     Args:
-        place: of the :class:`Meeting`.
+        endpoint: of the :class:`Rendezvous`.
         rank: of this process.
         size: how many there are.
         timeout_s: how long one may wait for another, now and later.
@@ -65,13 +65,13 @@ def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGrou
     Raises:
         TrinityError: somebody is missing.
     """
-    address = place.partition("/")[0]
+    address = endpoint.partition("/")[0]
     limit = timedelta(seconds=timeout_s)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         distributed.init_process_group(
             backend,
-            store=store_at(place, timeout_s=timeout_s),
+            store=connect(endpoint, timeout_s=timeout_s),
             rank=rank,
             world_size=size,
             timeout=limit,
@@ -88,17 +88,17 @@ def joined(place: str, *, rank: int, size: int, timeout_s: float) -> ProcessGrou
     return group
 
 
-def store_at(place: str, *, timeout_s: float) -> Any:  # Any: half typed
-    """Return what is written at the place of a :class:`Meeting`, behind its secret.
+def connect(endpoint: str, *, timeout_s: float) -> Any:  # Any: half typed
+    """Return the store of a :class:`Rendezvous`, behind its secret.
 
     Args:
-        place: of the meeting.
+        endpoint: of the rendezvous.
         timeout_s: how long one may wait for what another one writes.
 
     Raises:
         RuntimeError: nobody answers there.
     """
-    address, _, secret = place.partition("/")
+    address, _, secret = endpoint.partition("/")
     host, _, port = address.rpartition(":")
     own: Any = distributed
     store = own.TCPStore(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trinity.trainer.layout import Sharing, pack_rows, rows_apart, rows_of
+from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row, pack_rows, rows_of
 
 MASK = frozenset({"mask"})
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=20)
@@ -16,7 +16,9 @@ def arrays(rows):
 
 @given(rows=ROWS, cost=st.sampled_from([0.5, 5.0, 1e9]), budget=st.integers(1, 40))
 def test_a_token_sees_exactly_the_tokens_before_it_in_its_row(rows, cost, budget):
-    packs = pack_rows(arrays(rows), sharing=Sharing(ways=MASK, token_cost=cost), max_tokens=budget)
+    packs = pack_rows(
+        arrays(rows), sharing=PrefixSharing(ways=MASK, token_cost=cost), max_tokens=budget
+    )
 
     assert sorted(rows_of(packs)) == list(range(len(rows)))
     for pack in packs:
@@ -32,7 +34,9 @@ def test_a_token_sees_exactly_the_tokens_before_it_in_its_row(rows, cost, budget
 
 def test_rows_without_a_common_beginning_stay_apart():
     packs = pack_rows(
-        arrays([[1, 2], [3, 2], [4]]), sharing=Sharing(ways=MASK, token_cost=1e9), max_tokens=99
+        arrays([[1, 2], [3, 2], [4]]),
+        sharing=PrefixSharing(ways=MASK, token_cost=1e9),
+        max_tokens=99,
     )
 
     assert [pack.rows for pack in packs] == [(0,), (1,), (2,)]
@@ -42,7 +46,7 @@ def test_rows_without_a_common_beginning_stay_apart():
 def test_equal_rows_are_one_chain_and_need_no_mask():
     (pack,) = pack_rows(
         arrays([[1, 2, 3], [1, 2, 3], [1, 2]]),
-        sharing=Sharing(ways=MASK, token_cost=1e9),
+        sharing=PrefixSharing(ways=MASK, token_cost=1e9),
         max_tokens=99,
     )
 
@@ -56,18 +60,21 @@ def test_a_row_joins_where_what_it_spares_costs_more_than_the_pairs(token_cost, 
     # 8 * 8 - 7 * 7 - 5 * 5 < 0, 9 * 9 - 8 * 8 - 5 * 5 < 0, and 10 * 10 - 9 * 9 - 5 * 5 < 0;
     # of 16 answers the one to come costs 20 * 20 - 19 * 19 - 5 * 5 = 14 at the most
     rows = arrays([[1, 2, 3, 4, 10 + answer] for answer in range(16)])
-    assert len(pack_rows(rows, sharing=Sharing(ways=MASK, token_cost=14 / 4), max_tokens=99)) == 1
+    assert (
+        len(pack_rows(rows, sharing=PrefixSharing(ways=MASK, token_cost=14 / 4), max_tokens=99))
+        == 1
+    )
 
     # 6 * 6 - 4 * 4 - 4 * 4 = 4 pairs for 2 tokens, 2 each
     two = arrays([[1, 2, 3, 4], [1, 2, 6, 7]])
     assert (
-        len(pack_rows(two, sharing=Sharing(ways=MASK, token_cost=token_cost), max_tokens=99))
+        len(pack_rows(two, sharing=PrefixSharing(ways=MASK, token_cost=token_cost), max_tokens=99))
         == num_packs
     )
 
 
 def test_rows_apart_are_packs_of_one():
-    packs = rows_apart(arrays([[1, 2], [1, 2]]))
+    packs = one_pack_per_row(arrays([[1, 2], [1, 2]]))
 
     assert [(pack.rows, pack.tokens_T.tolist()) for pack in packs] == [
         ((0,), [1, 2]),

@@ -1,0 +1,228 @@
+"""The maths that a configuration names, and the loss that they add up to.
+
+A micro-batch's share of the gradient is weighted so that the shares sum to that of the batch.
+
+B rows of a batch or micro-batch   R response
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.algorithm.entropy_loss_fn import NoEntropyLossFn
+from trinity.algorithm.fields import arguments_from, with_whole
+from trinity.algorithm.normalizer import metric_weights, normalizer_of_mode, weight_of_part
+from trinity.algorithm.ops import masked
+from trinity.algorithm.rollout_correction import RolloutCorrection, with_weighted_gradient
+from trinity.common.batch import ALIASES
+from trinity.errors import ConfigError, TrinityError
+from trinity.extend import get_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from trinity.algorithm.advantage_fn import AdvantageFn
+    from trinity.algorithm.algorithm import AlgorithmType
+    from trinity.algorithm.entropy_loss_fn import EntropyLossFn
+    from trinity.algorithm.kl_fn import KLFn
+    from trinity.algorithm.ops import LossAggMode
+    from trinity.algorithm.policy_loss_fn import PolicyLossFn
+    from trinity.common.batch import ExperienceBatch, Fields
+    from trinity.common.config.algorithm import AlgorithmConfig
+    from trinity.common.experience import Experience
+    from trinity.common.metrics import Metrics
+    from trinity.trainer.policy import EntropyUse
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AlgorithmParts:
+    """The components of an algorithm, ready to be called."""
+
+    algorithm: type[AlgorithmType]
+    policy_loss_fn: PolicyLossFn
+    entropy_loss_fn: EntropyLossFn
+    loss_agg_mode: LossAggMode
+    advantage_fn: AdvantageFn | None  # None: the algorithm uses no advantages
+    kl_loss_fn: KLFn | None  # None: no KL term in the loss
+    kl_penalty_fn: KLFn | None  # None: rewards stay as they are
+    rollout_correction: RolloutCorrection | None = None  # None: the rollout is taken as it is
+    advantage_needs: frozenset[str] = frozenset()  # words of its ComponentSpec
+
+    @property
+    def wants_pairs(self) -> bool:
+        """Return whether the loss compares two rows with each other."""
+        return self.policy_loss_fn.normalizer == "pairs"
+
+    @property
+    def has_critic(self) -> bool:
+        """Return whether somebody must say what a token is worth."""
+        return bool(self.algorithm.setting("use_critic")) or "values" in self.advantage_needs
+
+    @property
+    def advantage_needs_entropies(self) -> bool:
+        """Return whether the advantage function looks at the entropy of each token."""
+        return bool(self.advantage_needs & {"entropys", "necs"})
+
+    @property
+    def loss_needs_reference(self) -> bool:
+        """Return whether the loss reads the reference model's log-probabilities."""
+        keys = {ALIASES.get(key, key) for key in self.policy_loss_fn.select_keys}
+        return self.kl_loss_fn is not None or "ref_logprob" in keys
+
+    @property
+    def entropy_use(self) -> EntropyUse:
+        """Return what the entropy of each token is needed for."""
+        if isinstance(self.entropy_loss_fn, NoEntropyLossFn):
+            return None
+        return getattr(self.entropy_loss_fn, "entropy_coef", 1.0) != 0.0
+
+
+def build_algorithm_parts(config: AlgorithmConfig) -> AlgorithmParts:
+    """Return the components that a resolved section ``algorithm`` names."""
+    algorithm = get_manager().load("algorithm", config.algorithm_type)
+    uses_advantage = algorithm.setting("use_advantage") and config.advantage_fn is not None
+    return AlgorithmParts(
+        algorithm=algorithm,
+        policy_loss_fn=_build(
+            "policy_loss_fn", config.policy_loss_fn or "ppo", config.policy_loss_fn_args
+        ),
+        entropy_loss_fn=_build(
+            "entropy_loss_fn", config.entropy_loss_fn or "none", config.entropy_loss_fn_args
+        ),
+        loss_agg_mode=config.loss_agg_mode or "token-mean",
+        advantage_fn=_build("advantage_fn", config.advantage_fn, config.advantage_fn_args)
+        if uses_advantage
+        else None,
+        kl_loss_fn=_build_kl(algorithm, config.kl_loss_fn, config.kl_loss_fn_args),
+        kl_penalty_fn=_build_kl(algorithm, config.kl_penalty_fn, config.kl_penalty_fn_args),
+        rollout_correction=_build_correction(config),
+        advantage_needs=get_manager().find("advantage_fn", config.advantage_fn).spec.needs
+        if uses_advantage
+        else frozenset(),
+    )
+
+
+def _build_correction(config: AlgorithmConfig) -> RolloutCorrection | None:
+    setting = config.rollout_correction
+    try:
+        return None if setting is None else RolloutCorrection(**setting.fields())
+    except ValueError as error:
+        raise ConfigError(f"algorithm.rollout_correction: {error}.") from error
+
+
+def _build_kl(
+    algorithm: type[AlgorithmType], name: str | None, args: dict[str, Any] | None
+) -> KLFn | None:
+    kl_fn = _build("kl_fn", name or "none", args)
+    if not kl_fn.needs_reference:
+        return None
+    if algorithm.setting("use_reference"):
+        return kl_fn
+    logger.warning("kl_fn %r is left out: %s uses no reference model", name, algorithm.__name__)
+    return None
+
+
+def _build(kind: str, name: str | None, args: dict[str, Any] | None) -> Any:  # Any: the kind's base
+    return get_manager().load(kind, name)(**(args or {}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightedLoss:
+    """A micro-batch's share; the shares of a batch sum to the batch's loss and metrics."""
+
+    loss: Tensor
+    metrics: Metrics
+
+
+def weighted_loss(
+    parts: AlgorithmParts, fields: Fields, *, whole: Mapping[str, Any]
+) -> WeightedLoss:
+    """Return the share of ``policy loss - entropy + KL``.
+
+    Args:
+        parts: the losses.
+        fields: of the micro-batch, each ``[B, R]``: ``logprob``, ``action_mask``, what the losses
+            name, and ``entropy`` where it is wanted.
+        whole: fields of the batch (Any: tensors), whose ``action_mask`` the normalisers count.
+    """
+    policy_loss_fn, entropy_loss_fn = parts.policy_loss_fn, parts.entropy_loss_fn
+    known = with_whole(policy_loss_fn, fields, whole)
+    if "rollout_weight" in fields:
+        known["logprob"] = with_weighted_gradient(fields["logprob"], fields["rollout_weight"])
+    policy_loss, numbers = policy_loss_fn(**arguments_from(policy_loss_fn, known))
+    masks = fields["action_mask"], whole["action_mask"]
+    loss = policy_loss * weight_of_part(policy_loss_fn.normalizer, *masks)
+    weights = metric_weights(policy_loss_fn, numbers, *masks)
+    metrics = {name: value * weights[name] for name, value in numbers.items()}
+    own, whole_own_BR = _own_rows(fields, whole)
+    mode = parts.loss_agg_mode
+    share = weight_of_part(normalizer_of_mode(mode), own["action_mask"], whole_own_BR)
+    if "entropy" in own and len(own["entropy"]):
+        known = {**own, "loss_agg_mode": mode}
+        entropy, numbers = entropy_loss_fn(**arguments_from(entropy_loss_fn, known))
+        loss = loss - entropy * share
+        metrics |= _scaled(numbers, share)
+    if parts.kl_loss_fn is not None and len(own["logprob"]):
+        kl, numbers = parts.kl_loss_fn.calculate_kl_loss(
+            own["logprob"], own["ref_logprob"], own["action_mask"], mode, own.get("old_logprob")
+        )
+        loss = loss + kl * share
+        metrics |= _scaled(numbers, share)
+    metrics |= _distance_from_rollout(own, whole_own_BR)
+    return WeightedLoss(loss=loss, metrics=metrics | {"loss": loss.detach().item()})
+
+
+def _own_rows(
+    fields: Mapping[str, Any], whole: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Tensor]:
+    """Return the fields of the rows that are no expert's, and the mask of such rows of the batch.
+
+    How undecided the policy is about an expert's tokens, and how far from the reference, is no
+    matter of its own exploring.
+    """
+    if "expert_mask" not in fields:
+        return fields, whole["action_mask"]
+    is_own_B, is_own_of_whole_B = (~rows["expert_mask"].bool() for rows in (fields, whole))
+    own = {name: value[is_own_B] for name, value in fields.items()}
+    return own, whole["action_mask"][is_own_of_whole_B]
+
+
+def _scaled(metrics: Metrics, share: float) -> Metrics:
+    return {name: value * share for name, value in metrics.items()}
+
+
+def _distance_from_rollout(own: Mapping[str, Any], whole_own_BR: Tensor) -> Metrics:
+    """Return the mean distance from what the engine says; an expert's rows are of no engine."""
+    if "sampled_logprob" not in own or not len(own["sampled_logprob"]):
+        return {}
+    mask_BR = own["action_mask"]
+    difference_BR = masked(own["logprob"].detach() - own["sampled_logprob"], mask_BR).abs()
+    return {"rollout_logprob_diff": difference_BR.sum().item() / max(int(whole_own_BR.sum()), 1)}
+
+
+def not_finite(what: str, value: float, rows: ExperienceBatch, *, step: int) -> TrinityError:
+    """Return the error for a loss or a gradient that is no finite number."""
+    eids = [str(exp.eid) for exp in _suspects(rows)]
+    shown = ", ".join(eids[:8]) + (f" and {len(eids) - 8} more" if len(eids) > 8 else "")
+    return TrinityError(
+        f"train step {step} stopped: the {what} is {value}. The weights are as before. "
+        f"Experiences: {shown}. Look for rewards or log-probabilities that are no numbers, "
+        "or lower algorithm.optimizer.lr."
+    )
+
+
+def _suspects(rows: ExperienceBatch) -> list[Experience]:
+    """Return the rows that hold a number which is none, or else all rows."""
+    floats = [value for value in rows.batch.values() if value.is_floating_point()]
+    suspects = [
+        exp
+        for row, exp in enumerate(rows.experiences)
+        if not all(value[row].isfinite().all() for value in floats)
+    ]
+    return suspects or rows.experiences

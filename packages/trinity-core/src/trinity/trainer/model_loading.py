@@ -1,0 +1,254 @@
+"""Load the models of a trainer, as its ranks have them.
+
+one process, ddp    each rank reads the model
+fsdp2               the first reads it, and gives each its shards (``fsdp.py``)
+
+A model that is sharded is whole on no rank. How rows with a common prefix may be computed as one,
+and whether its attention can be exchanged, follow from its layers' kinds alone: so they are tried
+on a proxy model, a small one with layers of the same kinds.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from trinity.errors import ModelError, NotSupportedYetError
+from trinity.trainer.lora import Adapters
+from trinity.trainer.policy import Policy, dtype_of, load_policy
+from trinity.trainer.tree_attention import find_prefix_sharing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity.common.config import Config
+    from trinity.trainer.ranks import Ranks
+
+NUM_TOKENS = 16  # of a proxy's vocabulary: the trials use the first eight
+MIN_LAYERS = 2
+SPREAD = 1.6  # of a random weight, by the root of the width: attention then differs by token
+
+
+class ModelLoader:
+    """Loads models, and says how the ranks have them.
+
+    Args:
+        config: a resolved configuration.
+        model_path: the model that is trained, and the reference.
+        ranks: the processes that train it.
+    """
+
+    def __init__(self, config: Config, *, model_path: str, ranks: Ranks) -> None:
+        self._config = config
+        self._model_path = model_path
+        self._ranks = ranks
+        self._precision = config.trainer.precision
+        self._may_run_code = config.model.trust_remote_code
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def trained(self) -> tuple[Policy, Adapters | None]:
+        """Return the model that is trained, and its adapters; all ranks ask at once.
+
+        Raises:
+            ConfigError: its heads do not divide by the ranks of a sequence.
+            ModelError: it cannot be loaded.
+            NotSupportedYetError: it cannot be what the configuration asks for.
+        """
+        if self._ranks.is_sharded:
+            return self._load_sharded(is_trained=True), None
+        policy = self.load(self._model_path)
+        lora = self._config.model.lora_configs
+        adapters = Adapters(policy.module, lora[0]) if lora else None
+        self._try_prefix_sharing(policy)
+        return self._with_sequence_parallelism(policy), adapters
+
+    def reference(self) -> Policy:
+        """Return the frozen model that training began with, as the ranks have it."""
+        if self._ranks.is_sharded:
+            return self._load_sharded(is_trained=False)
+        return self._with_sequence_parallelism(self.load(self._model_path, is_trained=False))
+
+    def load(
+        self, model_path: str, *, is_trained: bool = True, device: torch.device | None = None
+    ) -> Policy:
+        """Return a model that this rank holds alone.
+
+        Args:
+            model_path: folder or id.
+            is_trained: False: it is frozen.
+            device: where it is, and nothing is computed; None: where the trainer computes.
+        """
+        policy = load_policy(
+            model_path,
+            device=self.device if device is None else device,
+            precision=self._precision,
+            is_trained=is_trained,
+            trust_remote_code=self._may_run_code,
+            checks_head=device is None,
+        )
+        return self._with_checkpointing(policy, is_trained=is_trained)
+
+    def _with_checkpointing(self, policy: Policy, *, is_trained: bool) -> Policy:
+        if is_trained and self._config.trainer.gradient_checkpointing:
+            policy.enable_checkpointing()
+        return policy
+
+    def _try_prefix_sharing(self, policy: Policy) -> None:
+        how = self._config.trainer.prefix_sharing
+        if how != "off":
+            find_prefix_sharing(policy, is_required=how == "on")
+
+    def _with_sequence_parallelism(self, policy: Policy) -> Policy:
+        """Return the policy as the ranks of a sequence share it, once it was tried."""
+        if self._ranks.sp_group is None:
+            return policy
+        from trinity.trainer.ulysses import try_ulysses
+
+        return try_ulysses(policy, group=self._ranks.sp_group)
+
+    def _load_sharded(self, *, is_trained: bool) -> Policy:
+        """Return a model of which each rank has shards, and which none but the first has read."""
+        from trinity.trainer import fsdp
+
+        read: list[Policy] = []  # by the first rank
+        cpu = torch.device("cpu")
+        self._ranks.on_rank_zero(
+            lambda: read.append(self.load(self._model_path, is_trained=is_trained, device=cpu))
+        )
+        source: Any = read[0].module if read else None  # Any: transformers is half typed
+        configs: list[Any] = []
+        self._ranks.on_each_rank(lambda: configs.append(self._model_config()))
+        settings = fsdp.settings_of(configs[0])
+        facts = {} if source is None else fsdp.facts_of(source)
+        first = self._ranks.broadcast_json(facts | {"settings": settings})
+        self._ranks.on_each_rank(lambda: fsdp.refuse_other_settings(settings, first["settings"]))
+        sharing = self._tried_proxy(configs[0], is_trained=is_trained).sharing
+        module = fsdp.meta_model(
+            configs[0],
+            dtype=dtype_of(self._precision, is_trained=is_trained),
+            is_tied=first["is_tied"],
+            trust_remote_code=self._may_run_code,
+        )
+        self._ranks.on_each_rank(lambda: fsdp.refuse_other_layout(module, first["layout"]))
+        module.requires_grad_(is_trained)
+        policy = Policy(module, precision=self._precision, device=self.device)
+        policy.sharing = sharing
+        policy = self._sharded(self._with_checkpointing(policy, is_trained=is_trained))
+        fsdp.fill(module, source, ranks=self._ranks, device=self.device)
+        return policy
+
+    def _tried_proxy(self, config: Any, *, is_trained: bool) -> Policy:
+        """Return a proxy of the model, on which what is asked for was tried."""
+        proxy = proxy_model(
+            config,
+            precision=self._precision,
+            is_trained=is_trained,
+            device=self.device,
+            trust_remote_code=self._may_run_code,
+        )
+        proxy.check_head()
+        self._with_checkpointing(proxy, is_trained=is_trained)
+        if is_trained:
+            self._try_prefix_sharing(proxy)
+        proxy.sharing = find_prefix_sharing(proxy)  # before its attention is another
+        self._with_sequence_parallelism(proxy)
+        return proxy
+
+    def _sharded(self, policy: Policy) -> Policy:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        from trinity.trainer.fsdp import FSDPPolicy
+
+        if self._ranks.sp_group is not None:
+            from trinity.trainer.ulysses import UlyssesPolicy
+
+            policy = UlyssesPolicy(policy, group=self._ranks.sp_group)
+        mesh = init_device_mesh(self.device.type, (self._ranks.size,))
+        return FSDPPolicy(policy, mesh=mesh, is_offloaded=self._config.trainer.offload_policy)
+
+    def _model_config(self) -> Any:  # Any: of transformers
+        from transformers import AutoConfig
+
+        try:
+            return AutoConfig.from_pretrained(
+                self._model_path, trust_remote_code=self._may_run_code
+            )
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"{self._model_path} has no configuration of the model on this machine: {error}. "
+                "Copy its config.json there, or use trainer.trainer_strategy: ddp."
+            ) from error
+
+
+def proxy_model(
+    config: Any,
+    *,
+    precision: str,
+    is_trained: bool,
+    device: torch.device,
+    trust_remote_code: bool = False,
+) -> Policy:
+    """Return a policy with random weights, the same on all ranks, that has layers of all kinds.
+
+    Args:
+        config: of the large model (Any: of transformers).
+        precision: it computes in.
+        is_trained: whether its weights have gradients.
+        device: where it is.
+        trust_remote_code: run code that comes with the model.
+
+    Raises:
+        NotSupportedYetError: its kind cannot be built so small.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)  # that of GPUs is the run's
+            module: Any = AutoModelForCausalLM.from_config(
+                small_config(config),
+                dtype=dtype_of(precision, is_trained=is_trained),
+                trust_remote_code=trust_remote_code,
+            )
+        module.to(device).eval().requires_grad_(is_trained)
+        return Policy(module, precision=precision)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of a model's own code, whatever it does not find
+        raise NotSupportedYetError(
+            f"trainer.trainer_strategy fsdp2 tries a small model first, and none of model type "
+            f"{config.model_type!r} can be built: {type(error).__name__}: {error}. Use ddp."
+        ) from error
+
+
+def small_config(config: Any) -> Any:
+    """Return a copy with few layers, of each kind that there is, and few tokens (Any: see above).
+
+    >>> from transformers import AutoConfig
+    >>> kinds = ["sliding_attention"] * 3 + ["full_attention"]
+    >>> small = small_config(AutoConfig.for_model("qwen3", num_hidden_layers=4, layer_types=kinds))
+    >>> small.layer_types, small.num_hidden_layers
+    (['sliding_attention', 'full_attention'], 2)
+    """
+    small = copy.deepcopy(config)
+    text = small.get_text_config(decoder=True)
+    number = text.num_hidden_layers
+    kept = _kept(getattr(text, "layer_types", None) or [""] * number)
+    for name, value in list(vars(text).items()):
+        if isinstance(value, list | tuple) and len(value) == number:  # one entry for each layer
+            setattr(text, name, [value[layer] for layer in kept])
+    text.num_hidden_layers = len(kept)
+    text.initializer_range = SPREAD / text.hidden_size**0.5
+    for part in (small, text):
+        part.vocab_size = NUM_TOKENS
+        part.pad_token_id = part.bos_token_id = part.eos_token_id = None
+    return small
+
+
+def _kept(kinds: Sequence[str]) -> list[int]:
+    """Return the first layer of each kind, and others until there are enough."""
+    first = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
+    others = [layer for layer in range(len(kinds)) if layer not in first]
+    return sorted(first + others[: max(0, MIN_LAYERS - len(first))])
