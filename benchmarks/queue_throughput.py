@@ -116,7 +116,7 @@ def measure(
     from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.extend import get_manager
     from trinity.runtime.assembly import make_ready_source, make_storage, make_strategy
-    from trinity.runtime.ray.handle import start_room
+    from trinity.runtime.ray.handle import start_worker
     from trinity.runtime.ray.worker_spec import Passport
     from trinity.runtime.record.rundir import RunDir
 
@@ -126,8 +126,8 @@ def measure(
     manager, rundir = get_manager(), RunDir(folder)
     passport = Passport.of(config, rundir=rundir, manager=manager, namespace=namespace)
     sizes = {"rows": options.rows, "tokens": options.tokens}
-    writer = start_room(passport, "writer", "queue_throughput:Writer", **sizes)
-    reader = start_room(passport, "reader", "queue_throughput:Reader")
+    writer = start_worker(passport, "writer", "queue_throughput:Writer", **sizes)
+    reader = start_worker(passport, "reader", "queue_throughput:Reader")
     storage = make_storage(config, manager, chat_format=None, rundir=rundir)
     rollouts = RolloutBuffer(policy_of(config), batch=options.rows)
     source = make_ready_source(storage, rollouts)

@@ -13,9 +13,9 @@ from trinity.errors import RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray import engine_room, remote_engine, runner_room
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.ray.engine_room import EngineRoom
+from trinity.runtime.ray.engine_room import EngineWorker
 from trinity.runtime.ray.engine_supervisor import Patience
-from trinity.runtime.ray.runner_room import RunnerRoom
+from trinity.runtime.ray.runner_room import RolloutWorker
 from trinity_testing.engines import AnsweringEngine
 from trinity_testing.scripted_model import script_chat_format
 
@@ -129,7 +129,7 @@ class World:
         return self._kept(FakeRoom(f"engine-{number}", lambda: self._with_weights(number)))
 
     def _with_weights(self, number):
-        part = EngineRoom(self.context, number=number)
+        part = EngineWorker(self.context, number=number)
         part.load_weights(None)
         part.serve()
         return part
@@ -138,7 +138,7 @@ class World:
         return self._kept(
             FakeRoom(
                 f"runner-{number}",
-                lambda: RunnerRoom(self.context, namespace="n", engine=f"engine-{number}"),
+                lambda: RolloutWorker(self.context, namespace="n", engine=f"engine-{number}"),
             )
         )
 

@@ -92,7 +92,7 @@ class BoundToItsThread:
         self.goes_on.set()
 
 
-class HoldsAnEngine(engine_room.EngineRoom):
+class HoldsAnEngine(engine_room.EngineWorker):
     """An engine's room whose engine answers nothing until it is told to."""
 
     def __init__(self, context):

@@ -9,7 +9,7 @@ import pytest
 from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
 from trinity.errors import EngineBrokenError, RoomLostError
 from trinity.runtime.ray import weight_transfer
-from trinity.runtime.ray.engine_room import EngineRoom
+from trinity.runtime.ray.engine_room import EngineWorker
 from trinity.synchronizer.weights import PackedWeights
 
 
@@ -31,7 +31,7 @@ def test_the_process_of_an_engine_that_can_do_nothing_any_more_is_ended(
     engine.submit = fail if where == "submit" else answer
     engine.score, engine.load_weights = answer, fail
     rooms.engines = [engine]
-    part = EngineRoom(rooms.context, number=0)
+    part = EngineWorker(rooms.context, number=0)
     part.load_weights(None)
     part.serve()
     part.open("one")

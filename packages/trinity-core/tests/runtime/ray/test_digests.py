@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 from trinity.errors import PluginError
-from trinity.runtime.ray.worker import RoomFacts, check_plugin_sets, plugin_lines
+from trinity.runtime.ray.worker import WorkerFacts, check_plugin_sets, plugin_lines
 
 
 @pytest.fixture
 def facts(dull):
     """Return what a room with the same plugin says."""
     manager = dull.discover()
-    return RoomFacts(
+    return WorkerFacts(
         name="trainer",
         node="ab12",
         host="worker-7",

@@ -12,7 +12,7 @@ from trinity.explorer.order import orders_of
 from trinity.extend import get_manager
 from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_supervisor import KeptEngine
-from trinity.runtime.ray.handle import start_room
+from trinity.runtime.ray.handle import start_worker
 from trinity.runtime.ray.worker_spec import Passport
 from trinity.runtime.record.rundir import RunDir
 from trinity_testing.builders import a_task
@@ -44,7 +44,7 @@ def rooms(ray_cluster, tmp_path):
     passport = Passport.of(
         config, rundir=rundir, manager=get_manager(), namespace=ray_cluster.namespace
     )
-    engine = start_room(
+    engine = start_worker(
         passport,
         "engine-0",
         f"{ROOMS}.engine_room:EngineRoom",
@@ -54,7 +54,7 @@ def rooms(ray_cluster, tmp_path):
     )
     kept = KeptEngine(engine)
     kept.keep()
-    runner = start_room(
+    runner = start_worker(
         passport,
         "runner-0",
         f"{ROOMS}.runner_room:RunnerRoom",

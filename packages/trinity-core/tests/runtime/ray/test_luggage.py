@@ -10,7 +10,7 @@ from trinity.common.workflows import WORKFLOWS
 from trinity.errors import ConfigError
 from trinity.extend.held import HELD
 from trinity.runtime.ray.cluster import Cluster, startup_line
-from trinity.runtime.ray.worker import RoomFacts
+from trinity.runtime.ray.worker import WorkerFacts
 from trinity.runtime.ray.worker_spec import PackedFolder, packed_run, unpacked_run, value_line
 
 
@@ -62,7 +62,7 @@ def test_a_folder_is_packed_without_byte_code_and_known_by_its_files(tmp_path):
 
 def test_the_time_before_the_first_task_is_listed():
     found = Cluster(address="a:1", namespace="n", is_own=True, seconds=4.14)
-    room = RoomFacts(
+    room = WorkerFacts(
         name="trainer", node="n", host="h", pid=1, digest="d", plugins=(),
         seconds={"plugins": 0.5, "build": 2.5},
     )  # fmt: skip

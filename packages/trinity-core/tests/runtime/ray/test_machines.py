@@ -7,11 +7,11 @@ from trinity.common.config import Config
 from trinity.errors import ConfigError
 from trinity.extend import get_manager
 from trinity.runtime.ray.placement import check_machines
-from trinity.runtime.ray.worker import RoomFacts
+from trinity.runtime.ray.worker import WorkerFacts
 
 
 def a_room(name, *, host="alpha", machine="1"):
-    return RoomFacts(
+    return WorkerFacts(
         name=name, node="", host=host, pid=1, digest="", plugins=(), seconds={}, machine=machine
     )
 

@@ -18,7 +18,7 @@ from trinity.common.ports import (
 )
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray import engine_room
-from trinity.runtime.ray.engine_room import Answers, EngineRoom
+from trinity.runtime.ray.engine_room import EngineAnswers, EngineWorker
 from trinity.runtime.ray.engine_supervisor import Patience
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.synchronizer.weights import PackedWeights
@@ -62,7 +62,7 @@ def test_answers_arrive_as_they_left_though_completions_travel_as_tuples() -> No
         token_ids=(3, 4), logprobs=(-0.5, -0.25), finish_reason="stop", weight_version=7
     )
     failure = ModelError("too long")
-    answers = Answers([(5, [completion] * 8), (6, failure)], WeightVersion(7), 0.5)
+    answers = EngineAnswers([(5, [completion] * 8), (6, failure)], WeightVersion(7), 0.5)
 
     packed = pickle.dumps(answers)
     back = pickle.loads(packed)
@@ -308,7 +308,7 @@ def test_whoever_waits_for_weights_leaves_threads_to_the_one_who_brings_them(
 ) -> None:
     """Calls of a runner that was killed are made nevertheless, beside those of the next one."""
     rooms.engines = [keyed_engine()]
-    part = EngineRoom(rooms.context, number=0)
+    part = EngineWorker(rooms.context, number=0)
     part.load_weights(None)
     with ThreadPoolExecutor(9) as threads:
         waiting = [threads.submit(part.version) for _ in range(9)]
@@ -328,7 +328,7 @@ def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
     """The first that it is given may be old by then: the model's own, of a run that goes on."""
     monkeypatch.setattr(engine_room, "_GIVEN_S", 0.05)
     rooms.engines = [keyed_engine()]
-    part = EngineRoom(rooms.context, number=0)
+    part = EngineWorker(rooms.context, number=0)
     asks = (part.version, partial(part.open, "one"), partial(part.score, [1, 2], 1.0))
 
     def refuse_all():

@@ -54,7 +54,7 @@ def run_directory(tmp_path_factory):
 @pytest.fixture
 def room(ray_cluster, run_directory, monkeypatch):
     """Return a function that starts a room with a part of ``parts_for_rooms``."""
-    from trinity.runtime.ray.handle import start_room
+    from trinity.runtime.ray.handle import start_worker
     from trinity.runtime.ray.worker_spec import Passport
 
     monkeypatch.syspath_prepend(Path(__file__).parent)
@@ -84,7 +84,7 @@ def room(ray_cluster, run_directory, monkeypatch):
         if before_start is not None:
             before_start()
         threads = {"num_threads": num_threads, "beats": beats}
-        handle = start_room(passport, "shows", f"parts_for_rooms:{part}", **threads)
+        handle = start_worker(passport, "shows", f"parts_for_rooms:{part}", **threads)
         if not is_kept:
             started.append(handle)
         return handle

@@ -11,7 +11,7 @@ import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 from trinity.errors import ModelError, RoomLostError, TrinityError
 from trinity.runtime.ray import handle, rooms
-from trinity.runtime.ray.handle import RoomHandle
+from trinity.runtime.ray.handle import WorkerHandle
 
 
 class Asked:
@@ -140,7 +140,7 @@ def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(
         for name, host in [("trainer", here), ("engine-0", here), ("engine-1", "another"),
                            ("runner-0", here)]
     ]  # fmt: skip
-    own = rooms.Rooms(passport=None, timeout_s=60.0)
+    own = rooms.WorkerGroup(passport=None, timeout_s=60.0)
 
     own._num_threads = rooms._leave_cores(facts)
     meanwhile = torch.get_num_threads()
@@ -163,8 +163,8 @@ def test_who_calls_a_room_after_the_run_has_left_ray_starts_no_other(monkeypatch
     actor = SimpleNamespace(call=None)  # nobody calls it
 
     with pytest.raises(RoomLostError, match="engine-0 was lost: this process has left Ray"):
-        RoomHandle(actor, "engine-0").call("stay")
-    RoomHandle(actor, "engine-0").kill()
+        WorkerHandle(actor, "engine-0").call("stay")
+    WorkerHandle(actor, "engine-0").kill()
 
 
 def test_rays_words_of_a_loss_are_logged_once_until_the_room_answers(caplog) -> None:

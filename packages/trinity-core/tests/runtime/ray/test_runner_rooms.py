@@ -13,7 +13,7 @@ from trinity.errors import RoomLostError
 from trinity.explorer.order import orders_of
 from trinity.explorer.packing import PackedOrders
 from trinity.runtime.ray import runner_room
-from trinity.runtime.ray.engine_room import EngineRoom
+from trinity.runtime.ray.engine_room import EngineWorker
 from trinity_testing.builders import a_task
 
 
@@ -120,7 +120,7 @@ def test_a_judge_is_on_the_gpus_of_the_engine_whose_runs_ask_it(
     """Not on the machine's first one, with the judges of all other runners."""
     given, found = "2,3", []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    monkeypatch.setattr(EngineRoom, "gpus", lambda room: given)
+    monkeypatch.setattr(EngineWorker, "gpus", lambda room: given)
     monkeypatch.setattr(
         runner_room,
         "make_auxiliary_models",

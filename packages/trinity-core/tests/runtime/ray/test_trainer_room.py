@@ -9,8 +9,8 @@ from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.ports import WeightSnapshot
 from trinity.common.wire import encode
-from trinity.runtime.ray.trainer_room import TrainerRoom
-from trinity.runtime.ray.worker import RoomContext
+from trinity.runtime.ray.trainer_room import TrainerWorker
+from trinity.runtime.ray.worker import WorkerContext
 from trinity.runtime.record.rundir import RunDir
 
 
@@ -35,8 +35,8 @@ class AddingTrainer:
 def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(tmp_path) -> None:
     manager = SimpleNamespace(load=lambda kind, name: AddingTrainer)
     config = Config(buffer={"record_samples": False})
-    context = RoomContext(name="trainer", config=config, rundir=RunDir(tmp_path), manager=manager)
-    room = TrainerRoom(context, total_steps=5)
+    context = WorkerContext(name="trainer", config=config, rundir=RunDir(tmp_path), manager=manager)
+    room = TrainerWorker(context, total_steps=5)
     packet = encode([Experience(tokens=[1, 2], reward=reward) for reward in (0.5, 2.0)])
 
     metrics = room.train_step(packet, step=1)

@@ -14,8 +14,8 @@ from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
     from trinity.extend.manager import PluginManager
-    from trinity.runtime.ray.handle import RoomHandle
-    from trinity.runtime.ray.worker import RoomContext
+    from trinity.runtime.ray.handle import WorkerHandle
+    from trinity.runtime.ray.worker import WorkerContext
 
 __all__ = ["Witness", "forget_witness", "witness"]
 
@@ -27,7 +27,7 @@ class Witness:
         context: of the room.
     """
 
-    def __init__(self, context: RoomContext) -> None:
+    def __init__(self, context: WorkerContext) -> None:
         self._manager = context.manager
 
     def plugins(self) -> list[dict[str, Any]]:
@@ -39,7 +39,7 @@ class Witness:
         return _target(self._manager.load(kind, name)), _target(pickle.loads(sent))
 
 
-def witness(manager: PluginManager) -> RoomHandle:
+def witness(manager: PluginManager) -> WorkerHandle:
     """Return the worker that has this manager's plugins; Ray is started once a process.
 
     Raises:
@@ -66,7 +66,7 @@ class _Held:
     """The cluster, the worker and whose plugins it has."""
 
     def __init__(self) -> None:
-        self.handle: RoomHandle | None = None
+        self.handle: WorkerHandle | None = None
         self.manager: PluginManager | None = None
         self.failure: TrinityError | None = None  # why no worker of this manager can be started
         self._open = ExitStack()
@@ -83,9 +83,9 @@ class _Held:
             self.failure = error
             raise
 
-    def _started(self, manager: PluginManager) -> RoomHandle:
+    def _started(self, manager: PluginManager) -> WorkerHandle:
         from trinity.runtime.ray.cluster import cluster
-        from trinity.runtime.ray.handle import start_room
+        from trinity.runtime.ray.handle import start_worker
         from trinity.runtime.ray.worker_spec import Passport
         from trinity.runtime.record.rundir import RunDir
 
@@ -98,7 +98,7 @@ class _Held:
         passport = Passport.of(
             config, rundir=RunDir(self._folder), manager=manager, namespace=self._namespace
         )
-        handle = start_room(passport, "witness", f"{__name__}:{Witness.__name__}")
+        handle = start_worker(passport, "witness", f"{__name__}:{Witness.__name__}")
         handle.facts()  # raises why it could not be built
         return handle
 

@@ -25,7 +25,7 @@ from trinity.runtime.ray.placement import (
     hosts_of_cluster,
 )
 from trinity.runtime.ray.remote_trainer import RemoteRanks, RemoteTrainer
-from trinity.runtime.ray.rooms import Rooms
+from trinity.runtime.ray.rooms import WorkerGroup
 from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.worker_spec import Passport
 from trinity.runtime.stage_builder import StageBuilder
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.ray.cluster import Cluster
     from trinity.runtime.ray.dispatcher import Dispatcher
-    from trinity.runtime.ray.handle import RoomHandle
-    from trinity.runtime.ray.worker import RoomFacts
+    from trinity.runtime.ray.handle import WorkerHandle
+    from trinity.runtime.ray.worker import WorkerFacts
     from trinity.runtime.record.rundir import RunDir
 
 MAX_RESTARTS = 100  # of an engine or a runner; who calls it gives up long before
@@ -73,7 +73,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     """
     began = time.perf_counter()
     passport = Passport.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
-    rooms = Rooms(passport, timeout_s=config.synchronizer.sync_timeout)
+    rooms = WorkerGroup(passport, timeout_s=config.synchronizer.sync_timeout)
     parts = Parts(
         config=config,
         rundir=rundir,
@@ -95,7 +95,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
 
 
 class _Builder(StageBuilder):
-    def __init__(self, parts: Parts, rooms: Rooms) -> None:
+    def __init__(self, parts: Parts, rooms: WorkerGroup) -> None:
         super().__init__(parts)
         self._rooms = rooms
         namespace = rooms.passport.namespace
@@ -107,7 +107,7 @@ class _Builder(StageBuilder):
         rooms.placement = Placement(groups, namespace=namespace)
         self._engines: list[KeptEngine] = []
         self._format = _chat_format(parts.config)
-        self.facts: Sequence[RoomFacts] = ()
+        self.facts: Sequence[WorkerFacts] = ()
 
     def build(self) -> None:
         super().build()
@@ -162,7 +162,7 @@ class _Builder(StageBuilder):
         parts.engine_weights = self._sync
         return self._sync
 
-    def _start_engine(self, number: int) -> RoomHandle:
+    def _start_engine(self, number: int) -> WorkerHandle:
         """Start an engine and its runner; return the runner's room."""
         engine = self._rooms.start(
             f"engine-{number}",

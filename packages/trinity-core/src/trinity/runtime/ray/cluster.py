@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.runtime.ray.health import RayWatch
-    from trinity.runtime.ray.worker import RoomFacts
+    from trinity.runtime.ray.worker import WorkerFacts
 
 
 ANSWER_TIMEOUT_S = 10.0
@@ -227,7 +227,7 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
                 ray.shutdown()
 
 
-def startup_line(found: Cluster, rooms: Sequence[RoomFacts], *, seconds: float) -> str:
+def startup_line(found: Cluster, rooms: Sequence[WorkerFacts], *, seconds: float) -> str:
     """Return where the time before the first task went, and log it room by room.
 
     Args:

@@ -29,10 +29,10 @@ from trinity.explorer.failure import cut_short
 from trinity.explorer.order import RunReport
 from trinity.runtime.ray.engine_supervisor import Patience
 from trinity.runtime.ray.rollout_worker import (
+    DispatchedBatch,
     RequestState,
-    RolloutRequest,
-    RolloutWorker,
-    WorkerHandle,
+    RolloutWorkerActor,
+    RolloutWorkerClient,
     WorkerState,
 )
 
@@ -59,7 +59,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        handles: Sequence[WorkerHandle],
+        handles: Sequence[RolloutWorkerActor],
         *,
         patience: Patience | None = None,
         poll_s: float = POLL_S,
@@ -68,10 +68,10 @@ class Dispatcher:
         self._poll_s, self._retry_s = poll_s, min(RETRY_S, poll_s)
         self._numbers = itertools.count()  # a request gets a new one whenever a worker gets it
         self._changed = threading.Condition()  # guards all below
-        self._workers = [RolloutWorker(handle) for handle in handles]
+        self._workers = [RolloutWorkerClient(handle) for handle in handles]
         self._threads: list[threading.Thread] = []  # one for each worker, once there are requests
-        self._queue: list[RolloutRequest] = []
-        self._ended: list[RolloutRequest] = []  # that `ended` has not returned
+        self._queue: list[DispatchedBatch] = []
+        self._ended: list[DispatchedBatch] = []  # that `ended` has not returned
         self._moved: list[Hashable] = []  # that `moved` has not returned
         self._error: BaseException | None = None  # for whoever waits
         self._is_told = False  # that all are lost
@@ -123,7 +123,7 @@ class Dispatcher:
             orders: of one task.
         """
         with self._changed:
-            self._submit([RolloutRequest(name, orders)])
+            self._submit([DispatchedBatch(name, orders)])
 
     def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
         """Return the groups that ended, and how; none where none did in time.
@@ -173,17 +173,17 @@ class Dispatcher:
         """End the threads; the workers are closed by who started them. Safe to call twice."""
         self.stop()
 
-    def _requests_of(self, orders: Sequence[RunOrder]) -> list[RolloutRequest]:
+    def _requests_of(self, orders: Sequence[RunOrder]) -> list[DispatchedBatch]:
         """Return the requests of a step: all orders of a task are one."""
         by_task: dict[int, list[RunOrder]] = {}
         for order in orders:
             by_task.setdefault(order.key.task, []).append(order)
         return [
-            RolloutRequest(None, own, home=self._workers[task % len(self._workers)])
+            DispatchedBatch(None, own, home=self._workers[task % len(self._workers)])
             for task, own in by_task.items()
         ]
 
-    def _submit(self, requests: Iterable[RolloutRequest]) -> None:
+    def _submit(self, requests: Iterable[DispatchedBatch]) -> None:
         self._queue += requests
         if not self._threads:
             self._threads = [
@@ -215,7 +215,7 @@ class Dispatcher:
         self._changed.notify_all()
 
     def _take_from_lost_engines(
-        self, ready: Sequence[RolloutWorker], idle: Sequence[RolloutWorker]
+        self, ready: Sequence[RolloutWorkerClient], idle: Sequence[RolloutWorkerClient]
     ) -> None:
         """Queue again what waits for an engine too long and others would run now."""
         for worker in self._workers:
@@ -231,7 +231,9 @@ class Dispatcher:
                 worker.drop(moved)
                 self._queue_again(moved, lost=worker)
 
-    def _queue_again(self, requests: Sequence[RolloutRequest], *, lost: RolloutWorker) -> None:
+    def _queue_again(
+        self, requests: Sequence[DispatchedBatch], *, lost: RolloutWorkerClient
+    ) -> None:
         for request in requests:
             request.state = RequestState.QUEUED
             request.num_losses += 1
@@ -255,13 +257,13 @@ class Dispatcher:
                 ", ".join(worker.engine for worker in self._workers), lost_s, num_waiting,
             )  # fmt: skip
 
-    def _end(self, request: RolloutRequest, reports: list[RunReport]) -> None:
+    def _end(self, request: DispatchedBatch, reports: list[RunReport]) -> None:
         request.state, request.reports = RequestState.ENDED, reports
         if request.name is not None:
             self._ended.append(request)
         self._changed.notify_all()
 
-    def _follow(self, worker: RolloutWorker) -> None:
+    def _follow(self, worker: RolloutWorkerClient) -> None:
         """Speak with a worker as long as there is something to say, in a thread of its own."""
         while self._has_work(worker):
             try:
@@ -274,7 +276,7 @@ class Dispatcher:
                     self._note_failure(worker, error)
                     self._changed.wait_for(lambda: self._is_stopped, self._retry_s)
 
-    def _has_work(self, worker: RolloutWorker) -> bool:
+    def _has_work(self, worker: RolloutWorkerClient) -> bool:
         with self._changed:
             while not (
                 self._is_stopped or worker.requests or worker.state is not WorkerState.READY
@@ -282,14 +284,14 @@ class Dispatcher:
                 self._changed.wait(LOOK_S)
             return not self._is_stopped
 
-    def _connect(self, worker: RolloutWorker) -> None:
+    def _connect(self, worker: RolloutWorkerClient) -> None:
         session = uuid.uuid4().hex
         worker.handle.call("open", session)
         with self._changed:
             worker.connected(session)
             self._dispatch()
 
-    def _poll(self, worker: RolloutWorker) -> None:
+    def _poll(self, worker: RolloutWorkerClient) -> None:
         with self._changed:
             for_all = all(request.name is None for request in worker.requests.values())
             limit_s = self._poll_s if worker.state is WorkerState.READY else self._retry_s
@@ -304,7 +306,7 @@ class Dispatcher:
             self._dispatch()
         worker.read_replies()
 
-    def _note_failure(self, worker: RolloutWorker, error: BaseException) -> None:
+    def _note_failure(self, worker: RolloutWorkerClient, error: BaseException) -> None:
         """Note a loss; any other error is raised by whoever waits."""
         if self._is_stopped:
             return
@@ -318,7 +320,7 @@ class Dispatcher:
             worker.disconnect()
         self._dispatch()
 
-    def _note_loss(self, worker: RolloutWorker, error: RoomLostError) -> None:
+    def _note_loss(self, worker: RolloutWorkerClient, error: RoomLostError) -> None:
         is_new = worker.state is not WorkerState.LOST
         requests = worker.note_loss()
         for request in requests:
@@ -338,8 +340,10 @@ class Dispatcher:
 
 
 def _takers(
-    request: RolloutRequest, there: Sequence[RolloutWorker], idle: Sequence[RolloutWorker]
-) -> Sequence[RolloutWorker]:
+    request: DispatchedBatch,
+    there: Sequence[RolloutWorkerClient],
+    idle: Sequence[RolloutWorkerClient],
+) -> Sequence[RolloutWorkerClient]:
     """Return the workers that may run a request now.
 
     A request of a step whose own worker is lost waits for it, or for one that has nothing to do:
@@ -350,5 +354,5 @@ def _takers(
     return [request.home] if request.home in there else idle
 
 
-def _cut_reports(request: RolloutRequest) -> list[RunReport]:
+def _cut_reports(request: DispatchedBatch) -> list[RunReport]:
     return [RunReport(order=order, failure=cut_short(order)) for order in request.orders]

@@ -1,8 +1,8 @@
 """A rollout engine in a process of its own, as its runner's process talks to it.
 
-    RemoteEngine                                EngineRoom
+    RemoteEngine                                EngineWorker
     exchange(1, [+8 runs, 8 requests]) -------> the engine: run_began, submit, ...
-             Answers(8 completions) <---------- as soon as there are any
+             EngineAnswers(8 completions) <---------- as soon as there are any
 
 The news of one session are applied in the order of their numbers. Whoever opens a session ends the
 one before: its requests are cancelled and its runs are over, as if their process had said so.
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from trinity.common.ports import GenerationRequest, WeightVersion
-    from trinity.runtime.ray.worker import RoomContext
+    from trinity.runtime.ray.worker import WorkerContext
     from trinity.synchronizer.weights import PackedWeights
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # which Ray sets in a process that it gives some
 
-# Answers that are ready soon after the first travel with it: after half of what it took, but
+# EngineAnswers that are ready soon after the first travel with it: after half of what it took, but
 _LEAST_LINGER_S = 0.002
 _LONGEST_LINGER_S = 0.02
 _NEWS_S = 60.0  # so long news wait for those before them
@@ -51,7 +51,7 @@ News = Runs | tuple[int, "GenerationRequest | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class EngineAnswers:
     """What an exchange brings back.
 
     Its completions travel as tuples: a frozen dataclass with slots is pickled by Python code, which
@@ -62,7 +62,7 @@ class Answers:
     version: WeightVersion
     busy_s: float  # of the engine, since the session was opened
 
-    def __reduce__(self) -> tuple[Callable[..., Answers], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., EngineAnswers], tuple[Any, ...]]:
         outcomes = [
             (number, told if isinstance(told, ModelError) else [_parts_of(one) for one in told])
             for number, told in self.outcomes
@@ -71,7 +71,7 @@ class Answers:
 
 
 @dataclass(eq=False)
-class _Session:
+class _EngineSession:
     name: str
     busy_before_s: float = 0.0
     num_applied: int = 0
@@ -86,7 +86,7 @@ class _Session:
         return min(max(took_s / 2, _LEAST_LINGER_S), _LONGEST_LINGER_S)
 
 
-class EngineRoom(ReceivesWeights):
+class EngineWorker(ReceivesWeights):
     """Holds one engine.
 
     It serves nobody before it is told that it has the weights that are wanted: a process that takes
@@ -97,13 +97,13 @@ class EngineRoom(ReceivesWeights):
         number: of the engine.
     """
 
-    def __init__(self, context: RoomContext, *, number: int) -> None:
+    def __init__(self, context: WorkerContext, *, number: int) -> None:
         self._number = number
         self._gpus = os.environ.get(VISIBLE_GPUS)  # before the engine changes it for itself
         self._engine = make_engine(context.config, context.manager)
         self._changed = threading.Condition()
         self._applying = threading.Lock()
-        self._session = _Session("", is_over=True)
+        self._session = _EngineSession("", is_over=True)
         self._is_loaded = False  # with whatever it was given last
         self._serves = threading.Event()
         self._staying = threading.Condition()  # guards the following
@@ -116,7 +116,7 @@ class EngineRoom(ReceivesWeights):
             old = self._session
             with self._changed:
                 old.is_over = True
-                self._session = _Session(session, busy_before_s=self._busy_s())
+                self._session = _EngineSession(session, busy_before_s=self._busy_s())
                 self._changed.notify_all()
             for future in list(old.futures.values()):
                 future.cancel()
@@ -125,7 +125,7 @@ class EngineRoom(ReceivesWeights):
 
     def exchange(
         self, session: str, number: int, news: Sequence[News], timeout_s: float
-    ) -> Answers:
+    ) -> EngineAnswers:
         """Tell the engine the news, and return what was answered.
 
         Args:
@@ -148,7 +148,7 @@ class EngineRoom(ReceivesWeights):
                 self._changed.wait_for(lambda: own.is_over or not own.futures, own.linger_s())
             self._check(own)
             outcomes, own.outcomes = own.outcomes, []
-        return Answers(outcomes, self._version(), self._busy_s() - own.busy_before_s)
+        return EngineAnswers(outcomes, self._version(), self._busy_s() - own.busy_before_s)
 
     def score(self, token_ids: Sequence[int], temperature: float) -> list[float]:
         """Return the log-probability of each token but the first.
@@ -229,7 +229,7 @@ class EngineRoom(ReceivesWeights):
         self._engine.close()
         self.open("")
 
-    def _apply(self, own: _Session, number: int, news: Sequence[News]) -> None:
+    def _apply(self, own: _EngineSession, number: int, news: Sequence[News]) -> None:
         """Tell the engine the news once those before were told."""
         with self._changed:
             is_next = self._changed.wait_for(
@@ -251,7 +251,7 @@ class EngineRoom(ReceivesWeights):
                 own.num_applied = number
                 self._changed.notify_all()
 
-    def _note_runs(self, own: _Session, runs: Sequence[RunId], *, have_begun: bool) -> None:
+    def _note_runs(self, own: _EngineSession, runs: Sequence[RunId], *, have_begun: bool) -> None:
         tell = self._engine.run_began if have_begun else self._engine.run_ended
         for run in runs:
             own.runs[run] += 1 if have_begun else -1
@@ -259,7 +259,7 @@ class EngineRoom(ReceivesWeights):
                 del own.runs[run]
             tell(_key_of(run))
 
-    def _submit(self, own: _Session, number: int, request: GenerationRequest) -> None:
+    def _submit(self, own: _EngineSession, number: int, request: GenerationRequest) -> None:
         try:
             future = self._engine.submit(request)
         except ModelError as error:
@@ -272,7 +272,7 @@ class EngineRoom(ReceivesWeights):
             own.futures[number], own.asked_at = future, time.monotonic()
         future.add_done_callback(partial(self._note, own, number))
 
-    def _cancel(self, own: _Session, number: int) -> None:
+    def _cancel(self, own: _EngineSession, number: int) -> None:
         with self._changed:
             future = own.futures.pop(number, None)
             if not own.futures:
@@ -280,7 +280,7 @@ class EngineRoom(ReceivesWeights):
         if future is not None:
             future.cancel()
 
-    def _note(self, own: _Session, number: int, future: Future[list[Completion]]) -> None:
+    def _note(self, own: _EngineSession, number: int, future: Future[list[Completion]]) -> None:
         if future.cancelled() or number not in own.futures:
             return
         error = future.exception(0)
@@ -293,13 +293,13 @@ class EngineRoom(ReceivesWeights):
             if len(own.outcomes) == 1 or not own.futures:  # between, whoever waits waits on
                 self._changed.notify_all()
 
-    def _running(self, name: str) -> _Session:
+    def _running(self, name: str) -> _EngineSession:
         own = self._session
         if own.name != name:
             raise self._over()
         return own
 
-    def _check(self, own: _Session) -> None:
+    def _check(self, own: _EngineSession) -> None:
         if own.is_over:
             raise self._over()
 
@@ -337,12 +337,14 @@ _FIELDS = tuple(Completion.__dataclass_fields__)
 _parts_of = attrgetter(*_FIELDS)
 
 
-def _answers(outcomes: Sequence[tuple[int, Any]], version: WeightVersion, busy_s: float) -> Answers:
+def _answers(
+    outcomes: Sequence[tuple[int, Any]], version: WeightVersion, busy_s: float
+) -> EngineAnswers:
     restored = [
         (number, told if isinstance(told, ModelError) else [_completion(parts) for parts in told])
         for number, told in outcomes
     ]
-    return Answers(restored, version, busy_s)
+    return EngineAnswers(restored, version, busy_s)
 
 
 def _completion(parts: Sequence[Any]) -> Completion:  # Any: the types of the fields

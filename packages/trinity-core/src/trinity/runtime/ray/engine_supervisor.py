@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.ports import WeightSnapshot
-    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.handle import Pending, WorkerHandle
     from trinity.runtime.ray.weight_sync import RemoteSender
     from trinity.synchronizer.weights import PackedWeights
 
@@ -33,7 +33,7 @@ _LONGEST_PAUSE_S = 2.0
 
 
 class Callee(Protocol):
-    """Another room, as :class:`~trinity.runtime.ray.handle.RoomHandle` calls it."""
+    """Another room, as :class:`~trinity.runtime.ray.handle.WorkerHandle` calls it."""
 
     name: str
 
@@ -170,7 +170,7 @@ class KeptEngine:
     """
 
     def __init__(
-        self, room: RoomHandle, *, patience: Patience | None = None, load_s: float = LEAST_LOAD_S
+        self, room: WorkerHandle, *, patience: Patience | None = None, load_s: float = LEAST_LOAD_S
     ) -> None:
         self._room = room
         self._load_s = load_s

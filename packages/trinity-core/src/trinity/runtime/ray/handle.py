@@ -18,7 +18,7 @@ from ray.exceptions import (
 
 from trinity.errors import RoomLostError, TrinityError
 from trinity.runtime.ray.health import LOOK_S, check_ray
-from trinity.runtime.ray.worker import Reply, Room, RoomFacts
+from trinity.runtime.ray.worker import Worker, WorkerFacts, WorkerReply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Pending:
     def __init__(
         self,
         room: str,
-        reply: ray.ObjectRef[Reply],
+        reply: ray.ObjectRef[WorkerReply],
         *,
         method: str = "",
         patience_s: float = FIRST_PATIENCE_S,
@@ -53,7 +53,7 @@ class Pending:
         self._method = method
 
     @property
-    def ref(self) -> ray.ObjectRef[Reply]:
+    def ref(self) -> ray.ObjectRef[WorkerReply]:
         """Return what ``ray.wait`` waits for."""
         return self._reply
 
@@ -93,16 +93,16 @@ class Pending:
             raise reply.error
         return reply.value
 
-    def _awaited(self, timeout_s: float | None) -> Reply:
+    def _awaited(self, timeout_s: float | None) -> WorkerReply:
         """Return the reply; say now and then that there is none yet, and of whom."""
         _check_connected(self._room)
         if timeout_s is not None:
-            in_time: Reply = ray.get(self._reply, timeout=timeout_s)
+            in_time: WorkerReply = ray.get(self._reply, timeout=timeout_s)
             return in_time
         began, patience_s = time.monotonic(), self._patience_s
         while True:
             try:
-                reply: Reply = ray.get(self._reply, timeout=LOOK_S)
+                reply: WorkerReply = ray.get(self._reply, timeout=LOOK_S)
             except GetTimeoutError:
                 check_ray()
                 _check_connected(self._room)
@@ -118,7 +118,7 @@ class Pending:
                 return reply
 
 
-class RoomHandle:
+class WorkerHandle:
     """Calls one room; travels between processes.
 
     Attributes:
@@ -167,29 +167,29 @@ class RoomHandle:
         reply, payload = options.remote(method, *args, **kwargs)
         return Pending(self.name, reply, method=method, patience_s=self.patience_s), payload
 
-    def aside(self) -> RoomHandle:
+    def aside(self) -> WorkerHandle:
         """Return a handle whose calls a thread beside the room's own makes, one after the other.
 
         So they begin at once, whatever a room that was started with ``beats`` does, and may take
         long: it is another thread than that of :meth:`beat`.
         """
-        return RoomHandle(self.actor, self.name, group=_ASIDE)
+        return WorkerHandle(self.actor, self.name, group=_ASIDE)
 
-    def at_once(self) -> RoomHandle:
+    def at_once(self) -> WorkerHandle:
         """Return a handle whose calls the thread of :meth:`beat` makes; they have to be quick.
 
         A room that is being built answers them with a ``RoomLostError``.
         """
-        return RoomHandle(self.actor, self.name, group=_BEATS)
+        return WorkerHandle(self.actor, self.name, group=_BEATS)
 
     def beat(self) -> ray.ObjectRef[str]:
         """Ask a room that was started with ``beats`` whether it is there, whatever it does."""
         asked: ray.ObjectRef[str] = self.actor.beat.options(concurrency_group=_BEATS).remote()
         return asked
 
-    def facts(self) -> RoomFacts:
+    def facts(self) -> WorkerFacts:
         """Return the facts, once the room is built; raises why it could not be."""
-        facts: RoomFacts = self.ask_facts().result()
+        facts: WorkerFacts = self.ask_facts().result()
         return facts
 
     def ask_facts(self) -> Pending:
@@ -202,7 +202,7 @@ class RoomHandle:
             ray.kill(self.actor, no_restart=not comes_back)
 
 
-def start_room(  # noqa: PLR0913 -- what a process may differ in
+def start_worker(  # noqa: PLR0913 -- what a process may differ in
     passport: Passport,
     name: str,
     part: str,
@@ -214,7 +214,7 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
     beats: bool = False,
     place: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> RoomHandle:
+) -> WorkerHandle:
     """Start a room; it is built in its process while this returns.
 
     Args:
@@ -225,14 +225,14 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         num_gpus: of the node.
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
-        beats: whether it answers :meth:`RoomHandle.beat` and what is asked aside, each in a thread
+        beats: whether it answers :meth:`WorkerHandle.beat` and what is asked aside, each in a thread
             of its own. With one thread for all the rest, this one builds it too; it is not the
             process's main thread, to which Ray then gives no calls.
         place: Ray's options that say where it stands; None: anywhere.
         arguments: of the part.
     """
     remote: Any = ray.remote  # half typed
-    room = remote(concurrency_groups={_BEATS: 1, _ASIDE: 1})(Room) if beats else remote(Room)
+    room = remote(concurrency_groups={_BEATS: 1, _ASIDE: 1})(Worker) if beats else remote(Worker)
     waits = beats and num_threads == 1
     actor = room.options(
         name=name,
@@ -244,7 +244,7 @@ def start_room(  # noqa: PLR0913 -- what a process may differ in
         runtime_env=passport.runtime_env(env_vars or {}),
         **(place or {}),
     )
-    handle = RoomHandle(actor.remote(passport, name, part, arguments, waits=waits), name)
+    handle = WorkerHandle(actor.remote(passport, name, part, arguments, waits=waits), name)
     if waits:
         handle.actor.build.remote()
     handle.comes_back = max_restarts > 0
@@ -281,13 +281,13 @@ def _cause(error: RayError) -> str:
     return "it ended or was killed"
 
 
-def find_room(passport_namespace: str, name: str) -> RoomHandle:
+def find_worker(passport_namespace: str, name: str) -> WorkerHandle:
     """Return the room of that name in a run's namespace.
 
     Raises:
         RoomLostError: there is none.
     """
     try:
-        return RoomHandle(ray.get_actor(name, namespace=passport_namespace), name)
+        return WorkerHandle(ray.get_actor(name, namespace=passport_namespace), name)
     except ValueError:
         raise RoomLostError(name, cause="there is no such actor") from None

@@ -21,7 +21,7 @@ from trinity.explorer.failure import TRACEBACKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from trinity.runtime.ray.handle import RoomHandle
+    from trinity.runtime.ray.handle import WorkerHandle
 
 
 logger = logging.getLogger(__name__)
@@ -299,11 +299,11 @@ class Silences:
     Args:
         rooms: started with ``beats``.
         limit_s: within which one that is silent is ended.
-        where: by room, the process that it is in, as :meth:`RoomHandle.beat` tells it.
+        where: by room, the process that it is in, as :meth:`WorkerHandle.beat` tells it.
     """
 
     def __init__(
-        self, rooms: Sequence[RoomHandle], *, limit_s: float, where: Mapping[str, str]
+        self, rooms: Sequence[WorkerHandle], *, limit_s: float, where: Mapping[str, str]
     ) -> None:
         self._rooms = rooms
         self._limit_s = limit_s
@@ -345,14 +345,14 @@ class Silences:
         while not self._closed.wait(self._pause_s) and ray.is_initialized():
             self.look()
 
-    def _look_at(self, room: RoomHandle, now: float) -> None:
+    def _look_at(self, room: WorkerHandle, now: float) -> None:
         asked = self._asked.get(room.name)
         if asked is None or self._has_answered(room, asked):
             self._asked[room.name] = _Asked(room.beat(), now)
         else:
             self._note(room, asked, silence_s=now - asked.since)
 
-    def _tell_failure(self, room: RoomHandle, error: Exception) -> None:
+    def _tell_failure(self, room: WorkerHandle, error: Exception) -> None:
         """Say once what keeps a room from being looked at; the log has the traceback."""
         self._asked.pop(room.name, None)
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -366,7 +366,7 @@ class Silences:
             room.name, what,
         )  # fmt: skip
 
-    def _has_answered(self, room: RoomHandle, asked: _Asked) -> bool:
+    def _has_answered(self, room: WorkerHandle, asked: _Asked) -> bool:
         if not ray.wait([asked.beat], timeout=0)[0]:
             return False
         try:
@@ -376,7 +376,7 @@ class Silences:
         self._where[room.name] = where
         return True
 
-    def _note(self, room: RoomHandle, asked: _Asked, *, silence_s: float) -> None:
+    def _note(self, room: WorkerHandle, asked: _Asked, *, silence_s: float) -> None:
         where = self._where[room.name]
         if silence_s > PART_OF_LIMIT * self._limit_s:
             logger.warning(

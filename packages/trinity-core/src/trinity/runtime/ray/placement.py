@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.extend import PluginManager
     from trinity.runtime.ray.gpu_allocation import Group
-    from trinity.runtime.ray.worker import RoomFacts
+    from trinity.runtime.ray.worker import WorkerFacts
 
 
 _SENDERS = ("trainer", "trainer-0")
 
 
-def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[RoomFacts]) -> None:
+def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[WorkerFacts]) -> None:
     """Compare where the trainer's process and the engines' are.
 
     Args:

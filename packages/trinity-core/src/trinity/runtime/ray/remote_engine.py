@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         WeightSnapshot,
         WeightVersion,
     )
-    from trinity.runtime.ray.engine_room import Answers, News, RunId
+    from trinity.runtime.ray.engine_room import EngineAnswers, News, RunId
 
 
 def given_up(error: Exception) -> ModelError:
@@ -318,7 +318,7 @@ class RemoteEngine:
 
     def _say(self, exchange: _Exchange) -> None:
         try:
-            answers: Answers = self._room.call(
+            answers: EngineAnswers = self._room.call(
                 "exchange", exchange.session, exchange.number, exchange.news, exchange.timeout_s
             )
         except Exception as error:  # noqa: BLE001 -- the boundary to another process

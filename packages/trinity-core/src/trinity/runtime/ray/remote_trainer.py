@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
-    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.handle import Pending, WorkerHandle
 
 
 class RemoteTrainer:
@@ -30,7 +30,7 @@ class RemoteTrainer:
         sender: of its weights, for sync methods that do without the object store.
     """
 
-    def __init__(self, room: RoomHandle) -> None:
+    def __init__(self, room: WorkerHandle) -> None:
         self._room = room
         self.sender = RemoteSender(room, pack=lambda *told: room.call("weights", *told))
 
@@ -74,7 +74,7 @@ class RemoteRanks:
         sender: of their weights, for sync methods that do without the object store.
     """
 
-    def __init__(self, rooms: Sequence[RoomHandle], *, timeout_s: float) -> None:
+    def __init__(self, rooms: Sequence[WorkerHandle], *, timeout_s: float) -> None:
         self._rooms = rooms
         self.sender = RemoteSender(rooms[0], pack=self._packed)
         # Who is silent is asked after LOOK_S, and looked at each LOOK_S.
@@ -196,7 +196,7 @@ def _is_of_group(error: Exception) -> bool:
 class _Watch:
     """Asks ranks that work whether they are still there."""
 
-    def __init__(self, rooms: Sequence[RoomHandle], *, limit_s: float) -> None:
+    def __init__(self, rooms: Sequence[WorkerHandle], *, limit_s: float) -> None:
         self._rooms = rooms
         self._limit_s = limit_s
         self._asked: dict[int, tuple[Any, float]] = {}  # the question, and since when it is open

@@ -42,19 +42,19 @@ class WorkerState(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class RolloutRequest:
+class DispatchedBatch:
     """Orders of one task, which one worker runs."""
 
     name: Hashable  # None: it is part of a step, whose caller waits for all of its requests
     orders: Sequence[RunOrder]
-    home: RolloutWorker | None = None  # that runs it if it is ready; None: the least busy one
+    home: RolloutWorkerClient | None = None  # that runs it if it is ready; None: the least busy one
     state: RequestState = RequestState.QUEUED
     num_losses: int = 0  # how often it was taken from a worker that was lost
     reports: list[RunReport] = field(default_factory=list)  # how its orders ended
 
 
-class WorkerHandle(Protocol):
-    """The worker's process, as :class:`~trinity.runtime.ray.handle.RoomHandle` calls it."""
+class RolloutWorkerActor(Protocol):
+    """The worker's process, as :class:`~trinity.runtime.ray.handle.WorkerHandle` calls it."""
 
     name: str
 
@@ -65,7 +65,7 @@ class WorkerHandle(Protocol):
         """Call the method without waiting."""
 
 
-class RolloutWorker:
+class RolloutWorkerClient:
     """What the dispatcher knows of one worker, and sends it without waiting.
 
     Not thread-safe: the dispatcher holds its lock.
@@ -74,12 +74,12 @@ class RolloutWorker:
         handle: of the worker's process.
     """
 
-    def __init__(self, handle: WorkerHandle) -> None:
+    def __init__(self, handle: RolloutWorkerActor) -> None:
         self.handle = handle
         self.engine = handle.name.replace("runner", "engine")  # as messages call it
         self.state = WorkerState.READY  # until it is missed
         self.session = ""  # with the process that is there; "": none was opened
-        self.requests: dict[int, RolloutRequest] = {}  # by the numbers that it was given them with
+        self.requests: dict[int, DispatchedBatch] = {}  # by the numbers that it was given them with
         self._unsent: list[int] = []
         self._replies: list[Pending] = []  # to messages that nobody waits for
         self._lost_since = 0.0
@@ -103,19 +103,19 @@ class RolloutWorker:
         self.state = WorkerState.ENGINE_LOST if lost_s else WorkerState.READY
         self._lost_since = time.monotonic() - lost_s
 
-    def note_loss(self) -> list[RolloutRequest]:
+    def note_loss(self) -> list[DispatchedBatch]:
         """Note that its process is lost; return the requests that are lost with it."""
         if self.state is not WorkerState.LOST:
             self.state, self._lost_since = WorkerState.LOST, time.monotonic()
         return self.disconnect()
 
-    def disconnect(self) -> list[RolloutRequest]:
+    def disconnect(self) -> list[DispatchedBatch]:
         """End the session; return the requests that it had."""
         requests, self.requests = list(self.requests.values()), {}
         self.session, self._unsent, self._replies = "", [], []
         return requests
 
-    def add(self, number: int, request: RolloutRequest) -> None:
+    def add(self, number: int, request: DispatchedBatch) -> None:
         """Let it run a request; :meth:`send` sends all that were added as one message."""
         request.state = RequestState.RUNNING
         self.requests[number] = request
@@ -128,7 +128,7 @@ class RolloutWorker:
             self._replies.append(self.handle.start("begin", self.session, packed))
             self._unsent = []
 
-    def cancel(self, requests: Iterable[RolloutRequest]) -> None:
+    def cancel(self, requests: Iterable[DispatchedBatch]) -> None:
         """Ask it to end these, and to return what has ended of them."""
         wanted = set(requests)
         numbers = [number for number, request in self.requests.items() if request in wanted]
@@ -137,7 +137,7 @@ class RolloutWorker:
         if self.session and numbers:
             self._replies.append(self.handle.start("cut", self.session, numbers))
 
-    def drop(self, requests: Iterable[RolloutRequest]) -> None:
+    def drop(self, requests: Iterable[DispatchedBatch]) -> None:
         """Ask it to end these, and await nothing of them any more."""
         dropped = set(requests)
         self.cancel(dropped)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.errors import RayLostError, RoomLostError, TrinityError
-from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_room
+from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_worker
 from trinity.runtime.ray.health import LOOK_S, Silences, check_ray, is_ray_lost
 from trinity.runtime.ray.placement import Placement
 from trinity.runtime.ray.worker import check_plugin_sets, settle, unsettle
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trinity.extend import PluginManager
-    from trinity.runtime.ray.handle import Pending, RoomHandle
-    from trinity.runtime.ray.worker import RoomFacts
+    from trinity.runtime.ray.handle import Pending, WorkerHandle
+    from trinity.runtime.ray.worker import WorkerFacts
     from trinity.runtime.ray.worker_spec import Passport
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _ROOMS = "trinity.runtime.ray"
 _COMPUTING = ("engine-", "trainer")  # how the names of rooms begin that use all cores
 
 
-class Rooms:
+class WorkerGroup:
     """The processes of one stage.
 
     Args:
@@ -53,13 +53,13 @@ class Rooms:
         self.passport = passport
         self.placement = Placement()
         self._timeout_s = timeout_s
-        self._watched: list[RoomHandle] = []
+        self._watched: list[WorkerHandle] = []
         self._silences: Silences | None = None  # None: not all are built
-        self._handles: list[RoomHandle] = []
+        self._handles: list[WorkerHandle] = []
         self._are_built = False
         self._num_threads: int | None = None  # of this process before; None: as they were
 
-    def start(self, name: str, part: str, **options: Any) -> RoomHandle:
+    def start(self, name: str, part: str, **options: Any) -> WorkerHandle:
         """Start one and return its handle; it is built while this returns.
 
         Who asks for ``beats`` sees to its silence; that of the others is seen to here.
@@ -67,13 +67,13 @@ class Rooms:
         is_watched = not options.get("beats")
         options |= {"beats": True}
         place = self.placement.options(name)
-        handle = start_room(self.passport, name, f"{_ROOMS}.{part}", place=place, **options)
+        handle = start_worker(self.passport, name, f"{_ROOMS}.{part}", place=place, **options)
         handle.patience_s = min(self._timeout_s, FIRST_PATIENCE_S)
         self._handles.append(handle)
         self._watched += [handle] if is_watched else []
         return handle
 
-    def check(self, manager: PluginManager) -> Sequence[RoomFacts]:
+    def check(self, manager: PluginManager) -> Sequence[WorkerFacts]:
         """Return what each is, once all are built with the plugins that this process has.
 
         Raises:
@@ -110,8 +110,8 @@ class Rooms:
 
 
 def _facts(
-    handles: Sequence[RoomHandle], *, lack: Callable[[], str], limit_s: float = LONGEST_S
-) -> list[RoomFacts]:
+    handles: Sequence[WorkerHandle], *, lack: Callable[[], str], limit_s: float = LONGEST_S
+) -> list[WorkerFacts]:
     """Return each one's facts, in their order; say what they wait for where that takes long.
 
     Args:
@@ -125,7 +125,7 @@ def _facts(
     """
     asked = [handle.ask_facts() for handle in handles]
     waiting = {pending.ref: number for number, pending in enumerate(asked)}
-    facts: dict[int, RoomFacts] = {}
+    facts: dict[int, WorkerFacts] = {}
     began = placed = looked = time.monotonic()
     say_after_s = LACK_S
     while waiting:
@@ -174,7 +174,7 @@ def _say_slow(names: str, lack: str, *, waited_s: float, limit_s: float) -> None
         )  # fmt: skip
 
 
-def _leave_cores(facts: Sequence[RoomFacts]) -> int | None:
+def _leave_cores(facts: Sequence[WorkerFacts]) -> int | None:
     """Let torch compute with this process's share of the machine's cores.
 
     Returns:
@@ -190,7 +190,7 @@ def _leave_cores(facts: Sequence[RoomFacts]) -> int | None:
     return before
 
 
-def _close(handles: Sequence[RoomHandle]) -> None:
+def _close(handles: Sequence[WorkerHandle]) -> None:
     """Close them all at once, the last started first; leave those that take too long."""
     deadline = time.monotonic() + CLOSE_S
     for pending in [handle.start("close") for handle in reversed(handles)]:

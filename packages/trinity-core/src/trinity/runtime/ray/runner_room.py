@@ -1,6 +1,6 @@
 """The rollouts of one engine, in a process of their own, as a dispatcher asks for them.
 
-Dispatcher                          RunnerRoom
+Dispatcher                          RolloutWorker
 begin([(7, orders), ...]) --------> a scheduler over one engine
 ended(2 s) -----------------------> [(7, results), ...], and whether the engine is lost
 """
@@ -23,7 +23,7 @@ from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.ray.engine_room import VISIBLE_GPUS
 from trinity.runtime.ray.engine_supervisor import Patience, Returning
-from trinity.runtime.ray.handle import find_room
+from trinity.runtime.ray.handle import find_worker
 from trinity.runtime.ray.remote_engine import RemoteEngine
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from trinity.explorer.order import RunReport
     from trinity.runtime.ray.engine_supervisor import Callee
-    from trinity.runtime.ray.worker import RoomContext
+    from trinity.runtime.ray.worker import WorkerContext
 
 _Name = tuple[str, int]  # of what the scheduler runs: the session, and the request's number
 
 
-class RunnerRoom:
+class RolloutWorker:
     """Holds a scheduler over one engine.
 
     Args:
@@ -45,14 +45,14 @@ class RunnerRoom:
         engine: the name of the engine's room.
     """
 
-    def __init__(self, context: RoomContext, *, namespace: str, engine: str) -> None:
+    def __init__(self, context: WorkerContext, *, namespace: str, engine: str) -> None:
         config = context.config
         self._name = context.name
         self._lock = threading.Lock()  # guards the following
         self._session = ""  # of the dispatcher that is served
         self._ended: list[tuple[int, PackedResults]] = []  # of this session, and not told yet
         self._busy_s = 0.0  # that was told of
-        room = find_room(namespace, engine)
+        room = find_worker(namespace, engine)
         patience = Patience.of_runner(sync_timeout=config.synchronizer.sync_timeout)
         if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
             _use_gpus_of(room, patience=patience)  # before anything here has looked for one

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.wire import Packet
     from trinity.runtime.ray.weight_transfer import WayOut
-    from trinity.runtime.ray.worker import RoomContext
+    from trinity.runtime.ray.worker import WorkerContext
 
 
-class TrainerRoom:
+class TrainerWorker:
     """Trains on packets.
 
     Args:
@@ -29,7 +29,7 @@ class TrainerRoom:
         total_steps: optimizer steps of the run, for the learning rate.
     """
 
-    def __init__(self, context: RoomContext, *, total_steps: int) -> None:
+    def __init__(self, context: WorkerContext, *, total_steps: int) -> None:
         self._take(context, total_steps=total_steps)
 
     def train_step(self, packet: Packet, *, step: int) -> Metrics:
@@ -68,7 +68,7 @@ class TrainerRoom:
         return WayOut(lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout)
 
     def _take(
-        self, context: RoomContext, *, total_steps: int, group: Any = None, is_first: bool = True
+        self, context: WorkerContext, *, total_steps: int, group: Any = None, is_first: bool = True
     ) -> None:
         """Make the trainer, and keep its samples if this is the process that does.
 
@@ -88,7 +88,7 @@ class TrainerRoom:
             )
 
 
-class TrainerRank(TrainerRoom):
+class TrainerRank(TrainerWorker):
     """One of several processes that train one model; each is given every batch.
 
     :class:`~trinity.runtime.ray.remote_trainer.RemoteRanks` calls all of them at once: what one
@@ -102,7 +102,7 @@ class TrainerRank(TrainerRoom):
     """
 
     def __init__(
-        self, context: RoomContext, *, total_steps: int, rank: int, num_ranks: int
+        self, context: WorkerContext, *, total_steps: int, rank: int, num_ranks: int
     ) -> None:
         from trinity.trainer import rendezvous
 

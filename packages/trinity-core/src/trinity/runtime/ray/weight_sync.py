@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import SyncMethod
     from trinity.extend import PluginManager
     from trinity.runtime.ray.engine_supervisor import KeptEngine
-    from trinity.runtime.ray.handle import Pending, RoomHandle
+    from trinity.runtime.ray.handle import Pending, WorkerHandle
     from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
     from trinity.synchronizer.weights import PackedWeights
@@ -71,7 +71,7 @@ class RemoteSender:
         pack: lets the trainer, all of its ranks, take a step of that name, as it is told.
     """
 
-    def __init__(self, room: RoomHandle, *, pack: Callable[..., Any]) -> None:
+    def __init__(self, room: WorkerHandle, *, pack: Callable[..., Any]) -> None:
         self._room = room
         self._pack = pack
         self._place = ""  # "": nobody has asked

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
 
 
-def room_log(path: Path, *, level: str, say: Callable[[dict[str, Any]], None]) -> None:
+def worker_log(path: Path, *, level: str, say: Callable[[dict[str, Any]], None]) -> None:
     """Send what this process logs and prints to a file, for as long as it lives.
 
     Args:
@@ -112,7 +112,7 @@ class _Lines(io.TextIOBase):
         self._file.handle(logging.makeLogRecord(values))
 
 
-def check_plugin_sets(facts: Sequence[RoomFacts], *, manager: PluginManager) -> None:
+def check_plugin_sets(facts: Sequence[WorkerFacts], *, manager: PluginManager) -> None:
     """Do nothing where every room found the plugins that this process has.
 
     Raises:
@@ -159,7 +159,7 @@ tracebacks = logging.getLogger(TRACEBACKS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoomContext:
+class WorkerContext:
     """What a part learns about the run it stands in."""
 
     name: str  # of the room: "trainer", "engine-0"
@@ -169,7 +169,7 @@ class RoomContext:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RoomFacts:
+class WorkerFacts:
     """What the driver compares and lists before the first task."""
 
     name: str
@@ -191,7 +191,7 @@ class WithPayload:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class WorkerReply:
     """How a call ended, and what the room has to say to the person who watches."""
 
     value: Any = None  # Any: what the part's method returned
@@ -199,8 +199,8 @@ class Reply:
     said: tuple[dict[str, Any], ...] = ()  # log records, WARNING and above, as their dicts
 
 
-class Room:
-    """Holds one part. ``handle.start_room`` makes an actor of it.
+class Worker:
+    """Holds one part. ``handle.start_worker`` makes an actor of it.
 
     Args:
         passport: what this process needs to be like the driver's.
@@ -245,13 +245,13 @@ class Room:
                 self._error = self._told(error, "__init__")
             self._is_built = True
 
-    def facts(self) -> Reply:
-        """Return the :class:`RoomFacts`, or why the room could not be built."""
+    def facts(self) -> WorkerReply:
+        """Return the :class:`WorkerFacts`, or why the room could not be built."""
         self.build()
         if self._error is not None:
-            return Reply(error=self._error, said=self._heard())
+            return WorkerReply(error=self._error, said=self._heard())
         manager = self._manager
-        facts = RoomFacts(
+        facts = WorkerFacts(
             name=self._name,
             node=_node_id(),
             host=platform.node(),
@@ -261,19 +261,19 @@ class Room:
             seconds=self._seconds,
             machine=machine_id(),
         )
-        return Reply(value=facts, said=self._heard())
+        return WorkerReply(value=facts, said=self._heard())
 
     def beat(self) -> str:
         """Return at once which process this is: it is there."""
         return f"process {os.getpid()} on {platform.node()}"
 
-    def call_built(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
+    def call_built(self, method: str, /, *args: Any, **kwargs: Any) -> WorkerReply:
         """Call a method of the part, if it is built: who asks for beats waits for no build."""
         if not self._is_built:
-            return Reply(error=RoomLostError(self._name, cause="it is being built"))
+            return WorkerReply(error=RoomLostError(self._name, cause="it is being built"))
         return self.call(method, *args, **kwargs)
 
-    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Reply:
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> WorkerReply:
         """Call a method of the part."""
         self.build()
         try:
@@ -281,15 +281,17 @@ class Room:
                 raise self._error
             value = getattr(self._part, method)(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 -- goes to the caller as a value
-            return Reply(error=self._told(error, method), said=self._heard())
-        return Reply(value=value, said=self._heard())
+            return WorkerReply(error=self._told(error, method), said=self._heard())
+        return WorkerReply(value=value, said=self._heard())
 
-    def call_with_payload(self, method: str, /, *args: Any, **kwargs: Any) -> tuple[Reply, Any]:
+    def call_with_payload(
+        self, method: str, /, *args: Any, **kwargs: Any
+    ) -> tuple[WorkerReply, Any]:
         """Call a method that returns :class:`WithPayload`."""
         reply = self.call(method, *args, **kwargs)
         if reply.error is not None:
             return reply, None
-        return Reply(value=reply.value.value, said=reply.said), reply.value.payload
+        return WorkerReply(value=reply.value.value, said=reply.said), reply.value.payload
 
     def _build(self, passport: Passport, part: str, arguments: dict[str, Any]) -> None:
         began = time.perf_counter()

@@ -20,7 +20,7 @@ from trinity.errors import ConfigError
 from trinity.extend import PluginManager, set_manager
 from trinity.extend.held import HELD
 from trinity.extend.plugin_dir import stand_in
-from trinity.runtime.ray.worker import RoomContext, room_log
+from trinity.runtime.ray.worker import WorkerContext, worker_log
 from trinity.runtime.record.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Passport:
         own = {**self.env_vars, **env_vars}
         return {"env_vars": own} if own else None
 
-    def enter(self, name: str, *, say: Callable[[dict[str, Any]], None]) -> RoomContext:
+    def enter(self, name: str, *, say: Callable[[dict[str, Any]], None]) -> WorkerContext:
         """Make this process like the driver's and return what a part learns.
 
         Args:
@@ -243,12 +243,14 @@ class Passport:
         """
         self._take_environment()
         rundir = RunDir(self.directory)
-        room_log(rundir.logs / f"{name}.log", level=self.log_level, say=say)
+        worker_log(rundir.logs / f"{name}.log", level=self.log_level, say=say)
         _enter_directory(self.working_directory)
         sys.path[:] = [*dict.fromkeys([*self.search_path, *sys.path])]
         manager = self._manager()
         set_manager(manager)
-        return RoomContext(name=name, config=unpacked_run(self.run), rundir=rundir, manager=manager)
+        return WorkerContext(
+            name=name, config=unpacked_run(self.run), rundir=rundir, manager=manager
+        )
 
     def _take_environment(self) -> None:
         if "OMP_NUM_THREADS" not in {*self.environment, *self.env_vars}:
