@@ -117,14 +117,14 @@ def measure(
     from trinity.extend import get_manager
     from trinity.runtime.assembly import make_ready_source, make_storage, make_strategy
     from trinity.runtime.ray.handle import start_worker
-    from trinity.runtime.ray.worker_spec import Passport
+    from trinity.runtime.ray.worker_spec import WorkerSpec
     from trinity.runtime.record.rundir import RunDir
 
     config.buffer.train_batch_size = options.rows
     config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig()
     config.algorithm.sample_strategy, config.algorithm.sample_strategy_args = "default", {}
     manager, rundir = get_manager(), RunDir(folder)
-    passport = Passport.of(config, rundir=rundir, manager=manager, namespace=namespace)
+    passport = WorkerSpec.of(config, rundir=rundir, manager=manager, namespace=namespace)
     sizes = {"rows": options.rows, "tokens": options.tokens}
     writer = start_worker(passport, "writer", "queue_throughput:Writer", **sizes)
     reader = start_worker(passport, "reader", "queue_throughput:Reader")

@@ -14,7 +14,7 @@ from trinity.extend import get_manager
 from trinity.runtime.ray import engine_room, remote_engine, runner_room
 from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_room import EngineWorker
-from trinity.runtime.ray.engine_supervisor import Patience
+from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.runner_room import RolloutWorker
 from trinity_testing.engines import AnsweringEngine
 from trinity_testing.scripted_model import script_chat_format
@@ -175,7 +175,7 @@ def dispatcher():
     made = []
 
     def build(*workers, poll_s=0.2, **patience):
-        made.append(Dispatcher(workers, patience=Patience(**patience), poll_s=poll_s))
+        made.append(Dispatcher(workers, patience=RestartPolicy(**patience), poll_s=poll_s))
         return made[-1]
 
     yield build

@@ -10,7 +10,7 @@ import pytest
 from trinity.common.config import Config
 from trinity.errors import TrinityError
 from trinity.runtime.ray.address import Owners, cluster_address, ray_settings
-from trinity.runtime.ray.cluster import Head, explained
+from trinity.runtime.ray.cluster import HeadNode, explained
 
 
 @pytest.fixture(autouse=True)
@@ -167,7 +167,7 @@ def test_a_named_cluster_that_cannot_be_reached_is_one_clear_error(address, name
 
 
 def a_head(*, asks_for_token=False, is_here=False):
-    return Head(address="10.0.0.1:6379", asks_for_token=asks_for_token, is_here=is_here)
+    return HeadNode(address="10.0.0.1:6379", asks_for_token=asks_for_token, is_here=is_here)
 
 
 def test_our_own_cluster_has_a_token_and_the_loopback_only():

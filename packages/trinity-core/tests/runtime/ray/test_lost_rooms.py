@@ -11,9 +11,9 @@ from trinity.common.config import Config
 from trinity.explorer.order import orders_of
 from trinity.extend import get_manager
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.ray.engine_supervisor import KeptEngine
+from trinity.runtime.ray.engine_supervisor import EngineSupervisor
 from trinity.runtime.ray.handle import start_worker
-from trinity.runtime.ray.worker_spec import Passport
+from trinity.runtime.ray.worker_spec import WorkerSpec
 from trinity.runtime.record.rundir import RunDir
 from trinity_testing.builders import a_task
 from trinity_testing.tiny import make_tiny_model
@@ -41,7 +41,7 @@ def rooms(ray_cluster, tmp_path):
     config = a_config(make_tiny_model(tmp_path / "model"))
     rundir = RunDir(tmp_path / "run")
     rundir.create()
-    passport = Passport.of(
+    passport = WorkerSpec.of(
         config, rundir=rundir, manager=get_manager(), namespace=ray_cluster.namespace
     )
     engine = start_worker(
@@ -52,7 +52,7 @@ def rooms(ray_cluster, tmp_path):
         max_restarts=3,
         number=0,
     )
-    kept = KeptEngine(engine)
+    kept = EngineSupervisor(engine)
     kept.keep()
     runner = start_worker(
         passport,

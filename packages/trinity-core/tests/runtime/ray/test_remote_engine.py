@@ -19,7 +19,7 @@ from trinity.common.ports import (
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray import engine_room
 from trinity.runtime.ray.engine_room import EngineAnswers, EngineWorker
-from trinity.runtime.ray.engine_supervisor import Patience
+from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.synchronizer.weights import PackedWeights
 
@@ -41,7 +41,7 @@ def remote():
     made = []
 
     def build(room, *, in_lockstep=True, **patience):
-        made.append(RemoteEngine(room, patience=Patience(**patience), in_lockstep=in_lockstep))
+        made.append(RemoteEngine(room, patience=RestartPolicy(**patience), in_lockstep=in_lockstep))
         return made[-1]
 
     yield build

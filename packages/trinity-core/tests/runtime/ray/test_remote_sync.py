@@ -9,7 +9,7 @@ import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import ModelError, RoomLostError
 from trinity.extend import get_manager
-from trinity.runtime.ray.engine_supervisor import KeptEngine, Patience
+from trinity.runtime.ray.engine_supervisor import EngineSupervisor, RestartPolicy
 from trinity.runtime.ray.handle import NoAnswerError
 from trinity.runtime.ray.weight_sync import RemoteSync, snapshot_of
 
@@ -111,8 +111,8 @@ def start(rooms, log):
     def build(config=None, *, return_s=10.0, load_s=10.0):
         config = config or Config()
         config.synchronizer.sync_method = "memory"
-        patience = Patience(return_s=return_s)
-        engines = [KeptEngine(room, patience=patience, load_s=load_s) for room in rooms]
+        patience = RestartPolicy(return_s=return_s)
+        engines = [EngineSupervisor(room, patience=patience, load_s=load_s) for room in rooms]
         made.append(RemoteSync(config, get_manager(), engines=engines))
         for engine in engines:
             engine.keep()

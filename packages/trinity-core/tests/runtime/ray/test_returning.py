@@ -7,7 +7,7 @@ import pickle
 import pytest
 from trinity.errors import RoomLostError, RoomWaitsError
 from trinity.runtime.ray import engine_supervisor
-from trinity.runtime.ray.engine_supervisor import Patience, Returning
+from trinity.runtime.ray.engine_supervisor import RestartPolicy, RestartWaiter
 
 WAITS = RoomWaitsError("engine-0", cause="new weights did not reach it whole")
 
@@ -37,8 +37,8 @@ def clock(monkeypatch):
 def test_a_room_that_says_it_waits_is_asked_again_as_long_as_it_says_so(clock) -> None:
     room = Room(*[WAITS] * 40, "an answer")
 
-    patience = Patience(return_s=10.0, weights_s=100.0)
-    assert Returning(room, patience=patience).first_answer("open") == "an answer"
+    patience = RestartPolicy(return_s=10.0, weights_s=100.0)
+    assert RestartWaiter(room, patience=patience).first_answer("open") == "an answer"
 
     assert clock[0] > 20.0
 
@@ -50,7 +50,9 @@ def test_a_room_that_is_lost_is_waited_for_as_long_as_agreed() -> None:
     said = "engine-0 was lost: killed, and no other process took its place in 10 s"
 
     with pytest.raises(RoomLostError, match=said):
-        Returning(Room(*[LOST] * 40), patience=Patience(return_s=10.0)).first_answer("open")
+        RestartWaiter(Room(*[LOST] * 40), patience=RestartPolicy(return_s=10.0)).first_answer(
+            "open"
+        )
 
 
 def test_one_that_is_back_has_another_limit_for_its_weights(clock) -> None:
@@ -58,7 +60,9 @@ def test_one_that_is_back_has_another_limit_for_its_weights(clock) -> None:
     room = Room(*[LOST] * 7, *[WAITS] * 40)  # back after 9 s
 
     with pytest.raises(RoomLostError, match=said):
-        Returning(room, patience=Patience(return_s=10.0, weights_s=30.0)).first_answer("open")
+        RestartWaiter(room, patience=RestartPolicy(return_s=10.0, weights_s=30.0)).first_answer(
+            "open"
+        )
 
     assert 36.0 < clock[0] < 42.0
 
@@ -66,12 +70,15 @@ def test_one_that_is_back_has_another_limit_for_its_weights(clock) -> None:
 def test_one_that_is_lost_again_has_the_whole_time_again_to_be_replaced(clock) -> None:
     room = Room(*[LOST] * 7, WAITS, *[LOST] * 5, "an answer")
 
-    assert Returning(room, patience=Patience(return_s=11.0)).first_answer("open") == "an answer"
+    assert (
+        RestartWaiter(room, patience=RestartPolicy(return_s=11.0)).first_answer("open")
+        == "an answer"
+    )
     assert clock[0] > 15.0
 
 
 def test_a_room_that_waits_is_no_loss_and_no_process_is_said_to_be_lost(caplog) -> None:
-    back = Returning(Room(), patience=Patience(num_losses=0))
+    back = RestartWaiter(Room(), patience=RestartPolicy(num_losses=0))
 
     back.lost(pickle.loads(pickle.dumps(WAITS)))
 

@@ -55,7 +55,7 @@ def run_directory(tmp_path_factory):
 def room(ray_cluster, run_directory, monkeypatch):
     """Return a function that starts a room with a part of ``parts_for_rooms``."""
     from trinity.runtime.ray.handle import start_worker
-    from trinity.runtime.ray.worker_spec import Passport
+    from trinity.runtime.ray.worker_spec import WorkerSpec
 
     monkeypatch.syspath_prepend(Path(__file__).parent)
     started = []
@@ -75,7 +75,7 @@ def room(ray_cluster, run_directory, monkeypatch):
         config = Config(
             buffer={"explorer_input": {"taskset": taskset}}, explorer={"env_vars": env_vars or {}}
         )
-        passport = Passport.of(
+        passport = WorkerSpec.of(
             config,
             rundir=RunDir(run_directory),
             manager=manager or get_manager(),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from ray.exceptions import ActorUnavailableError
 from trinity.runtime.ray import health
-from trinity.runtime.ray.health import Silences
+from trinity.runtime.ray.health import HealthMonitor
 
 AWAY = ActorUnavailableError("it is started again", b"1" * 16)
 
@@ -54,7 +54,7 @@ def rooms(monkeypatch):
 
 def watching(rooms, *, limit_s):
     where = {room.name: "process 7 on " + room.name for room in rooms}
-    return Silences(rooms, limit_s=limit_s, where=where)
+    return HealthMonitor(rooms, limit_s=limit_s, where=where)
 
 
 def look_for(rooms, silences, seconds):

@@ -13,7 +13,7 @@ from torch import distributed
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, RoomLostError, RoomWaitsError
 from trinity.runtime.ray import address, engine_room, weight_transfer
-from trinity.runtime.ray.weight_transfer import WayIn, WayOut
+from trinity.runtime.ray.weight_transfer import WeightReceiver, WeightSender
 from trinity.synchronizer.channel import BrokenOffError, Invitation
 
 pytestmark = pytest.mark.skipif(
@@ -52,7 +52,7 @@ def joined(ways, place, *, number=1, timeout_s=10.0):
 
 def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -> None:
     trainer = Trainer()
-    out, ways = WayOut(trainer.snapshot, timeout_s=10.0), [WayIn(), WayIn()]
+    out, ways = WeightSender(trainer.snapshot, timeout_s=10.0), [WeightReceiver(), WeightReceiver()]
     joined([out, *ways], out.host())
     with ThreadPoolExecutor(2) as pool:
         for version in (1, 2):
@@ -73,7 +73,7 @@ def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -
 
 
 def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
-    out, way = WayOut(Trainer().snapshot, timeout_s=10.0), WayIn()
+    out, way = WeightSender(Trainer().snapshot, timeout_s=10.0), WeightReceiver()
     joined([out, way], out.host())
     shipment = out.pack()
     threading.Timer(0.3, way.leave).start()
@@ -87,7 +87,7 @@ def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
 
 
 def test_who_is_told_late_to_leave_a_group_stays_in_the_next_one() -> None:
-    out, way = WayOut(Trainer().snapshot, timeout_s=10.0), WayIn()
+    out, way = WeightSender(Trainer().snapshot, timeout_s=10.0), WeightReceiver()
     joined([out, way], out.host(), number=2)
 
     out.leave("weights/1")  # said while that was sent, and heard only now
@@ -100,7 +100,7 @@ def test_who_is_told_late_to_leave_a_group_stays_in_the_next_one() -> None:
 
 
 def test_who_is_told_to_leave_before_it_comes_waits_for_nobody() -> None:
-    out, way = WayOut(Trainer().snapshot, timeout_s=10.0), WayIn()
+    out, way = WeightSender(Trainer().snapshot, timeout_s=10.0), WeightReceiver()
     way.leave("weights/5")
     never = Invitation(
         place=out.host(), group="weights/5", rank=1, size=2, backend="gloo", meet_s=60.0,
@@ -135,7 +135,7 @@ def test_a_group_of_gpus_has_no_thread_that_ends_the_process_when_a_member_is_lo
     monkeypatch.delenv(WAITS_ITSELF, raising=False)
     if before is not None:
         monkeypatch.setenv(WAITS_ITSELF, before)
-    out = WayOut(Trainer().snapshot, timeout_s=10.0)
+    out = WeightSender(Trainer().snapshot, timeout_s=10.0)
     alone = Invitation(
         place=out.host(), group="weights/1", rank=0, size=1, backend="nccl", meet_s=10.0,
         timeout_s=10.0, bucket_bytes=512,
@@ -149,7 +149,7 @@ def test_a_group_of_gpus_has_no_thread_that_ends_the_process_when_a_member_is_lo
 
 def test_before_a_first_sync_there_is_no_copy() -> None:
     with pytest.raises(ModelError, match="has packed no weights yet"):
-        WayOut(Trainer().snapshot, timeout_s=1.0).kept()
+        WeightSender(Trainer().snapshot, timeout_s=1.0).kept()
 
 
 def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_until_it_has_others(
@@ -159,7 +159,7 @@ def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_unti
     room = rooms.engine_room().part
     room.open("a")
     room.load_weights(None)
-    out = WayOut(Trainer().snapshot, timeout_s=1.0)
+    out = WeightSender(Trainer().snapshot, timeout_s=1.0)
 
     with pytest.raises(BrokenOffError):
         room.weights("receive", out.pack())
@@ -216,7 +216,7 @@ def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
     monkeypatch.setattr(weight_transfer, "received", receive)
     monkeypatch.setattr(weight_transfer, "empty_cache", lambda: freed.append(held[-1]()))
     room = rooms.engine_room(Loading()).part
-    told = WayOut(Trainer().snapshot, timeout_s=1.0).share([])
+    told = WeightSender(Trainer().snapshot, timeout_s=1.0).share([])
 
     for _ in range(2):
         room.weights("receive", told)

@@ -86,7 +86,7 @@ class _Held:
     def _started(self, manager: PluginManager) -> WorkerHandle:
         from trinity.runtime.ray.cluster import cluster
         from trinity.runtime.ray.handle import start_worker
-        from trinity.runtime.ray.worker_spec import Passport
+        from trinity.runtime.ray.worker_spec import WorkerSpec
         from trinity.runtime.record.rundir import RunDir
 
         config = Config()
@@ -95,7 +95,7 @@ class _Held:
             self._folder = Path(self._open.enter_context(TemporaryDirectory()))
             ground = self._open.enter_context(cluster(config, say=lambda _: None))
             self._namespace = ground.namespace
-        passport = Passport.of(
+        passport = WorkerSpec.of(
             config, rundir=RunDir(self._folder), manager=manager, namespace=self._namespace
         )
         handle = start_worker(passport, "witness", f"{__name__}:{Witness.__name__}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from trinity.common.config import Config
-    from trinity.runtime.ray.cluster import Head
+    from trinity.runtime.ray.cluster import HeadNode
 
 
 _LISTENS = "0A"  # the state in the system's table
@@ -231,7 +231,7 @@ def _unreachable(address: str) -> str:
     return ""
 
 
-def ray_settings(head: Head | None) -> Mapping[str, str]:
+def ray_settings(head: HeadNode | None) -> Mapping[str, str]:
     """Return what must stand in the environment while Ray runs.
 
     Args:

@@ -16,7 +16,7 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.determinism import may_overlap
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
-from trinity.runtime.ray.engine_supervisor import LEAST_LOAD_S, KeptEngine
+from trinity.runtime.ray.engine_supervisor import LEAST_LOAD_S, EngineSupervisor
 from trinity.runtime.ray.gpu_allocation import gpu_shares, unseen_gpus
 from trinity.runtime.ray.placement import (
     Placement,
@@ -27,7 +27,7 @@ from trinity.runtime.ray.placement import (
 from trinity.runtime.ray.remote_trainer import RemoteRanks, RemoteTrainer
 from trinity.runtime.ray.rooms import WorkerGroup
 from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
-from trinity.runtime.ray.worker_spec import Passport
+from trinity.runtime.ray.worker_spec import WorkerSpec
 from trinity.runtime.stage_builder import StageBuilder
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
         TrinityError: a model, a dataset or a component cannot be loaded.
     """
     began = time.perf_counter()
-    passport = Passport.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
+    passport = WorkerSpec.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
     rooms = WorkerGroup(passport, timeout_s=config.synchronizer.sync_timeout)
     parts = Parts(
         config=config,
@@ -85,7 +85,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     )
     try:
         with boundary("the start of the run"):
-            builder = _Builder(parts, rooms)
+            builder = _RayBuilder(parts, rooms)
             builder.build()
     except BaseException:
         parts.close()
@@ -94,7 +94,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     return parts
 
 
-class _Builder(StageBuilder):
+class _RayBuilder(StageBuilder):
     def __init__(self, parts: Parts, rooms: WorkerGroup) -> None:
         super().__init__(parts)
         self._rooms = rooms
@@ -105,7 +105,7 @@ class _Builder(StageBuilder):
             parts.display.say(said)
         self._shares, groups = gpu_shares(parts.config, parts.manager, hosts=hosts)
         rooms.placement = Placement(groups, namespace=namespace)
-        self._engines: list[KeptEngine] = []
+        self._engines: list[EngineSupervisor] = []
         self._format = _chat_format(parts.config)
         self.facts: Sequence[WorkerFacts] = ()
 
@@ -173,7 +173,7 @@ class _Builder(StageBuilder):
             number=number,
         )
         load_s = max(LEAST_LOAD_S, self._config.synchronizer.sync_timeout)
-        self._engines.append(KeptEngine(engine, load_s=load_s))
+        self._engines.append(EngineSupervisor(engine, load_s=load_s))
         return self._rooms.start(
             f"runner-{number}",
             "runner_room:RunnerRoom",

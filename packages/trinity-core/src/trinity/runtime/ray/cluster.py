@@ -39,7 +39,7 @@ _SET_TOKEN = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
+class HeadNode:
     """A cluster that a run joins."""
 
     address: str  # host:port
@@ -47,7 +47,7 @@ class Head:
     is_here: bool  # all of its nodes have the loopback's address
 
 
-def head_at(address: str) -> Head:
+def head_at(address: str) -> HeadNode:
     """Return what the head that listens there says of itself.
 
     Args:
@@ -68,7 +68,7 @@ def head_at(address: str) -> Head:
             "which would refuse its calls. Unset RAY_AUTH_MODE, or start the cluster with "
             "RAY_AUTH_MODE=token."
         )
-    return Head(address=address, asks_for_token=asks, is_here=nodes <= _LOOPBACK)
+    return HeadNode(address=address, asks_for_token=asks, is_here=nodes <= _LOOPBACK)
 
 
 def _asked(address: str, *, may_show_token: bool) -> tuple[bool, set[str]]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from trinity.errors import RayLostError, RoomLostError
 from trinity.explorer.failure import cut_short
 from trinity.explorer.order import RunReport
-from trinity.runtime.ray.engine_supervisor import Patience
+from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.rollout_worker import (
     DispatchedBatch,
     RequestState,
@@ -61,10 +61,10 @@ class Dispatcher:
         self,
         handles: Sequence[RolloutWorkerActor],
         *,
-        patience: Patience | None = None,
+        patience: RestartPolicy | None = None,
         poll_s: float = POLL_S,
     ) -> None:
-        self._patience = patience or Patience()
+        self._patience = patience or RestartPolicy()
         self._poll_s, self._retry_s = poll_s, min(RETRY_S, poll_s)
         self._numbers = itertools.count()  # a request gets a new one whenever a worker gets it
         self._changed = threading.Condition()  # guards all below

@@ -42,7 +42,7 @@ class Callee(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class RestartPolicy:
     """How long a room is waited for, and how often it may be lost before it did anything."""
 
     return_s: float = 300.0  # until another process took its place: a large model takes its time
@@ -51,16 +51,16 @@ class Patience:
     num_losses: int = 3
 
     @classmethod
-    def of_runner(cls, *, sync_timeout: float) -> Patience:
+    def of_runner(cls, *, sync_timeout: float) -> RestartPolicy:
         """Return that with an engine: longer than whoever brings it weights has for a load.
 
-        >>> Patience.of_runner(sync_timeout=3600).weights_s
+        >>> RestartPolicy.of_runner(sync_timeout=3600).weights_s
         3900.0
         """
         return cls(weights_s=max(LEAST_LOAD_S, sync_timeout) + cls().return_s)
 
 
-class Returning:
+class RestartWaiter:
     """Counts the losses of one room.
 
     Args:
@@ -68,9 +68,9 @@ class Returning:
         patience: with it.
     """
 
-    def __init__(self, room: Callee, *, patience: Patience | None = None) -> None:
+    def __init__(self, room: Callee, *, patience: RestartPolicy | None = None) -> None:
         self._room = room
-        self._patience = patience or Patience()
+        self._patience = patience or RestartPolicy()
         self._num_losses = 0
 
     def is_well(self) -> None:
@@ -158,7 +158,7 @@ WARN_S = 300.0  # of loading, until it is said
 AGAIN_S = 5.0  # after a failure, until weights are brought again
 
 
-class KeptEngine:
+class EngineSupervisor:
     """What a sync method sees of an engine; all of them load at the same time.
 
     AWAY -> THERE once a process has the weights that are wanted, AWAY again when it is lost.
@@ -170,12 +170,16 @@ class KeptEngine:
     """
 
     def __init__(
-        self, room: WorkerHandle, *, patience: Patience | None = None, load_s: float = LEAST_LOAD_S
+        self,
+        room: WorkerHandle,
+        *,
+        patience: RestartPolicy | None = None,
+        load_s: float = LEAST_LOAD_S,
     ) -> None:
         self._room = room
         self._load_s = load_s
-        self._patience = patience or Patience()
-        self._returning = Returning(room, patience=patience)
+        self._patience = patience or RestartPolicy()
+        self._returning = RestartWaiter(room, patience=patience)
         self._changed = threading.Condition()  # guards the following
         # Gives a reference to the weights that are wanted; None: the model's own are.
         self._wanted: Callable[[], ray.ObjectRef[PackedWeights]] | None = None

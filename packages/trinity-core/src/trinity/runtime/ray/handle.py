@@ -23,7 +23,7 @@ from trinity.runtime.ray.worker import Worker, WorkerFacts, WorkerReply
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.runtime.ray.worker_spec import Passport
+    from trinity.runtime.ray.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ class WorkerHandle:
 
 
 def start_worker(  # noqa: PLR0913 -- what a process may differ in
-    passport: Passport,
+    passport: WorkerSpec,
     name: str,
     part: str,
     *,

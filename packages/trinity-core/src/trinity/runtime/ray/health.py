@@ -287,13 +287,13 @@ CLOSE_S = 6.0  # for the last look to end
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Heartbeat:
     beat: Any  # a reference
     since: float
     is_told: bool = False
 
 
-class Silences:
+class HealthMonitor:
     """Looks after rooms as long as they are built.
 
     Args:
@@ -308,7 +308,7 @@ class Silences:
         self._rooms = rooms
         self._limit_s = limit_s
         self._pause_s = min(PAUSE_S, limit_s / 10)
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _Heartbeat] = {}
         self._where = dict(where)
         self._looked = time.monotonic()
         self._failed: set[tuple[str, type]] = set()  # what kept a room from a look, told once
@@ -348,7 +348,7 @@ class Silences:
     def _look_at(self, room: WorkerHandle, now: float) -> None:
         asked = self._asked.get(room.name)
         if asked is None or self._has_answered(room, asked):
-            self._asked[room.name] = _Asked(room.beat(), now)
+            self._asked[room.name] = _Heartbeat(room.beat(), now)
         else:
             self._note(room, asked, silence_s=now - asked.since)
 
@@ -366,7 +366,7 @@ class Silences:
             room.name, what,
         )  # fmt: skip
 
-    def _has_answered(self, room: WorkerHandle, asked: _Asked) -> bool:
+    def _has_answered(self, room: WorkerHandle, asked: _Heartbeat) -> bool:
         if not ray.wait([asked.beat], timeout=0)[0]:
             return False
         try:
@@ -376,7 +376,7 @@ class Silences:
         self._where[room.name] = where
         return True
 
-    def _note(self, room: WorkerHandle, asked: _Asked, *, silence_s: float) -> None:
+    def _note(self, room: WorkerHandle, asked: _Heartbeat, *, silence_s: float) -> None:
         where = self._where[room.name]
         if silence_s > PART_OF_LIMIT * self._limit_s:
             logger.warning(

@@ -17,7 +17,7 @@ from trinity.common.generation import PendingReply
 from trinity.engines.lockstep import is_first
 from trinity.errors import ModelError, RoomLostError
 from trinity.runtime.ray.engine_room import run_id
-from trinity.runtime.ray.engine_supervisor import Callee, Patience, Returning
+from trinity.runtime.ray.engine_supervisor import Callee, RestartPolicy, RestartWaiter
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _NUM_SCORERS = 4  # texts on their way at a time: fewer than the calls that the 
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SentRequest:
     request: GenerationRequest
     future: PendingReply[list[Completion]]
 
@@ -92,17 +92,17 @@ class RemoteEngine:
         self,
         room: Callee,
         *,
-        patience: Patience | None = None,
+        patience: RestartPolicy | None = None,
         in_lockstep: bool = True,
         has_others: bool = False,
     ) -> None:
         self._room = room
         self._in_lockstep, self._has_others = in_lockstep, has_others
-        self._returning = Returning(room, patience=patience)
+        self._returning = RestartWaiter(room, patience=patience)
         self._changed = threading.Condition()
         self._news: list[News] = []
         self._oldest_news = 0.0  # since when they wait
-        self._asked: dict[int, _Asked] = {}  # without an answer
+        self._asked: dict[int, _SentRequest] = {}  # without an answer
         self._num_asked = 0
         self._runs: Counter[RunId] = Counter()  # that began and did not end
         self._session = ""
@@ -140,7 +140,7 @@ class RemoteEngine:
             future: PendingReply[list[Completion]] = PendingReply(
                 on_cancel=partial(self._give_up, self._num_asked)
             )
-            self._asked[self._num_asked] = _Asked(request, future)
+            self._asked[self._num_asked] = _SentRequest(request, future)
             self._add((self._num_asked, request))
             self._start_threads()
         return future

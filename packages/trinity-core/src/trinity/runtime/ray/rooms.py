@@ -13,7 +13,7 @@ import ray
 
 from trinity.errors import RayLostError, RoomLostError, TrinityError
 from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_worker
-from trinity.runtime.ray.health import LOOK_S, Silences, check_ray, is_ray_lost
+from trinity.runtime.ray.health import LOOK_S, HealthMonitor, check_ray, is_ray_lost
 from trinity.runtime.ray.placement import Placement
 from trinity.runtime.ray.worker import check_plugin_sets, settle, unsettle
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.ray.handle import Pending, WorkerHandle
     from trinity.runtime.ray.worker import WorkerFacts
-    from trinity.runtime.ray.worker_spec import Passport
+    from trinity.runtime.ray.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +49,12 @@ class WorkerGroup:
         placement: where they stand; it is removed with them.
     """
 
-    def __init__(self, passport: Passport, *, timeout_s: float) -> None:
+    def __init__(self, passport: WorkerSpec, *, timeout_s: float) -> None:
         self.passport = passport
         self.placement = Placement()
         self._timeout_s = timeout_s
         self._watched: list[WorkerHandle] = []
-        self._silences: Silences | None = None  # None: not all are built
+        self._silences: HealthMonitor | None = None  # None: not all are built
         self._handles: list[WorkerHandle] = []
         self._are_built = False
         self._num_threads: int | None = None  # of this process before; None: as they were
@@ -86,7 +86,9 @@ class WorkerGroup:
         self._num_threads = _leave_cores(facts)
         settle()
         where = {room.name: f"process {room.pid} on {room.host}" for room in facts}
-        self._silences = Silences(self._watched, limit_s=max(LEAST_S, self._timeout_s), where=where)
+        self._silences = HealthMonitor(
+            self._watched, limit_s=max(LEAST_S, self._timeout_s), where=where
+        )
         self._silences.start()
         return facts
 

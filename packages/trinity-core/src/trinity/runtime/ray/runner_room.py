@@ -22,7 +22,7 @@ from trinity.extend import get_manager
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.ray.engine_room import VISIBLE_GPUS
-from trinity.runtime.ray.engine_supervisor import Patience, Returning
+from trinity.runtime.ray.engine_supervisor import RestartPolicy, RestartWaiter
 from trinity.runtime.ray.handle import find_worker
 from trinity.runtime.ray.remote_engine import RemoteEngine
 
@@ -53,7 +53,7 @@ class RolloutWorker:
         self._ended: list[tuple[int, PackedResults]] = []  # of this session, and not told yet
         self._busy_s = 0.0  # that was told of
         room = find_worker(namespace, engine)
-        patience = Patience.of_runner(sync_timeout=config.synchronizer.sync_timeout)
+        patience = RestartPolicy.of_runner(sync_timeout=config.synchronizer.sync_timeout)
         if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
             _use_gpus_of(room, patience=patience)  # before anything here has looked for one
         self._engine = RemoteEngine(
@@ -157,12 +157,12 @@ class RolloutWorker:
             raise RoomLostError(self._name, cause="it was started anew")
 
 
-def _use_gpus_of(engine: Callee, *, patience: Patience) -> None:
+def _use_gpus_of(engine: Callee, *, patience: RestartPolicy) -> None:
     """Let auxiliary models be on the GPUs of this runner's engine, once that is there.
 
     Ray gives a runner none, and hides none from it: those of all runners would be on the machine's
     first one, whoever has it.
     """
-    gpus = Returning(engine, patience=patience).first_answer("gpus")
+    gpus = RestartWaiter(engine, patience=patience).first_answer("gpus")
     if gpus is not None:
         os.environ[VISIBLE_GPUS] = gpus

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
     from trinity.common.wire import Packet
-    from trinity.runtime.ray.weight_transfer import WayOut
+    from trinity.runtime.ray.weight_transfer import WeightSender
     from trinity.runtime.ray.worker import WorkerContext
 
 
@@ -62,10 +62,12 @@ class TrainerWorker:
         self._trainer.close()
 
     @cached_property
-    def _way_out(self) -> WayOut:
-        from trinity.runtime.ray.weight_transfer import WayOut  # brings torch
+    def _way_out(self) -> WeightSender:
+        from trinity.runtime.ray.weight_transfer import WeightSender  # brings torch
 
-        return WayOut(lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout)
+        return WeightSender(
+            lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout
+        )
 
     def _take(
         self, context: WorkerContext, *, total_steps: int, group: Any = None, is_first: bool = True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.ports import SyncMethod
     from trinity.extend import PluginManager
-    from trinity.runtime.ray.engine_supervisor import KeptEngine
+    from trinity.runtime.ray.engine_supervisor import EngineSupervisor
     from trinity.runtime.ray.handle import Pending, WorkerHandle
     from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
@@ -153,7 +153,7 @@ class RemoteSync:
         config: Config,
         manager: PluginManager,
         *,
-        engines: Sequence[KeptEngine],
+        engines: Sequence[EngineSupervisor],
         sender: RemoteSender | None = None,
     ) -> None:
         self._engines = engines
@@ -210,7 +210,7 @@ class RemoteSync:
         return snapshot
 
 
-def _first_back(lost: Sequence[KeptEngine]) -> KeptEngine:
+def _first_back(lost: Sequence[EngineSupervisor]) -> EngineSupervisor:
     """Return the engine that is there first, with the weights.
 
     Raises:

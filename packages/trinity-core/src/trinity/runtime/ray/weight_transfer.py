@@ -89,7 +89,7 @@ class _Way:
         return self._channel
 
 
-class WayOut(_Way):
+class WeightSender(_Way):
     """Of the trainer's process.
 
     Args:
@@ -143,7 +143,7 @@ class WayOut(_Way):
         return WithPayload(packed.version, packed)
 
 
-class WayIn(_Way):
+class WeightReceiver(_Way):
     """Of an engine's process."""
 
     def __init__(self) -> None:
@@ -269,10 +269,10 @@ class ReceivesWeights:
         self.open("")
 
     @cached_property
-    def _way_in(self) -> WayIn:
-        from trinity.runtime.ray.weight_transfer import WayIn  # brings torch
+    def _way_in(self) -> WeightReceiver:
+        from trinity.runtime.ray.weight_transfer import WeightReceiver  # brings torch
 
-        return WayIn()
+        return WeightReceiver()
 
 
 def end_process() -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.extend import PluginManager
-    from trinity.runtime.ray.worker_spec import Passport
+    from trinity.runtime.ray.worker_spec import WorkerSpec
     from trinity.runtime.record.rundir import RunDir
 
 
@@ -213,7 +213,7 @@ class Worker:
 
     def __init__(
         self,
-        passport: Passport,
+        passport: WorkerSpec,
         name: str,
         part: str,
         arguments: dict[str, Any],
@@ -293,7 +293,7 @@ class Worker:
             return reply, None
         return WorkerReply(value=reply.value.value, said=reply.said), reply.value.payload
 
-    def _build(self, passport: Passport, part: str, arguments: dict[str, Any]) -> None:
+    def _build(self, passport: WorkerSpec, part: str, arguments: dict[str, Any]) -> None:
         began = time.perf_counter()
         context = passport.enter(self._name, say=self._said.append)
         self._manager = context.manager

@@ -181,7 +181,7 @@ _NOT_TRAVELLING = {"TRINITY_PLUGIN_DIRS"}  # the folders themselves do
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passport:
+class WorkerSpec:
     """The run as every process sees it; to read it, nothing of the user's is imported."""
 
     namespace: str
@@ -200,7 +200,7 @@ class Passport:
     @classmethod
     def of(
         cls, config: Config, *, rundir: RunDir, manager: PluginManager, namespace: str
-    ) -> Passport:
+    ) -> WorkerSpec:
         """Return the passport of a resolved stage, with a namespace of its own below the run's.
 
         Raises:
