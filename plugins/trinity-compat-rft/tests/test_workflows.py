@@ -12,7 +12,7 @@ from trinity.common.rewards import RewardFn
 from trinity.common.workflows import WORKFLOWS
 from trinity.errors import BadTaskError, ConfigError, DataError
 from trinity.explorer.finish import finished
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -229,7 +229,7 @@ def test_verdicts_are_learned_from_where_the_truth_is_known() -> None:
 def test_verdicts_stay_a_group_of_their_own() -> None:
     model = model_over(ScriptedEngine("46", "47", "[1, 0]", "[0, 1]"))
     group = a_task(workflow="math_trainable_ruler_workflow", repeat_times=2)
-    (order,) = orders_of(group, batch="0", number=TRUTH_KNOWN, max_repeat_times=None)
+    (order,) = requests_of(group, batch="0", number=TRUTH_KNOWN, max_repeat_times=None)
 
     done = finished(order.task.to_workflow(model).run(), order=order, version=0)
 

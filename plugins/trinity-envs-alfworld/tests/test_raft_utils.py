@@ -8,7 +8,7 @@ import json
 
 import pytest
 from trinity.explorer.finish import finished
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity_envs_alfworld.raft_prompt import RAFT_SYSTEM_PROMPT
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import scripted_model
@@ -63,7 +63,7 @@ def test_a_game_is_played_by_its_file(data):
 
 def test_a_play_that_teaches_nothing_passes_the_checks_of_a_run():
     empty = RAFT_utils.generate_default_empty_experience("lost", metrics={"reward": 0.5})
-    (order,) = orders_of(a_task(repeat_times=1), batch="0", number=0, max_repeat_times=None)
+    (order,) = requests_of(a_task(repeat_times=1), batch="0", number=0, max_repeat_times=None)
 
     (done,) = finished([empty], order=order, version=0)
 

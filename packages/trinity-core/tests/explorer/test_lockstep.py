@@ -10,7 +10,7 @@ import pytest
 from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity.explorer.scheduler import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
@@ -82,7 +82,7 @@ def test_calls_that_begin_together_are_batched_as_a_step_is():
     config.explorer.runner_per_model = 8
     scheduler = build_scheduler(config, engines=[engine], model=model_over(engine))
     task = a_task(workflow=Turns, raw_task={"turns": 1}, repeat_times=4)
-    calls = {n: orders_of(task, batch="1", number=n, max_repeat_times=None) for n in range(5)}
+    calls = {n: requests_of(task, batch="1", number=n, max_repeat_times=None) for n in range(5)}
 
     scheduler.begin_all(list(calls.items()))
     ended = scheduler.ended(60.0, for_all=True)
@@ -132,7 +132,7 @@ def test_each_engine_has_slots_of_its_own_and_is_named_by_its_samples() -> None:
     orders = [
         order
         for number, task in enumerate(tasks)
-        for order in orders_of(task, batch="1", number=number, max_repeat_times=None)
+        for order in requests_of(task, batch="1", number=number, max_repeat_times=None)
     ]
 
     results = scheduler.run(orders)
@@ -151,7 +151,7 @@ def test_a_scheduler_that_is_stopped_leaves_its_runs_behind() -> None:
     engine.submit = lambda request: asked.set() or Future()
     config = Config()
     scheduler = build_scheduler(config, engines=[engine], model=model_over(engine))
-    (order,) = orders_of(
+    (order,) = requests_of(
         a_task(workflow=Turns, raw_task={"turns": 1}), batch="1", number=0, max_repeat_times=None
     )
     threading.Thread(target=lambda: asked.wait(60) and scheduler.stop()).start()

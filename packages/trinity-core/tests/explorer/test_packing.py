@@ -5,20 +5,20 @@ from __future__ import annotations
 import pickle
 
 from trinity.common.outcome import Outcome, RunFailure
-from trinity.explorer.order import RunReport, orders_of
+from trinity.explorer.order import RolloutResult, requests_of
 from trinity.explorer.packing import PackedResults
 from trinity_testing.builders import a_task, an_experience
 
 
 def test_results_travel_with_what_went_wrong_before() -> None:
-    orders = orders_of(a_task(repeat_times=3), batch="1", number=0, max_repeat_times=1)
+    orders = requests_of(a_task(repeat_times=3), batch="1", number=0, max_repeat_times=1)
     failure = RunFailure(
         outcome=Outcome.ENV_ERROR, workflow="w", plugin="p", task_id="1/0", run=1, message="died"
     )
     results = [
-        RunReport(order=orders[0], experiences=(an_experience(), an_experience(step=1))),
-        RunReport(order=orders[1], experiences=(an_experience(run=1),), retried=(failure,) * 2),
-        RunReport(order=orders[2], failure=failure, retried=(failure,)),
+        RolloutResult(order=orders[0], experiences=(an_experience(), an_experience(step=1))),
+        RolloutResult(order=orders[1], experiences=(an_experience(run=1),), retried=(failure,) * 2),
+        RolloutResult(order=orders[2], failure=failure, retried=(failure,)),
     ]
 
     sent = pickle.loads(pickle.dumps(PackedResults.of(results)))

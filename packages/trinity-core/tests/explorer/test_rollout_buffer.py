@@ -9,7 +9,7 @@ import pytest
 from trinity.common.experience import EID
 from trinity.common.sync_policy import Consume, SyncPolicy
 from trinity.explorer.group_names import has_ended
-from trinity.explorer.rollout_buffer import RolloutBuffer, State
+from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
 
 
 def of_groups(*, batch=2, max_active=4, window=1):
@@ -205,7 +205,7 @@ def test_no_group_is_older_than_the_bound_and_none_is_forgotten(seed) -> None:
 
     assert max(ages) <= buffer.policy.max_off_policy_steps(batch=batch, most=1)
     assert trained > 50
-    held = [number for number, state in states(buffer).items() if state is not State.CONSUMED]
+    held = [number for number, state in states(buffer).items() if state is not UnitState.CONSUMED]
     assert sorted([*seen, *dropped, *held]) == list(range(buffer.begun + 1))
     assert (buffer.num_consumed, buffer.num_wanted) == (len(seen), len(seen) + len(held))
 

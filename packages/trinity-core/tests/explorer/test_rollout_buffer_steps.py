@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from trinity.common.sync_policy import Consume, Frees, SyncPolicy
-from trinity.explorer.rollout_buffer import RolloutBuffer, State
+from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
 
 
 def of_steps(*, batch=4, max_active=3, frees=Frees.TRAIN_STEP, gives_again=False):
@@ -172,7 +172,7 @@ def test_a_slot_that_was_free_is_held_again_when_its_rows_are_put_back() -> None
     buffer.put_back(3)
 
     assert not buffer.has_slot
-    assert states(buffer) == {1: State.READY, 2: State.READY}
+    assert states(buffer) == {1: UnitState.READY, 2: UnitState.READY}
 
 
 def test_a_batch_that_was_trained_is_not_put_back() -> None:

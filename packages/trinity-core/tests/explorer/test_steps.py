@@ -18,8 +18,8 @@ from trinity.common.outcome import Outcome
 from trinity.common.ports import RowValues
 from trinity.common.workflows import MultiTurnWorkflow, RewardPropagationWorkflow, Workflow
 from trinity.engines.transformers_engine import TransformersEngine
-from trinity.explorer.order import orders_of
-from trinity.explorer.rollout_queue import pieces_of
+from trinity.explorer.order import requests_of
+from trinity.explorer.rollout_queue import request_groups
 from trinity_testing.builders import a_task
 from trinity_testing.checks.sampled_tokens import trained_spans, unsampled
 from trinity_testing.engines import Exchange, ScriptedEngine
@@ -299,12 +299,12 @@ def test_pieces_hold_runs_of_one_task_up_to_the_limit() -> None:
     orders = [
         order
         for number in range(2)
-        for order in orders_of(
+        for order in requests_of(
             a_task(workflow=cls, repeat_times=5), batch="1", number=number, max_repeat_times=2
         )
     ]
     for limit, sizes in ((2, [2, 2, 1, 2, 2, 1]), (None, [5, 5])):
-        pieces = pieces_of(orders, mode="multi-threading", max_at_once=limit)
+        pieces = request_groups(orders, mode="multi-threading", max_at_once=limit)
         assert [len(piece.orders) for piece in pieces] == sizes
 
 

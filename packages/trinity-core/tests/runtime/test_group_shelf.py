@@ -9,7 +9,7 @@ from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.sync_policy import Consume, SyncPolicy
 from trinity.errors import CheckpointError, PluginError, TrinityError
-from trinity.explorer.rollout_buffer import RolloutBuffer, State
+from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
 from trinity.runtime.group_shelf import ReadyGroups, shelf_of
 from trinity.runtime.whole_storage import WholeStorage
 
@@ -78,7 +78,7 @@ def test_a_batch_of_groups_that_was_put_back_is_ready_again_and_read_whole(shelf
     shelf.take(["1/0", "1/1"])
     rows = source.read(4, timeout_s=0.0)
     assert [one.state for one in buffer.slots.values()] == [
-        State.CONSUMED, State.CONSUMED, State.READY,
+        UnitState.CONSUMED, UnitState.CONSUMED, UnitState.READY,
     ]  # fmt: skip
     source.put_back(rows)
 

@@ -12,7 +12,7 @@ from trinity.common.workflows import MultiTurnWorkflow
 from trinity.common.workflows.env_pool import EnvPool, end_free_environments, shared_pool
 from trinity.common.workflows.env_process import EnvProcess
 from trinity.errors import EnvError
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
 from trinity.extend.conformance.checks import CheckContext, Skipped
@@ -215,7 +215,7 @@ def test_an_environment_may_be_kept_from_run_to_run(
     scheduler = build_scheduler(config, engines=[engine], model=model_over(engine))
     task = a_task(workflow=KeepsIt, repeat_times=4)
 
-    results = scheduler.run(orders_of(task, batch="1", number=0, max_repeat_times=None))
+    results = scheduler.run(requests_of(task, batch="1", number=0, max_repeat_times=None))
     scheduler.close()
 
     assert [result.failure for result in results] == [None] * 4
@@ -234,7 +234,7 @@ def test_the_run_goes_on_without_the_environment_that_failed(action, leased, unt
     scheduler = build_scheduler(config, engines=[engine], model=model_over(engine))
     task = a_task(workflow=InAProcess, repeat_times=4)
 
-    results = scheduler.run(orders_of(task, batch="1", number=0, max_repeat_times=None))
+    results = scheduler.run(requests_of(task, batch="1", number=0, max_repeat_times=None))
     num_free = until(lambda: leased.num_free == 1)
     scheduler.close()
 

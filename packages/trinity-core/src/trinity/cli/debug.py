@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RolloutRequest
     from trinity.runtime.debug.difference import Difference
     from trinity.runtime.debug.recorded import Recorded
     from trinity.runtime.debug.session import Debugged
@@ -101,7 +101,7 @@ def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of Wanted
         from trinity.runtime.debug.session import Wanted
         from trinity.runtime.debug.session import debug as run_debugged
 
-        def begins(order: RunOrder, taskset: Taskset) -> None:
+        def begins(order: RolloutRequest, taskset: Taskset) -> None:
             start.close()
             _say_what_begins(order, taskset)
 
@@ -137,7 +137,7 @@ class _Printer:
                 typer.echo(plain(text))
 
 
-def _say_what_begins(order: RunOrder, taskset: Taskset) -> None:
+def _say_what_begins(order: RolloutRequest, taskset: Taskset) -> None:
     row = order.task.index["index"]
     workflow = order.workflow
     typer.echo(f"row {row} of taskset {taskset.name}, {workflow.name} of {workflow.plugin}")

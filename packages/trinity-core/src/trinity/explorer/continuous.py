@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports import EvaluationSet, ExperienceProcessor, TaskReader
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RunOrder, RunReport
+    from trinity.explorer.order import RolloutRequest, RolloutResult
     from trinity.explorer.rollout_buffer import RolloutBuffer
 
 logger = logging.getLogger(__name__)
@@ -43,10 +43,10 @@ MOST_IN_VAIN = 10  # batches of groups in a row: a filter may let none pass for 
 class OrderTaker(OrderRunner, Protocol):
     """Takes orders at any time."""
 
-    def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
+    def begin(self, name: Hashable, orders: Sequence[RolloutRequest]) -> None:
         """Run these once there is room for them."""
 
-    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RolloutResult]]]:
         """Return the names of orders that all ended, and how; none where none did in time."""
 
     def cut(self, name: Hashable) -> None:
@@ -114,7 +114,7 @@ class ContinuousExplorer(Explorer):
         self._held: list[int] = []  # of an earlier process: they run once somebody asks
         self._began: dict[int, float] = {}
         self._slow = SlowGroups(config.explorer, batch_size=config.buffer.batch_size)
-        self._evaluated: dict[Hashable, list[RunReport]] = {}
+        self._evaluated: dict[Hashable, list[RolloutResult]] = {}
         self._is_evaluating = False
         self._metrics = StepMetrics(
             num_slots=config.explorer.runner_per_model
@@ -211,7 +211,7 @@ class ContinuousExplorer(Explorer):
                 self._own.stop()
                 pump.join(LOOK_S)
 
-    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RunReport]:
+    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RolloutResult]:
         """Return the results of an evaluation, whose runs stand in line with those of groups."""
         orders = {
             (batch, number): self._orders(task, batch=batch, number=number)
@@ -311,7 +311,7 @@ class ContinuousExplorer(Explorer):
         for number in late:
             self._own.cut(number)
 
-    def _end(self, number: int, reports: Sequence[RunReport]) -> None:
+    def _end(self, number: int, reports: Sequence[RolloutResult]) -> None:
         """Write what a group left, or let another take its place."""
         faults = [report for report in reports if not is_cut(report)]
         with self._changed:  # all that may begin has begun

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.metrics import Metrics, aggregate
-from trinity.explorer.finish import remarks, without_cut_runs
+from trinity.explorer.finish import one_time_warnings, without_cut_runs
 from trinity.explorer.groups import (
     check_failures,
     experiences_of,
@@ -23,7 +23,7 @@ from trinity.explorer.groups import (
     tell_retries,
 )
 from trinity.explorer.metrics import counts_of, evaluation_metrics, run_metrics
-from trinity.explorer.order import RunReport, by_order, orders_of
+from trinity.explorer.order import RolloutResult, by_order, requests_of
 from trinity.explorer.watch import FailureWatch
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.ports import EvaluationSet, ExperienceProcessor, TaskReader
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RolloutRequest
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class OrderRunner(Protocol):
     def busy_s(self) -> float:
         """Return how many seconds the engines have spent on generating."""
 
-    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
+    def run(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
         """Return how each order ended, in the order of the orders."""
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Explorer:
                 stack.callback(self._pipeline.close)
             stack.callback(self._scheduler.close)
 
-    def _results_of_step(self, tasks: list[Task], *, batch: str) -> list[RunReport]:
+    def _results_of_step(self, tasks: list[Task], *, batch: str) -> list[RolloutResult]:
         """Return the results of the tasks and of those that replace dropped groups.
 
         At most as many tasks are added as the step has: a step may end short.
@@ -189,14 +189,14 @@ class Explorer:
         self._watch.note(results)
         return by_order(results)
 
-    def _tell(self, results: Sequence[RunReport], *, what: str) -> None:
+    def _tell(self, results: Sequence[RolloutResult], *, what: str) -> None:
         """Say what failed."""
         tell_retries(results, what=what, said=self._said)
         tell_failures(results, what=what)
 
     def _tell_once(self, experiences: Sequence[Experience]) -> None:
         """Say what happened to conversations, each thing once."""
-        for what, line in remarks(experiences).items():
+        for what, line in one_time_warnings(experiences).items():
             if what not in self._said:
                 self._said.add(what)
                 logger.warning("%s", line)
@@ -208,7 +208,7 @@ class Explorer:
         except StopIteration:
             return []
 
-    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RunReport]:
+    def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RolloutResult]:
         orders = [
             order
             for number, task in enumerate(tasks, start=first)
@@ -217,8 +217,8 @@ class Explorer:
         can_fail = self._config.on_failed_run != "fail"
         return without_cut_runs(self._scheduler.run(orders), can_fail=can_fail)
 
-    def _orders(self, task: Task, *, batch: str, number: int) -> list[RunOrder]:
-        return orders_of(
+    def _orders(self, task: Task, *, batch: str, number: int) -> list[RolloutRequest]:
+        return requests_of(
             task,
             batch=batch,
             number=number,
@@ -226,5 +226,5 @@ class Explorer:
         )
 
 
-def _num_groups(results: Sequence[RunReport]) -> int:
+def _num_groups(results: Sequence[RolloutResult]) -> int:
     return len({result.order.key.task for result in kept_groups(results).results})

@@ -27,14 +27,14 @@ from trinity.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RolloutRequest
 
 
 # Every run would meet these, and repeating helps nobody: the user must change something.
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
 
 
-def failure_of(error: BaseException, *, order: RunOrder, attempt: int) -> RunFailure:
+def failure_of(error: BaseException, *, order: RolloutRequest, attempt: int) -> RunFailure:
     """Return the failure that an error of a workflow means."""
     outcome = Outcome.WORKFLOW_ERROR
     if isinstance(error, EnvError):
@@ -54,7 +54,7 @@ def failure_of(error: BaseException, *, order: RunOrder, attempt: int) -> RunFai
 
 
 def timed_out(
-    order: RunOrder, *, attempt: int, limit_s: float, stack: Iterable[traceback.FrameSummary]
+    order: RolloutRequest, *, attempt: int, limit_s: float, stack: Iterable[traceback.FrameSummary]
 ) -> RunFailure:
     """Return the failure of a run that did not end in time; ``stack`` is where it was then."""
     message = (
@@ -65,12 +65,12 @@ def timed_out(
     return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where=where)
 
 
-def not_judged(order: RunOrder, *, message: str, attempt: int) -> RunFailure:
+def not_judged(order: RolloutRequest, *, message: str, attempt: int) -> RunFailure:
     """Return the failure of a run whose answer took too much to judge."""
     return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where="", is_final=True)
 
 
-def cut_short(order: RunOrder) -> RunFailure:
+def cut_short(order: RolloutRequest) -> RunFailure:
     """Return the end of a run that is not waited for any longer."""
     message = "is not waited for (explorer.over_rollout, explorer.dynamic_timeout)."
     cut = _failure(Outcome.TIMEOUT, message, order=order, attempt=1, where="", is_final=True)
@@ -81,7 +81,7 @@ def _failure(
     outcome: Outcome,
     message: str,
     *,
-    order: RunOrder,
+    order: RolloutRequest,
     attempt: int,
     where: str,
     is_final: bool = False,

@@ -18,7 +18,7 @@ from trinity.explorer.handed_over import HANDED_OVER, check_rows, unshared
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trinity.explorer.order import RunOrder, RunReport
+    from trinity.explorer.order import RolloutRequest, RolloutResult
 
 
 EARLIER_CHAIN, ENGINE = "is_earlier_chain", "engine"  # in info
@@ -29,7 +29,7 @@ ROUNDING = 1e-3  # how far above 0 a log-probability may lie that was computed i
 def finished(
     returned: Any,
     *,
-    order: RunOrder,
+    order: RolloutRequest,
     version: int,
     engine: str = "engine-0",
     earlier_chains: Callable[[Experience], list[Experience]] = lambda _: [],
@@ -169,7 +169,7 @@ def _is_finite(value: Any) -> bool:
     return math.isfinite(value)
 
 
-def _fill_eids(experiences: list[Experience], *, order: RunOrder) -> None:
+def _fill_eids(experiences: list[Experience], *, order: RolloutRequest) -> None:
     batch = int(order.key.batch) if order.key.batch.isdecimal() else order.key.batch
     runs = _runs(experiences, order=order)
     by_run: dict[tuple[int | str, int], list[Experience]] = {}
@@ -182,7 +182,7 @@ def _fill_eids(experiences: list[Experience], *, order: RunOrder) -> None:
             experience.eid = EID(batch, group, run, step, suffix)
 
 
-def _group(experience: Experience, *, order: RunOrder) -> int | str:
+def _group(experience: Experience, *, order: RolloutRequest) -> int | str:
     """Return the name of the group: the task's, or one below it that the workflow gave.
 
     ``experience.eid.task = f"{self.task.task_id}-verdicts"`` keeps experiences of another kind from
@@ -192,7 +192,7 @@ def _group(experience: Experience, *, order: RunOrder) -> int | str:
     return given if isinstance(given, str) and given.startswith(f"{own}-") else own
 
 
-def _runs(experiences: list[Experience], *, order: RunOrder) -> list[int]:
+def _runs(experiences: list[Experience], *, order: RolloutRequest) -> list[int]:
     """Return the run of each experience.
 
     A call that makes one run has one number. A call that makes several numbers them in ``eid.run``,
@@ -218,7 +218,7 @@ def _described(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def without_cut_runs(results: Sequence[RunReport], *, can_fail: bool) -> list[RunReport]:
+def without_cut_runs(results: Sequence[RolloutResult], *, can_fail: bool) -> list[RolloutResult]:
     """Return the reports, each run that could not be judged in one of its own, as failed.
 
     Args:
@@ -237,7 +237,7 @@ def without_cut_runs(results: Sequence[RunReport], *, can_fail: bool) -> list[Ru
     return apart
 
 
-def _apart(result: RunReport) -> list[RunReport]:
+def _apart(result: RolloutResult) -> list[RolloutResult]:
     marked = [exp for exp in result.experiences if NOT_JUDGED in exp.info]
     said = {exp.eid.run: str(exp.info[NOT_JUDGED]) for exp in marked}
     if not said:
@@ -259,7 +259,7 @@ def _apart(result: RunReport) -> list[RunReport]:
     return [*kept, *cut]
 
 
-def remarks(experiences: Sequence[Experience]) -> dict[str, str]:
+def one_time_warnings(experiences: Sequence[Experience]) -> dict[str, str]:
     """Return what is to be said of these experiences, by what it is about."""
     said = {}
     broken = {exp.eid.rid for exp in experiences if EARLIER_CHAIN in exp.info}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.errors import RunFailedError
-from trinity.explorer.order import RunReport, by_order
+from trinity.explorer.order import RolloutResult, by_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,19 +26,19 @@ SHOWN_FAILURES = 3  # kinds of failure
 class Kept:
     """What remains of the results."""
 
-    results: tuple[RunReport, ...]
+    results: tuple[RolloutResult, ...]
     num_dropped_groups: int
 
 
-def kept_groups(results: Sequence[RunReport]) -> Kept:
+def kept_groups(results: Sequence[RolloutResult]) -> Kept:
     """Return the runs that ended well, without the groups that too few remain of.
 
     A failed run is dropped if at least two of its group remain; otherwise its group is.
     """
-    groups: dict[int, list[RunReport]] = {}
+    groups: dict[int, list[RolloutResult]] = {}
     for result in by_order(results):
         groups.setdefault(result.order.key.task, []).append(result)
-    kept: list[RunReport] = []
+    kept: list[RolloutResult] = []
     num_dropped = 0
     for group in groups.values():
         good = [result for result in group if result.failure is None]
@@ -50,13 +50,13 @@ def kept_groups(results: Sequence[RunReport]) -> Kept:
     return Kept(results=tuple(kept), num_dropped_groups=num_dropped)
 
 
-def is_cut(result: RunReport) -> bool:
+def is_cut(result: RolloutResult) -> bool:
     """Return whether nobody wanted to wait for a run any longer."""
     return result.failure is not None and result.failure.is_cut
 
 
 def check_failures(
-    results: Sequence[RunReport],
+    results: Sequence[RolloutResult],
     *,
     max_failed_ratio: float,
     earlier: Sequence[tuple[int, int]] = (),
@@ -89,7 +89,7 @@ def check_failures(
     )
 
 
-def tell_failures(results: Sequence[RunReport], *, what: str) -> None:
+def tell_failures(results: Sequence[RolloutResult], *, what: str) -> None:
     """Log what failed and was dropped, one line for each kind of failure."""
     failed = _failed(results)
     if failed:
@@ -99,7 +99,7 @@ def tell_failures(results: Sequence[RunReport], *, what: str) -> None:
         logger.warning("%s: %d %s left out:%s", what, num_failed, words, lines)
 
 
-def tell_retries(results: Sequence[RunReport], *, what: str, said: set[str]) -> None:
+def tell_retries(results: Sequence[RolloutResult], *, what: str, said: set[str]) -> None:
     """Log what failed and went well when it was made again, each kind of failure once.
 
     Args:
@@ -121,7 +121,7 @@ def tell_retries(results: Sequence[RunReport], *, what: str, said: set[str]) -> 
         said.update(str(_kind(failure)) for failure, _ in new)
 
 
-def _failed(results: Sequence[RunReport]) -> list[tuple[RunFailure, int]]:
+def _failed(results: Sequence[RolloutResult]) -> list[tuple[RunFailure, int]]:
     """Return the failures that runs ended with, each with the number of its runs."""
     return [(r.failure, r.order.num_runs) for r in by_order(results) if r.failure is not None]
 
@@ -157,6 +157,6 @@ def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
     return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
 
 
-def experiences_of(results: Sequence[RunReport]) -> list[Experience]:
+def experiences_of(results: Sequence[RolloutResult]) -> list[Experience]:
     """Return the experiences in the order of tasks, runs and steps."""
     return [experience for result in results for experience in result.experiences]

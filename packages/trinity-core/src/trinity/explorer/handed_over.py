@@ -31,7 +31,7 @@ TENSORS = (  # that a later step may change in place
 )
 
 
-class HandedOver:
+class DuplicateCheck:
     """Remembers what was returned, as long as somebody holds it."""
 
     def __init__(self) -> None:
@@ -102,4 +102,4 @@ def _tensors(experience: Experience) -> Iterator[tuple[str, Tensor]]:
             yield name, value
 
 
-HANDED_OVER = HandedOver()  # one for the process: runners of one class share its workflows
+HANDED_OVER = DuplicateCheck()  # one for the process: runners of one class share its workflows

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trinity.common.experience import Experience
-    from trinity.explorer.order import RunReport
+    from trinity.explorer.order import RolloutResult
 
 
-def counts_of(results: Sequence[RunReport]) -> Metrics:
+def counts_of(results: Sequence[RolloutResult]) -> Metrics:
     """Return how many tokens and experiences good runs gave, and how many runs failed."""
     good = [result for result in results if result.failure is None]
     experiences = experiences_of(good)
@@ -37,7 +37,7 @@ def counts_of(results: Sequence[RunReport]) -> Metrics:
     }
 
 
-def _by_outcome(results: Sequence[RunReport], name: str) -> Metrics:
+def _by_outcome(results: Sequence[RolloutResult], name: str) -> Metrics:
     """Return how many runs met each outcome; of one that was made again, the last before it."""
     counts: Metrics = {}
     for result in results:
@@ -57,7 +57,7 @@ _DETAILS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def evaluation_metrics(
-    results: Sequence[RunReport], *, prefix: str, repeat_times: int, is_detailed: bool = False
+    results: Sequence[RolloutResult], *, prefix: str, repeat_times: int, is_detailed: bool = False
 ) -> Metrics:
     """Return the statistics of each metric over the k runs of a task, averaged over the tasks.
 
@@ -79,13 +79,13 @@ def evaluation_metrics(
     return metrics
 
 
-def run_metrics(result: RunReport) -> list[dict[str, float]]:
+def run_metrics(result: RolloutResult) -> list[dict[str, float]]:
     """Return the metrics of each run of a result: of several steps, the last that names one.
 
     >>> from trinity.common.experience import Experience
     >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
-    >>> from trinity.explorer.order import RunReport
-    >>> run_metrics(RunReport(order=None, experiences=exps))[0]["turns"]
+    >>> from trinity.explorer.order import RolloutResult
+    >>> run_metrics(RolloutResult(order=None, experiences=exps))[0]["turns"]
     4.0
     """
     by_run: dict[int, dict[str, float]] = {}
@@ -103,7 +103,7 @@ def run_metrics(result: RunReport) -> list[dict[str, float]]:
     return list(by_run.values())
 
 
-def _by_metric_and_task(results: Iterable[RunReport]) -> dict[str, dict[int, list[float]]]:
+def _by_metric_and_task(results: Iterable[RolloutResult]) -> dict[str, dict[int, list[float]]]:
     collected: dict[str, dict[int, list[float]]] = {}
     for result in results:
         for row in run_metrics(result):
@@ -186,7 +186,10 @@ class GroupMetrics:
 
     @classmethod
     def of(
-        cls, reports: Sequence[RunReport], kept: Sequence[RunReport], processed: Mapping[str, float]
+        cls,
+        reports: Sequence[RolloutResult],
+        kept: Sequence[RolloutResult],
+        processed: Mapping[str, float],
     ) -> GroupMetrics:
         """Return those of a group.
 

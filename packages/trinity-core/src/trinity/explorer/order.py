@@ -26,7 +26,7 @@ class WorkflowInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunOrder:
+class RolloutRequest:
     """One call of a workflow: one run, or a slice of a group that one call makes."""
 
     task: Task  # sees repeat_times and n of this call
@@ -36,19 +36,19 @@ class RunOrder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunReport:
+class RolloutResult:
     """How an order ended, after its last attempt."""
 
-    order: RunOrder
+    order: RolloutRequest
     experiences: tuple[Experience, ...] = ()
     failure: RunFailure | None = None  # None: it ended well
     retried: tuple[RunFailure, ...] = ()  # how the attempts before the last one ended
     duration_s: float = 0.0
 
 
-def orders_of(
+def requests_of(
     task: Task, *, batch: str, number: int, max_repeat_times: int | None
-) -> list[RunOrder]:
+) -> list[RolloutRequest]:
     """Return the calls that make ``task.repeat_times`` runs, in the order of the runs.
 
     A workflow with ``can_repeat`` is called once for the group, or once for each slice of at most
@@ -64,7 +64,7 @@ def orders_of(
     total = max(1, task.repeat_times)
     size = min(total, max_repeat_times or total) if workflow.cls.can_repeat else 1
     return [
-        RunOrder(
+        RolloutRequest(
             task=_sliced(task, batch=batch, number=number, num_runs=min(size, total - first)),
             workflow=workflow,
             key=RunKey(batch=batch, task=number, run=first),
@@ -74,9 +74,11 @@ def orders_of(
     ]
 
 
-def restored_order(task: Task, *, batch: str, number: int, run: int, num_runs: int) -> RunOrder:
+def restored_request(
+    task: Task, *, batch: str, number: int, run: int, num_runs: int
+) -> RolloutRequest:
     """Return an order that was made in another process; ``task`` is that of any of its group."""
-    return RunOrder(
+    return RolloutRequest(
         task=_sliced(task, batch=batch, number=number, num_runs=num_runs),
         workflow=_info(task.workflow),
         key=RunKey(batch=batch, task=number, run=run),
@@ -84,7 +86,7 @@ def restored_order(task: Task, *, batch: str, number: int, run: int, num_runs: i
     )
 
 
-def by_order(results: Sequence[RunReport]) -> list[RunReport]:
+def by_order(results: Sequence[RolloutResult]) -> list[RolloutResult]:
     """Return the results in the order of tasks and runs."""
     return sorted(results, key=lambda result: result.order.key)
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.common.wire import Packet, encode
-from trinity.explorer.order import RunReport, restored_order
+from trinity.explorer.order import RolloutResult, restored_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RolloutRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class PackedOrders:
     groups: tuple[_Group, ...]
 
     @classmethod
-    def of(cls, orders: Sequence[RunOrder]) -> PackedOrders:
+    def of(cls, orders: Sequence[RolloutRequest]) -> PackedOrders:
         """Return the orders packed; those of a task stand next to each other."""
-        by_task: dict[tuple[str, int], list[RunOrder]] = {}
+        by_task: dict[tuple[str, int], list[RolloutRequest]] = {}
         for order in orders:
             by_task.setdefault((order.key.batch, order.key.task), []).append(order)
         return cls(
@@ -53,14 +53,14 @@ class PackedOrders:
             )
         )
 
-    def unpacked(self) -> list[RunOrder]:
+    def unpacked(self) -> list[RolloutRequest]:
         """Return the orders, their workflows looked up in this process.
 
         Raises:
             UnknownComponentError: no workflow has that name here.
         """
         return [
-            restored_order(
+            restored_request(
                 group.task, batch=group.batch, number=group.number, run=run, num_runs=num_runs
             )
             for group in self.groups
@@ -87,20 +87,20 @@ class PackedResults:
 
     @classmethod
     def of(
-        cls, results: Sequence[RunReport], *, busy_s: float = 0.0, num_hung: int = 0
+        cls, results: Sequence[RolloutResult], *, busy_s: float = 0.0, num_hung: int = 0
     ) -> PackedResults:
         ends = [_End(len(r.experiences), r.failure, r.retried, r.duration_s) for r in results]
         packet = encode([experience for r in results for experience in r.experiences])
         return cls(tuple(ends), packet, busy_s, num_hung)
 
-    def unpacked(self, orders: Sequence[RunOrder]) -> list[RunReport]:
+    def unpacked(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
         """Return the results of these orders, which are those that were sent.
 
         Most of their experiences are passed on: their tensors are made when asked for.
         """
         experiences = iter(self.packet.held())
         return [
-            RunReport(
+            RolloutResult(
                 order=order,
                 experiences=tuple(next(experiences) for _ in range(end.num_experiences)),
                 failure=end.failure,

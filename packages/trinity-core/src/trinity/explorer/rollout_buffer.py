@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ALL = math.inf
 
 
-class State(Enum):
+class UnitState(Enum):
     """Where a rollout unit is."""
 
     RUNNING = "running"
@@ -42,7 +42,7 @@ class RolloutUnit:
 
     number: int
     version: int  # policy version that it began with
-    state: State = State.RUNNING
+    state: UnitState = UnitState.RUNNING
     left: int = 0  # rows that were not consumed
     task: dict[str, int] = field(default_factory=dict)  # of a group: where it is in the tasksets
 
@@ -100,17 +100,17 @@ class RolloutBuffer:
     @property
     def running(self) -> dict[int, RolloutUnit]:
         """Return the units in flight."""
-        return self._in_state(State.RUNNING)
+        return self._in_state(UnitState.RUNNING)
 
     @property
     def num_ready(self) -> int:
         """Return how many units ended and were not consumed."""
-        return len(self._in_state(State.READY))
+        return len(self._in_state(UnitState.READY))
 
     @property
     def num_wanted(self) -> int:
         """Return how many groups were begun and not dropped in the whole run."""
-        held = sum(one.state is not State.CONSUMED for one in self.slots.values())
+        held = sum(one.state is not UnitState.CONSUMED for one in self.slots.values())
         return self.num_consumed + held
 
     def begin(self, *, task: Mapping[str, int] | None = None) -> RolloutUnit:
@@ -127,7 +127,7 @@ class RolloutBuffer:
     def finish(self, number: int, count: int) -> None:
         """Note how many rows a unit left; a group that left none is dropped."""
         one = self.slots[number]
-        one.state, one.left = State.READY, count
+        one.state, one.left = UnitState.READY, count
         if not count and self.policy.in_groups:
             del self.slots[number]
         self._free_consumed_steps()
@@ -176,10 +176,10 @@ class RolloutBuffer:
 
         A younger group that is consumed does not move the window: it begins at the oldest one left.
         """
-        waiting = [n for n, one in self.slots.items() if one.state is not State.CONSUMED]
+        waiting = [n for n, one in self.slots.items() if one.state is not UnitState.CONSUMED]
         found: list[int] = []
         while waiting and len(found) < self.batch:
-            ready = (n for n in waiting if self.slots[n].state is State.READY)
+            ready = (n for n in waiting if self.slots[n].state is UnitState.READY)
             oldest = next(ready, None)
             if oldest is None or oldest > waiting[0] + self.policy.window - 1:
                 break
@@ -192,7 +192,7 @@ class RolloutBuffer:
         numbers = self.ready_groups()
         self._last_taken = [(number, self.slots[number].left) for number in numbers]
         for number in numbers:
-            self.slots[number].state, self.slots[number].left = State.CONSUMED, 0
+            self.slots[number].state, self.slots[number].left = UnitState.CONSUMED, 0
         self.num_consumed += len(numbers)
         return numbers
 
@@ -206,8 +206,8 @@ class RolloutBuffer:
         while self._last_taken and (count or self.policy.in_groups):
             number, taken = self._last_taken.pop()
             again = taken if self.policy.in_groups else min(taken, count)
-            one = self.slots.setdefault(number, RolloutUnit(number, self.version, State.READY))
-            one.state, one.left, count = State.READY, one.left + again, count - again
+            one = self.slots.setdefault(number, RolloutUnit(number, self.version, UnitState.READY))
+            one.state, one.left, count = UnitState.READY, one.left + again, count - again
             if again < taken:
                 self._last_taken.append((number, taken - again))
         self.slots = dict(sorted(self.slots.items()))
@@ -227,7 +227,7 @@ class RolloutBuffer:
 
     def off_policy_steps(self, train_steps: int) -> int:
         """Return the train steps that the oldest unit not consumed has not seen."""
-        held = (one for one in self.slots.values() if one.state is not State.CONSUMED)
+        held = (one for one in self.slots.values() if one.state is not UnitState.CONSUMED)
         return max((train_steps - one.version for one in held), default=0)
 
     @property
@@ -259,7 +259,7 @@ class RolloutBuffer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there: steps that ran are made again, groups begin again, READY stays."""
         self.begun, self.num_consumed = state["begun"], state["num_consumed"]
-        rows = [[number, State(name), *rest] for number, name, *rest in state["slots"]]
+        rows = [[number, UnitState(name), *rest] for number, name, *rest in state["slots"]]
         units = [
             RolloutUnit(number, version, name, left, dict(task))
             for number, name, version, left, task in rows
@@ -279,7 +279,7 @@ class RolloutBuffer:
 
     # --- within -------------------------------------------------------------------------------
 
-    def _in_state(self, state: State) -> dict[int, RolloutUnit]:
+    def _in_state(self, state: UnitState) -> dict[int, RolloutUnit]:
         with self.changed:  # a rollout may begin meanwhile
             return {number: one for number, one in self.slots.items() if one.state is state}
 
@@ -295,8 +295,8 @@ class RolloutBuffer:
 
     def _is_over(self, one: RolloutUnit) -> bool:
         if self.policy.in_groups:
-            return one.state is State.CONSUMED
-        return one.state is State.READY and not one.left
+            return one.state is UnitState.CONSUMED
+        return one.state is UnitState.READY and not one.left
 
     def _free_consumed_steps(self) -> None:
         """Free the oldest slots whose rows are all consumed, where no sync has to come first."""

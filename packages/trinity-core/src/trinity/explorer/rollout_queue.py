@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from trinity.common.outcome import RunFailure
 from trinity.common.ports import Busy, RolloutEngine
-from trinity.explorer.order import RunReport
+from trinity.explorer.order import RolloutResult
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from trinity.explorer.order import RunOrder
-    from trinity.explorer.runner import Attempt
+    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.runner import RolloutAttempt
     from trinity.explorer.threads import Slot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class RolloutLimits:
     """How much is run at once, how long, and how often."""
 
     num_slots: int  # of each engine
@@ -35,31 +35,31 @@ class Limits:
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class RequestBatch:
     """Orders that were given together."""
 
     name: Hashable
     num_open: int  # of them, those that have not ended
-    results: dict[int, RunReport] = field(default_factory=dict)  # by place
+    results: dict[int, RolloutResult] = field(default_factory=dict)  # by place
 
-    def note(self, place: int, report: RunReport) -> bool:
+    def note(self, place: int, report: RolloutResult) -> bool:
         """Take note of how an order ended; return whether somebody asks for all of them now."""
         self.results[place] = report
         self.num_open -= 1
         return not self.num_open and self.name is not None
 
-    def reports(self) -> list[RunReport]:
+    def reports(self) -> list[RolloutResult]:
         """Return how all of them ended, in their order."""
         return [self.results[place] for place in range(len(self.results))]
 
 
 @dataclass(eq=False)
-class Active:
+class RunningRollout:
     """An order that runs: STARTED -> ENDED, or STARTED -> LATE -> STARTED again | ENDED."""
 
     place: int
-    attempt: Attempt
-    piece: Piece
+    attempt: RolloutAttempt
+    piece: RequestGroup
     slot: Slot
     began: float
     deadline: float
@@ -69,10 +69,10 @@ class BusyEngine(RolloutEngine, Busy, Protocol):
     """What the runtime hands to the explorer: it stands in for ``busy_s`` where there is none."""
 
 
-def report_of(active: Active, ended: object) -> RunReport:
+def report_of(active: RunningRollout, ended: object) -> RolloutResult:
     """Return how a run ended: ``ended`` is its failure, or the list of its experiences."""
     failure = ended if isinstance(ended, RunFailure) else None
-    return RunReport(
+    return RolloutResult(
         order=active.attempt.order,
         experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
         failure=failure,
@@ -85,21 +85,21 @@ ConcurrentMode = Literal["sequential", "asynchronous", "multi-threading"]
 
 
 @dataclass(eq=False, slots=True)
-class Piece:
+class RequestGroup:
     """Orders that begin together, each with its place in the results."""
 
-    orders: list[tuple[int, RunOrder]]
+    orders: list[tuple[int, RolloutRequest]]
     num_open: int = 0  # of them, those that have not ended
 
-    def add(self, place: int, order: RunOrder) -> None:
+    def add(self, place: int, order: RolloutRequest) -> None:
         """Let another order begin with these."""
         self.orders.append((place, order))
         self.num_open += 1
 
 
-def pieces_of(
-    orders: Sequence[RunOrder], *, mode: ConcurrentMode, max_at_once: int | None
-) -> list[Piece]:
+def request_groups(
+    orders: Sequence[RolloutRequest], *, mode: ConcurrentMode, max_at_once: int | None
+) -> list[RequestGroup]:
     """Return the orders in pieces, in their order.
 
     Args:
@@ -108,26 +108,26 @@ def pieces_of(
             each run in a thread. ``asynchronous``: so for workflows that await, only.
         max_at_once: the most runs of a piece; None: no limit.
     """
-    pieces: list[Piece] = []
+    pieces: list[RequestGroup] = []
     last = None
     for place, order in enumerate(orders):
         is_full = pieces and len(pieces[-1].orders) == max_at_once
         task = (order.key.batch, order.key.task)
         if not _may_join(order, mode) or task != last or is_full:
-            pieces.append(Piece([]))
+            pieces.append(RequestGroup([]))
         pieces[-1].add(place, order)
         last = task
     return pieces
 
 
-def _may_join(order: RunOrder, mode: ConcurrentMode) -> bool:
+def _may_join(order: RolloutRequest, mode: ConcurrentMode) -> bool:
     cls = order.workflow.cls
     if mode == "sequential" or cls.can_repeat:
         return False
     return mode == "multi-threading" or cls.is_async
 
 
-class Lanes:
+class RequestQueues:
     """One queue an engine, the oldest orders first.
 
     Args:
@@ -135,27 +135,27 @@ class Lanes:
         limits: how the runs of a task stand together.
     """
 
-    def __init__(self, count: int, limits: Limits) -> None:
-        self.queues: list[deque[Piece]] = [deque() for _ in range(count)]
+    def __init__(self, count: int, limits: RolloutLimits) -> None:
+        self.queues: list[deque[RequestGroup]] = [deque() for _ in range(count)]
         self._limits = limits
-        self._calls: dict[Piece, Call] = {}  # of what waits or runs
+        self._calls: dict[RequestGroup, RequestBatch] = {}  # of what waits or runs
 
-    def add(self, call: Call, orders: Sequence[RunOrder]) -> None:
+    def add(self, call: RequestBatch, orders: Sequence[RolloutRequest]) -> None:
         """Queue the orders of a call, those of a task for one engine."""
         limits = self._limits
-        for piece in pieces_of(orders, mode=limits.mode, max_at_once=limits.max_at_once):
+        for piece in request_groups(orders, mode=limits.mode, max_at_once=limits.max_at_once):
             self._calls[piece] = call
             self.queues[self.of(piece.orders[0][1])].append(piece)
 
-    def of(self, order: RunOrder) -> int:
+    def of(self, order: RolloutRequest) -> int:
         """Return the number of the engine that answers an order."""
         return order.key.task % len(self.queues)
 
-    def call_of(self, piece: Piece) -> Call:
+    def call_of(self, piece: RequestGroup) -> RequestBatch:
         """Return the call that a piece belongs to."""
         return self._calls[piece]
 
-    def ended(self, piece: Piece) -> None:
+    def ended(self, piece: RequestGroup) -> None:
         """Forget a piece whose orders all ended."""
         self._calls.pop(piece, None)
 
@@ -166,7 +166,7 @@ class Lanes:
                 return f"engine-{self.of(piece.orders[0][1])}"
         return "no engine"
 
-    def withdraw(self, name: Hashable) -> list[Piece]:
+    def withdraw(self, name: Hashable) -> list[RequestGroup]:
         """Take the pieces of a call that wait for a slot out of the queues, and return them."""
         waiting = [p for queue in self.queues for p in queue if self._calls[p].name == name]
         for queue in self.queues:

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Workflow
     from trinity.common.workflows.recorded_env import Environments
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RolloutRequest
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Attempt:
+class RolloutAttempt:
     """One try at an order; ``awaited`` is what can be cancelled when time is up."""
 
-    order: RunOrder
+    order: RolloutRequest
     earlier: tuple[RunFailure, ...] = ()  # how the tries before it ended
     awaited: Future[Any] | None = None
     instance: _Instance | None = None
@@ -140,7 +140,7 @@ class Runner:
         *,
         auxiliary_models: Sequence[Any] = (),
         loop: EventLoopThread | None = None,
-        environments: Callable[[RunOrder], Environments | None] = lambda _: None,
+        environments: Callable[[RolloutRequest], Environments | None] = lambda _: None,
         engine_name: str = "engine-0",
     ) -> None:
         self._model = model
@@ -151,7 +151,7 @@ class Runner:
         self._pool = _Pool()
         self._told: set[str] = set()
 
-    def run(self, attempt: Attempt) -> list[Experience] | RunFailure:
+    def run(self, attempt: RolloutAttempt) -> list[Experience] | RunFailure:
         """Return the experiences of the order, or how it failed.
 
         Raises:
@@ -176,7 +176,7 @@ class Runner:
             for instance in self._pool.empty():
                 stack.callback(instance.close)
 
-    def _run(self, attempt: Attempt) -> list[Experience]:
+    def _run(self, attempt: RolloutAttempt) -> list[Experience]:
         order = attempt.order
         environments = self._environments(order)
         attempt.instance = instance = self._instance(attempt, environments)
@@ -210,7 +210,7 @@ class Runner:
                 instance.close()
         return experiences
 
-    def _instance(self, attempt: Attempt, environments: Environments | None) -> _Instance:
+    def _instance(self, attempt: RolloutAttempt, environments: Environments | None) -> _Instance:
         """Return an instance that was reset to the task, or a new one."""
         order = attempt.order
         key = replace(order.key, attempt=attempt.number)
@@ -236,7 +236,7 @@ class Runner:
         workflow = task.to_workflow(model, auxiliary)
         return _Instance(workflow, model, self._told, auxiliary)
 
-    def _called(self, workflow: Workflow, attempt: Attempt) -> Any:  # Any: what it returns
+    def _called(self, workflow: Workflow, attempt: RolloutAttempt) -> Any:  # Any: what it returns
         if not workflow.is_async:
             return workflow.run()
         attempt.awaited = self._loop.submit(workflow.run_async())

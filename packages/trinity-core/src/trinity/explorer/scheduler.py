@@ -29,9 +29,16 @@ from trinity.common.ports import RunKey
 from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import RunFailedError
 from trinity.explorer.failure import TracebackLog, cut_short, stack_text, timed_out
-from trinity.explorer.order import RunReport
-from trinity.explorer.rollout_queue import Active, BusyEngine, Call, Lanes, Limits, report_of
-from trinity.explorer.runner import Attempt, Runner
+from trinity.explorer.order import RolloutResult
+from trinity.explorer.rollout_queue import (
+    BusyEngine,
+    RequestBatch,
+    RequestQueues,
+    RolloutLimits,
+    RunningRollout,
+    report_of,
+)
+from trinity.explorer.runner import RolloutAttempt, Runner
 from trinity.explorer.threads import EventLoopThread, Slot
 
 if TYPE_CHECKING:
@@ -40,8 +47,8 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import EndpointOpener, RolloutEngine
-    from trinity.explorer.order import RunOrder
-    from trinity.explorer.rollout_queue import Piece
+    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.rollout_queue import RequestGroup
 
 
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
@@ -64,7 +71,7 @@ class Scheduler:
         *,
         engines: Sequence[BusyEngine],
         loop: EventLoopThread,
-        limits: Limits,
+        limits: RolloutLimits,
         endpoints: EndpointOpener | None = None,
     ) -> None:
         self._endpoints = endpoints
@@ -77,9 +84,11 @@ class Scheduler:
         self._idle: list[Slot] = []
         self._abandoned: list[Slot] = []
         self._num_slots_made = 0
-        self._active: set[Active] = set()
-        self._lanes = Lanes(len(engines), limits)
-        self._done: list[tuple[Hashable, list[RunReport]]] = []  # that began, and nobody asked for
+        self._active: set[RunningRollout] = set()
+        self._lanes = RequestQueues(len(engines), limits)
+        self._done: list[
+            tuple[Hashable, list[RolloutResult]]
+        ] = []  # that began, and nobody asked for
         self._error: BaseException | None = None  # ends the run
 
     @property
@@ -93,10 +102,10 @@ class Scheduler:
         """Return how many seconds the engines have spent on generating."""
         return sum(engine.busy_s for engine in self._engines)
 
-    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
+    def run(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
         """Return how each order ended, in the order of the orders; it raises as :meth:`ended`."""
         with self._changed:
-            self._error, call = None, Call(None, len(orders))
+            self._error, call = None, RequestBatch(None, len(orders))
             self._lanes.add(call, orders)
             try:
                 self._fill_slots()
@@ -106,21 +115,21 @@ class Scheduler:
                 self._tracebacks.end_step()
             return call.reports()
 
-    def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
+    def begin(self, name: Hashable, orders: Sequence[RolloutRequest]) -> None:
         """Run these once there are slots; :meth:`ended` calls them by their name."""
         self.begin_all([(name, orders)])
 
-    def begin_all(self, calls: Sequence[tuple[Hashable, Sequence[RunOrder]]]) -> None:
+    def begin_all(self, calls: Sequence[tuple[Hashable, Sequence[RolloutRequest]]]) -> None:
         """Run all of these, each with its name; those that get slots now begin as one wave."""
         with self._changed:
             for name, orders in calls:
-                self._lanes.add(Call(name, len(orders)), orders)
+                self._lanes.add(RequestBatch(name, len(orders)), orders)
             self._fill_slots()
             self._changed.notify_all()  # whoever waits may wait for a later deadline
 
     def ended(
         self, timeout_s: float, *, for_all: bool = False
-    ) -> list[tuple[Hashable, list[RunReport]]]:
+    ) -> list[tuple[Hashable, list[RolloutResult]]]:
         """Return the names of orders that all ended, and how; none where none did in time.
 
         Args:
@@ -154,7 +163,7 @@ class Scheduler:
                 call = self._lanes.call_of(piece)
                 self._lanes.ended(piece)
                 for place, order in piece.orders:
-                    report = RunReport(order=order, failure=cut_short(order))
+                    report = RolloutResult(order=order, failure=cut_short(order))
                     self._note_report(call, place, report)
             for active in [a for a in self._active if self._lanes.call_of(a.piece).name == name]:
                 self._leave(active, cut_short(active.attempt.order))
@@ -197,7 +206,7 @@ class Scheduler:
                 slot.join(LOOK_S)
 
     def _fill_slots(self) -> None:
-        wave: list[Piece] = []
+        wave: list[RequestGroup] = []
         for number, lane in enumerate(self._lanes.queues):
             busy = {a.piece for a in self._active if self._lanes.of(a.attempt.order) == number}
             num_free = self._limits.num_slots - len(busy)
@@ -235,13 +244,13 @@ class Scheduler:
             )
             self._leave(active, failure)
 
-    def _leave(self, active: Active, failure: RunFailure) -> None:
+    def _leave(self, active: RunningRollout, failure: RunFailure) -> None:
         self._abandon(active)
         following = self._following(active, failure, slot=self._free_slot())
         if following is not None:
             self._start(following)
 
-    def _abandon(self, active: Active) -> None:
+    def _abandon(self, active: RunningRollout) -> None:
         self._active.discard(active)
         active.attempt.abandon()
         order = active.attempt.order
@@ -250,9 +259,9 @@ class Scheduler:
         if active.attempt.awaited is not None:
             self._loop.replace_if_stuck()
 
-    def _start(self, active: Active) -> None:
+    def _start(self, active: RunningRollout) -> None:
         def work() -> None:
-            current: Active | None = active
+            current: RunningRollout | None = active
             while current is not None:
                 try:
                     ended: object = self._runner(current.attempt.order).run(current.attempt)
@@ -262,7 +271,7 @@ class Scheduler:
 
         active.slot.start(work)
 
-    def _ended(self, active: Active, ended: object) -> Active | None:
+    def _ended(self, active: RunningRollout, ended: object) -> RunningRollout | None:
         """Note the end of a run; return what its thread does next."""
         with self._changed:
             if active.attempt.is_abandoned:  # too late; its slot was told to end
@@ -270,14 +279,16 @@ class Scheduler:
             self._active.discard(active)
             return self._following(active, ended, slot=active.slot)
 
-    def _following(self, active: Active, ended: object, *, slot: Slot) -> Active | None:
+    def _following(
+        self, active: RunningRollout, ended: object, *, slot: Slot
+    ) -> RunningRollout | None:
         """Return what the slot does after a run: it again, the next of its lane, or nothing."""
         attempt, order = active.attempt, active.attempt.order
         if isinstance(ended, RunFailure):
             self._tracebacks.note(ended, attempt.traceback)
             is_last = attempt.number >= self._limits.max_attempts or ended.is_final
             if not is_last and self._limits.can_fail:
-                again = Attempt(order, (*attempt.earlier, ended))
+                again = RolloutAttempt(order, (*attempt.earlier, ended))
                 return self._made_active(
                     active.place, again, piece=active.piece, slot=slot, began=active.began
                 )
@@ -298,7 +309,7 @@ class Scheduler:
                 self._changed.notify_all()
         return following
 
-    def _note(self, active: Active, ended: object) -> None:
+    def _note(self, active: RunningRollout, ended: object) -> None:
         if isinstance(ended, BaseException):
             self._end_with(ended)
             return
@@ -309,7 +320,7 @@ class Scheduler:
             self._end_with(RunFailedError(line))
         self._note_report(self._lanes.call_of(active.piece), active.place, report)
 
-    def _note_report(self, call: Call, place: int, report: RunReport) -> None:
+    def _note_report(self, call: RequestBatch, place: int, report: RolloutResult) -> None:
         if call.note(place, report):
             self._done.append((call.name, call.reports()))
             self._changed.notify_all()
@@ -326,29 +337,31 @@ class Scheduler:
             self._engine(ended).run_ended(ended.key)
         self._lanes.clear()
 
-    def _begin(self, piece: Piece) -> None:
+    def _begin(self, piece: RequestGroup) -> None:
         for _, order in piece.orders:
             self._engine(order).run_began(order.key)
 
-    def _made_actives(self, piece: Piece, *, slot: Slot | None = None) -> list[Active]:
+    def _made_actives(
+        self, piece: RequestGroup, *, slot: Slot | None = None
+    ) -> list[RunningRollout]:
         """Return the runs of a piece, the first on the slot, if one is given."""
         slots = [slot or self._free_slot(), *(self._free_slot() for _ in piece.orders[1:])]
         return [
-            self._made_active(place, Attempt(order), piece=piece, slot=taken)
+            self._made_active(place, RolloutAttempt(order), piece=piece, slot=taken)
             for (place, order), taken in zip(piece.orders, slots, strict=True)
         ]
 
     def _made_active(
         self,
         place: int,
-        attempt: Attempt,
+        attempt: RolloutAttempt,
         *,
-        piece: Piece,
+        piece: RequestGroup,
         slot: Slot,
         began: float | None = None,
-    ) -> Active:
+    ) -> RunningRollout:
         now = time.monotonic()
-        active = Active(
+        active = RunningRollout(
             place=place,
             attempt=attempt,
             piece=piece,
@@ -365,10 +378,10 @@ class Scheduler:
         self._num_slots_made += 1
         return Slot(f"trinity-run-{self._num_slots_made}")
 
-    def _engine(self, order: RunOrder) -> BusyEngine:
+    def _engine(self, order: RolloutRequest) -> BusyEngine:
         return self._engines[order.key.task % len(self._engines)]
 
-    def _runner(self, order: RunOrder) -> Runner:
+    def _runner(self, order: RolloutRequest) -> Runner:
         return self._runners[order.key.task % len(self._runners)]
 
 
@@ -403,7 +416,7 @@ def build_scheduler(
         for engine, name in zip(engines, names or _numbered(len(engines)), strict=True)
     ]
     explorer = config.explorer
-    limits = Limits(
+    limits = RolloutLimits(
         num_slots=explorer.runner_per_model,
         timeout_s=explorer.max_timeout,
         max_attempts=explorer.max_retry_times + 1,
@@ -418,6 +431,6 @@ def _numbered(count: int) -> list[str]:
     return [f"engine-{number}" for number in range(count)]
 
 
-def _kept(order: RunOrder) -> Recording | None:
+def _kept(order: RolloutRequest) -> Recording | None:
     """Return what keeps the environments of a run that is trained on and was made alone."""
     return None if order.task.is_eval or order.num_runs > 1 else Recording()

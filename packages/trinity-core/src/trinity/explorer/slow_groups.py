@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trinity.explorer.rollout_buffer import State
+from trinity.explorer.rollout_buffer import UnitState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,12 +78,12 @@ class SlowGroups:
         """Return what runs of the oldest batch, once enough of it has waited long enough."""
         if not self._over.ratio:
             return []
-        held = [one for one in buffer.slots.values() if one.state is not State.CONSUMED]
+        held = [one for one in buffer.slots.values() if one.state is not UnitState.CONSUMED]
         oldest = held[: self._batch_size]
-        if sum(one.state is State.READY for one in oldest) < self._num_enough:
+        if sum(one.state is UnitState.READY for one in oldest) < self._num_enough:
             self._enough_since = None
             return []
         self._enough_since = now if self._enough_since is None else self._enough_since
         if now - self._enough_since < self._over.wait_after_min:
             return []
-        return [one.number for one in oldest if one.state is State.RUNNING]
+        return [one.number for one in oldest if one.state is UnitState.RUNNING]

@@ -10,7 +10,7 @@ from trinity.explorer.groups import check_failures
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trinity.explorer.order import RunReport
+    from trinity.explorer.order import RolloutResult
 
 
 class FailureWatch:
@@ -28,7 +28,7 @@ class FailureWatch:
         self._max_failed_ratio = max_failed_ratio
         self._earlier: deque[tuple[int, int]] = deque(maxlen=num_tasks)
 
-    def check(self, results: Sequence[RunReport]) -> None:
+    def check(self, results: Sequence[RolloutResult]) -> None:
         """Take a look at what there is of a step.
 
         Raises:
@@ -42,11 +42,11 @@ class FailureWatch:
             earlier=list(self._earlier)[first:],
         )
 
-    def is_enough(self, results: Sequence[RunReport]) -> bool:
+    def is_enough(self, results: Sequence[RolloutResult]) -> bool:
         """Return whether these and the earlier tasks are as many as are counted together."""
         return len(self._earlier) + len(_counts_by_task(results)) >= self._num_tasks
 
-    def note(self, results: Sequence[RunReport]) -> None:
+    def note(self, results: Sequence[RolloutResult]) -> None:
         """Take the tasks of a step that ended as the ones before the next step."""
         self._earlier.extend(_counts_by_task(results))
 
@@ -60,7 +60,7 @@ class FailureWatch:
         self._earlier.extend((num_runs, num_failed) for num_runs, num_failed in state)
 
 
-def _counts_by_task(results: Iterable[RunReport]) -> list[tuple[int, int]]:
+def _counts_by_task(results: Iterable[RolloutResult]) -> list[tuple[int, int]]:
     """Return the number of runs and of failed runs of each task, in the tasks' order."""
     counts: dict[int, tuple[int, int]] = {}
     for result in results:

@@ -19,7 +19,7 @@ from trinity.errors import (
     TrinityError,
     UnknownComponentError,
 )
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity.explorer.scheduler import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import model_over
@@ -56,7 +56,7 @@ def some_orders(count=5, workflow=Asking, step=1):
     return [
         order
         for number, task in enumerate(tasks)
-        for order in orders_of(task, batch=str(step), number=number, max_repeat_times=None)
+        for order in requests_of(task, batch=str(step), number=number, max_repeat_times=None)
     ]
 
 
@@ -156,7 +156,7 @@ def test_what_concerns_every_run_arrives_as_itself_and_ends_one_step(
     remote = dispatcher(rooms.runner_room())
     task = a_task(workflow="math_workflow", reward_fn="no_such_reward")
     with pytest.raises(UnknownComponentError, match="no_such_reward"):
-        remote.run(orders_of(task, batch="1", number=0, max_repeat_times=None))
+        remote.run(requests_of(task, batch="1", number=0, max_repeat_times=None))
     orders = some_orders()
 
     assert ends(remote.run(orders)) == local(rooms.config, orders)

@@ -8,7 +8,7 @@ import pytest
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.errors import RoomLostError, UnknownComponentError
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity.runtime.ray import runner_room
 from trinity_testing.builders import a_task
 
@@ -25,7 +25,7 @@ class Asking(Workflow):
 
 def begin(dispatcher, number, workflow=Asking):
     task = a_task(workflow=workflow, repeat_times=2)
-    orders = orders_of(task, batch="1", number=number, max_repeat_times=None)
+    orders = requests_of(task, batch="1", number=number, max_repeat_times=None)
     dispatcher.begin(number, orders)
 
 

@@ -15,7 +15,7 @@ from trinity.common.workflows import Workflow
 from trinity.errors import RoomLostError
 from trinity.explorer.failure import cut_short
 from trinity.explorer.groups import is_cut
-from trinity.explorer.order import RunReport, orders_of
+from trinity.explorer.order import RolloutResult, requests_of
 from trinity.explorer.packing import PackedResults
 from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
@@ -86,7 +86,7 @@ class FlakyWorker:
         for number in set(numbers) & self._running.keys():
             if session == self._session:
                 orders, _ = self._running.pop(number)
-                reports = [RunReport(order=order, failure=cut_short(order)) for order in orders]
+                reports = [RolloutResult(order=order, failure=cut_short(order)) for order in orders]
                 self._ended.append((number, PackedResults.of(reports)))
         self._changed.notify_all()
 
@@ -108,7 +108,7 @@ class FlakyWorker:
         for number, (orders, due) in list(self._running.items()):
             if due < now and not self._engine_away_since:
                 del self._running[number]
-                reports = [RunReport(order=o, duration_s=self.num_processes) for o in orders]
+                reports = [RolloutResult(order=o, duration_s=self.num_processes) for o in orders]
                 self._ended.append((number, PackedResults.of(reports)))
 
     def lose_process(self):
@@ -159,7 +159,7 @@ def disturb(workers, dice, over):
 
 def orders_for(number, *, batch="1", runs=2):
     task = a_task(workflow=Nothing, repeat_times=runs)
-    return orders_of(task, batch=batch, number=number, max_repeat_times=None)
+    return requests_of(task, batch=batch, number=number, max_repeat_times=None)
 
 
 @pytest.mark.parametrize("flaky", range(12), indirect=True)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from trinity.common.config import Config
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity.extend import get_manager
 from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_supervisor import EngineSupervisor
@@ -75,7 +75,7 @@ def orders():
     return [
         order
         for number in range(4)
-        for order in orders_of(
+        for order in requests_of(
             a_task(f"{number} + 1 =", workflow="math_workflow", repeat_times=4),
             batch="1",
             number=number,

@@ -10,7 +10,7 @@ from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.errors import RoomLostError
-from trinity.explorer.order import orders_of
+from trinity.explorer.order import requests_of
 from trinity.explorer.packing import PackedOrders
 from trinity.runtime.ray import runner_room
 from trinity.runtime.ray.engine_room import EngineWorker
@@ -27,7 +27,7 @@ class Asking(Workflow):
 
 def orders_for(number):
     task = a_task(workflow=Asking, repeat_times=3)
-    return orders_of(task, batch="1", number=number, max_repeat_times=None)
+    return requests_of(task, batch="1", number=number, max_repeat_times=None)
 
 
 def packed(number):

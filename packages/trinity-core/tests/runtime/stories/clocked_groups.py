@@ -11,7 +11,7 @@ from typing import Any
 from trinity.common.experience import EID, Experience
 from trinity.explorer.continuous import ContinuousExplorer
 from trinity.explorer.explorer import ExploreResult
-from trinity.explorer.order import RunReport
+from trinity.explorer.order import RolloutResult
 from trinity.runtime.group_shelf import GroupSink
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -51,7 +51,7 @@ class ClockedGroups(ContinuousExplorer):
                 info={"group": number},
             )  # fmt: skip
             order = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
-            self._end(number, [RunReport(order=order, experiences=(row,))])
+            self._end(number, [RolloutResult(order=order, experiences=(row,))])
 
 
 class GroupPipeline:

@@ -14,8 +14,8 @@ from trinity.common.config import prepared_stages
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.errors import ConfigError, unknown_name
-from trinity.explorer.order import restored_order
-from trinity.explorer.runner import Attempt, Runner
+from trinity.explorer.order import restored_request
+from trinity.explorer.runner import RolloutAttempt, Runner
 from trinity.runtime.assembly import make_engine
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.boundary import boundary
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.ports import RolloutEngine
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RolloutRequest
     from trinity.extend import PluginManager
 from trinity.runtime.debug.engines import Observer
 
@@ -110,7 +110,7 @@ def debug(
     wanted: Wanted,
     *,
     observer: Callable[[ChatFormat], Observer] | None = None,
-    begins: Callable[[RunOrder, Taskset], None] | None = None,
+    begins: Callable[[RolloutRequest, Taskset], None] | None = None,
 ) -> Debugged:
     """Run one try of a task.
 
@@ -176,7 +176,7 @@ class _Session:
         recorded: Recorded | None,
         *,
         observer: Callable[[ChatFormat], Observer] | None,
-        begins: Callable[[RunOrder, Taskset], None] | None,
+        begins: Callable[[RolloutRequest, Taskset], None] | None,
     ) -> Debugged:
         """Run the task."""
         taskset = self._taskset(wanted.taskset, recorded)
@@ -189,7 +189,7 @@ class _Session:
             runner = stack.enter_context(self._runner(watched, environments))
             if begins is not None:
                 begins(order, taskset)
-            attempt = Attempt(order)
+            attempt = RolloutAttempt(order)
             outcome = runner.run(attempt)
         return Debugged(
             outcome=outcome,
@@ -262,7 +262,7 @@ def _by_id(tasksets: Sequence[Taskset], number: str) -> Taskset:
     )
 
 
-def _order(taskset: Taskset, *, row: int, recorded: Recorded | None) -> RunOrder:
+def _order(taskset: Taskset, *, row: int, recorded: Recorded | None) -> RolloutRequest:
     if recorded is not None:
         row = recorded.row
     if not 0 <= row < len(taskset):
@@ -271,6 +271,6 @@ def _order(taskset: Taskset, *, row: int, recorded: Recorded | None) -> RunOrder
         )
     task: Task = taskset.task(row)
     if recorded is None:
-        return restored_order(task, batch="debug", number=row, run=0, num_runs=1)
-    order = restored_order(task, batch=recorded.batch, number=recorded.task, run=0, num_runs=1)
+        return restored_request(task, batch="debug", number=row, run=0, num_runs=1)
+    order = restored_request(task, batch=recorded.batch, number=recorded.task, run=0, num_runs=1)
     return replace(order, key=replace(order.key, run=recorded.run))

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import RayLostError, RoomLostError
 from trinity.explorer.failure import cut_short
-from trinity.explorer.order import RunReport
+from trinity.explorer.order import RolloutResult
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.rollout_worker import (
     DispatchedBatch,
@@ -39,7 +39,7 @@ from trinity.runtime.ray.rollout_worker import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from trinity.explorer.order import RunOrder
+    from trinity.explorer.order import RolloutRequest
 
 POLL_S = 2.0  # so often a worker that runs something says whether its engine is there
 RETRY_S = 0.5  # so often a worker is called that is lost, or whose engine is
@@ -87,7 +87,7 @@ class Dispatcher:
         """Return how many seconds the engines have spent on generating."""
         return sum(worker.busy_s for worker in self._workers)
 
-    def run(self, orders: Sequence[RunOrder]) -> list[RunReport]:
+    def run(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
         """Return how each order ended, in the order of the orders.
 
         Raises:
@@ -115,7 +115,7 @@ class Dispatcher:
         reports = {report.order.key: report for one in requests for report in one.reports}
         return [reports[order.key] for order in orders]
 
-    def begin(self, name: Hashable, orders: Sequence[RunOrder]) -> None:
+    def begin(self, name: Hashable, orders: Sequence[RolloutRequest]) -> None:
         """Run these on one worker; :meth:`ended` tells how they ended.
 
         Args:
@@ -125,7 +125,7 @@ class Dispatcher:
         with self._changed:
             self._submit([DispatchedBatch(name, orders)])
 
-    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RunReport]]]:
+    def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RolloutResult]]]:
         """Return the groups that ended, and how; none where none did in time.
 
         Raises:
@@ -173,9 +173,9 @@ class Dispatcher:
         """End the threads; the workers are closed by who started them. Safe to call twice."""
         self.stop()
 
-    def _requests_of(self, orders: Sequence[RunOrder]) -> list[DispatchedBatch]:
+    def _requests_of(self, orders: Sequence[RolloutRequest]) -> list[DispatchedBatch]:
         """Return the requests of a step: all orders of a task are one."""
-        by_task: dict[int, list[RunOrder]] = {}
+        by_task: dict[int, list[RolloutRequest]] = {}
         for order in orders:
             by_task.setdefault(order.key.task, []).append(order)
         return [
@@ -257,7 +257,7 @@ class Dispatcher:
                 ", ".join(worker.engine for worker in self._workers), lost_s, num_waiting,
             )  # fmt: skip
 
-    def _end(self, request: DispatchedBatch, reports: list[RunReport]) -> None:
+    def _end(self, request: DispatchedBatch, reports: list[RolloutResult]) -> None:
         request.state, request.reports = RequestState.ENDED, reports
         if request.name is not None:
             self._ended.append(request)
@@ -354,5 +354,5 @@ def _takers(
     return [request.home] if request.home in there else idle
 
 
-def _cut_reports(request: DispatchedBatch) -> list[RunReport]:
-    return [RunReport(order=order, failure=cut_short(order)) for order in request.orders]
+def _cut_reports(request: DispatchedBatch) -> list[RolloutResult]:
+    return [RolloutResult(order=order, failure=cut_short(order)) for order in request.orders]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from trinity.errors import RoomLostError
-    from trinity.explorer.order import RunOrder, RunReport
+    from trinity.explorer.order import RolloutRequest, RolloutResult
     from trinity.runtime.ray.handle import Pending
 
 
@@ -46,11 +46,11 @@ class DispatchedBatch:
     """Orders of one task, which one worker runs."""
 
     name: Hashable  # None: it is part of a step, whose caller waits for all of its requests
-    orders: Sequence[RunOrder]
+    orders: Sequence[RolloutRequest]
     home: RolloutWorkerClient | None = None  # that runs it if it is ready; None: the least busy one
     state: RequestState = RequestState.QUEUED
     num_losses: int = 0  # how often it was taken from a worker that was lost
-    reports: list[RunReport] = field(default_factory=list)  # how its orders ended
+    reports: list[RolloutResult] = field(default_factory=list)  # how its orders ended
 
 
 class RolloutWorkerActor(Protocol):

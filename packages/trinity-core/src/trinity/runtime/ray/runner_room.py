@@ -29,7 +29,7 @@ from trinity.runtime.ray.remote_engine import RemoteEngine
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trinity.explorer.order import RunReport
+    from trinity.explorer.order import RolloutResult
     from trinity.runtime.ray.engine_supervisor import Callee
     from trinity.runtime.ray.worker import WorkerContext
 
@@ -125,7 +125,7 @@ class RolloutWorker:
         done = self._scheduler.ended(0.0 if self._ended else timeout_s, for_all=for_all)
         with self._lock:
             # A call of an earlier session may get what ended in this one: the next call tells it.
-            for (owner, number), results in cast("list[tuple[_Name, list[RunReport]]]", done):
+            for (owner, number), results in cast("list[tuple[_Name, list[RolloutResult]]]", done):
                 if owner == self._session:
                     self._ended.append((number, self._packed(results)))
             self._check(session)
@@ -146,7 +146,7 @@ class RolloutWorker:
             stack.callback(self._engine.close)
             stack.callback(self._scheduler.stop)
 
-    def _packed(self, results: Sequence[RunReport]) -> PackedResults:
+    def _packed(self, results: Sequence[RolloutResult]) -> PackedResults:
         before_s, self._busy_s = self._busy_s, self._engine.busy_s
         return PackedResults.of(
             results, busy_s=self._busy_s - before_s, num_hung=self._scheduler.num_hung
