@@ -3,8 +3,8 @@
 from concurrent.futures import Future
 
 import pytest
-from trinity.engines.lockstep import Waiting
-from trinity.engines.request_queue import Backlog
+from trinity.engines.lockstep import QueuedRequest
+from trinity.engines.request_queue import RequestQueue
 
 
 @pytest.fixture
@@ -12,8 +12,8 @@ def backlog(ask):
     """Return a function that makes a backlog of requests."""
 
     def make(*requests, max_rows=99, max_tokens=10_000, max_model_len=128):
-        made = Backlog(max_rows=max_rows, max_tokens=max_tokens, max_model_len=max_model_len)
-        made.add(Waiting(request=request, future=Future()) for request in requests)
+        made = RequestQueue(max_rows=max_rows, max_tokens=max_tokens, max_model_len=max_model_len)
+        made.add(QueuedRequest(request=request, future=Future()) for request in requests)
         return made
 
     return make

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 from trinity.common.ports import RunKey
 from trinity.engines.batch import Batch
-from trinity.engines.lockstep import Gate, Waiting
+from trinity.engines.lockstep import LockstepBarrier, QueuedRequest
 from trinity.errors import ModelError
 
 
 @pytest.fixture
 def gate():
-    return Gate(patience_s=3600)
+    return LockstepBarrier(patience_s=3600)
 
 
 @pytest.fixture
 def waiting(ask):
     def make(**key):
-        return Waiting(request=ask(**key), future=Future())
+        return QueuedRequest(request=ask(**key), future=Future())
 
     return make
 
@@ -73,7 +73,7 @@ def test_a_run_that_ends_is_not_waited_for(gate, waiting):
 
 
 def test_a_slow_run_is_waited_for_until_patience_ends(waiting):
-    gate = Gate(patience_s=0.3)
+    gate = LockstepBarrier(patience_s=0.3)
     start = time.monotonic()
     begin(gate, (1, 0), (2, 0))
     gate.submit(waiting(task=1))
@@ -258,7 +258,7 @@ def test_a_request_of_a_run_that_did_not_begin_stands_for_no_other(gate, waiting
 
 
 def test_at_a_free_gate_nobody_waits_for_anybody(waiting):
-    gate = Gate(patience_s=3600, is_free=True)
+    gate = LockstepBarrier(patience_s=3600, is_free=True)
     begin(gate, (1, 0), (2, 0))
     gate.submit(waiting(task=1))
 
@@ -273,7 +273,7 @@ def compiling(waiting, **key):
 
 
 def test_the_runs_of_a_step_wait_for_one_whose_structure_is_compiled(waiting):
-    gate = Gate(patience_s=0.0)  # whoever is away is slow
+    gate = LockstepBarrier(patience_s=0.0)  # whoever is away is slow
     begin(gate, (1, 0), (2, 0))
     held, later, other = compiling(waiting, task=1), waiting(task=1, request=1), waiting(task=2)
     for one in (held, later, other):
@@ -305,7 +305,7 @@ def test_who_is_of_no_run_does_not_wait_for_a_structure_of_a_run(gate, waiting):
 
 
 def test_at_a_free_gate_the_request_alone_waits_for_its_structure(waiting):
-    gate = Gate(patience_s=3600, is_free=True)
+    gate = LockstepBarrier(patience_s=3600, is_free=True)
     begin(gate, (1, 0), (2, 0))
     held, other = compiling(waiting, task=1), waiting(task=2)
     gate.submit(held)

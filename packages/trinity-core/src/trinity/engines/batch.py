@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightVersion
     from trinity.engines.forward import Forwards
     from trinity.engines.rows import Row, Settings
-    from trinity.engines.stop_conditions import Endings
+    from trinity.engines.stop_conditions import StopConditions
 
 
 class Batch:
@@ -48,7 +48,7 @@ class Batch:
         forwards: Forwards,
         *,
         eos_V: Tensor,
-        endings: Endings,
+        endings: StopConditions,
         seed: int,
         version: WeightVersion,
     ) -> None:

@@ -199,7 +199,7 @@ _PIECE = 512  # tokens of one forward: the logits of more would not fit for a la
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Asked:
+class _ScoreRequest:
     token_ids: tuple[int, ...]
     temperature: float
     future: Future[list[float]] = field(default_factory=Future)
@@ -209,11 +209,11 @@ class Scoring:
     """The texts that wait to be scored; any thread adds, the engine's thread scores."""
 
     def __init__(self) -> None:
-        self._asked: deque[_Asked] = deque()
+        self._asked: deque[_ScoreRequest] = deque()
 
     def add(self, token_ids: tuple[int, ...], *, temperature: float) -> Future[list[float]]:
         """Queue a text; :meth:`run` has to be called some time later."""
-        asked = _Asked(token_ids=token_ids, temperature=temperature)
+        asked = _ScoreRequest(token_ids=token_ids, temperature=temperature)
         self._asked.append(asked)
         return asked.future
 

@@ -39,7 +39,7 @@ _LINGER_S = 0.002  # an idle engine waits so long for what is sent in one go
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Waiting:
+class QueuedRequest:
     """A request with the future that its caller holds."""
 
     request: GenerationRequest
@@ -57,10 +57,10 @@ class Work:
     """What the engine's thread does next: the jobs, or the requests in order of their keys."""
 
     jobs: list[Callable[[], None]] = field(default_factory=list)
-    requests: list[Waiting] = field(default_factory=list)
+    requests: list[QueuedRequest] = field(default_factory=list)
 
 
-class Gate:
+class LockstepBarrier:
     """The queue in front of an engine; many threads put in, one takes out.
 
     Args:
@@ -71,18 +71,18 @@ class Gate:
     def __init__(self, *, patience_s: float = 1.0, is_free: bool = False) -> None:
         self._is_free = is_free
         self._changed = threading.Condition()
-        self._runs = RollCall(patience_s=patience_s)
-        self._first: list[Waiting] = []  # first requests: until the gate opens
-        self._opened: list[Waiting] = []  # first requests that it opened for, in order
-        self._free: list[Waiting] = []  # may join at once
-        self._compiling: dict[Waiting, bool] = {}  # of first and free; whether it is of first
+        self._runs = ActiveRollouts(patience_s=patience_s)
+        self._first: list[QueuedRequest] = []  # first requests: until the gate opens
+        self._opened: list[QueuedRequest] = []  # first requests that it opened for, in order
+        self._free: list[QueuedRequest] = []  # may join at once
+        self._compiling: dict[QueuedRequest, bool] = {}  # of first and free; whether it is of first
         self._jobs: list[Callable[[], None]] = []
         self._urgent: list[Callable[[], None]] = []  # done between two steps
         self._last_arrival = 0.0
         self._has_cancelled = False
         self._is_closed = False
 
-    def submit(self, waiting: Waiting) -> None:
+    def submit(self, waiting: QueuedRequest) -> None:
         """Queue a request.
 
         Raises:
@@ -168,7 +168,7 @@ class Gate:
                 self._changed.wait(delay)
             return None
 
-    def take_joining(self) -> list[Waiting]:
+    def take_joining(self) -> list[QueuedRequest]:
         """Return the requests that may join what is being answered, without waiting for any."""
         if self._jobs or not (self._free or self._first or self._opened):
             return []
@@ -197,7 +197,7 @@ class Gate:
             urgent, self._urgent = self._urgent, []
         return urgent
 
-    def close(self) -> list[Waiting]:
+    def close(self) -> list[QueuedRequest]:
         """Refuse what comes, and return what was waiting."""
         with self._changed:
             self._is_closed = True
@@ -225,7 +225,7 @@ class Gate:
         free = max(0.0, self._last_arrival + _LINGER_S - now) if self._joining else None
         return min((delay for delay in (first, free) if delay is not None), default=None)
 
-    def _handed_out(self) -> list[Waiting]:
+    def _handed_out(self) -> list[QueuedRequest]:
         may_open = self._first and not self._opened and not self._is_held
         if may_open and self._runs.delay(time.monotonic()) == 0.0:
             self._opened = sorted(self._first, key=_key)
@@ -246,7 +246,7 @@ class Gate:
         )
 
     @property
-    def _joining(self) -> list[Waiting]:
+    def _joining(self) -> list[QueuedRequest]:
         """Return those of the free requests that may join now."""
         if not self._compiling:
             return self._free
@@ -255,7 +255,7 @@ class Gate:
             return [w for w in ready if not self._runs.is_active(w.request.key)]
         return ready
 
-    def _compiled(self, waiting: Waiting, compiling: Future[Compiled]) -> None:
+    def _compiled(self, waiting: QueuedRequest, compiling: Future[Compiled]) -> None:
         """Note that a structure is compiled, or tell who waits why it is not."""
         error = compiling.exception()
         with self._changed:
@@ -268,7 +268,7 @@ class Gate:
         if error is not None:
             fail(waiting.future, error)
 
-    def _forget(self, gone: Sequence[Waiting]) -> None:
+    def _forget(self, gone: Sequence[QueuedRequest]) -> None:
         dead = set(gone)
         for queue in (self._first, self._opened, self._free):
             queue[:] = [waiting for waiting in queue if waiting not in dead]
@@ -276,7 +276,7 @@ class Gate:
             self._compiling.pop(waiting, None)
         self._runs.left((waiting.request.key for waiting in gone), now=time.monotonic())
 
-    def _next_of_one_batch(self) -> list[Waiting]:
+    def _next_of_one_batch(self) -> list[QueuedRequest]:
         """Return the opened requests of one step or evaluation; others wait for them to end."""
         for _, group in groupby(self._opened, key=lambda waiting: waiting.request.key.batch):
             first = list(group)
@@ -289,14 +289,14 @@ class Gate:
             raise ModelError("the rollout engine is closed; build a new one to go on generating.")
 
 
-def _key(waiting: Waiting) -> RunKey:
+def _key(waiting: QueuedRequest) -> RunKey:
     return waiting.request.key
 
 
 _RunId = tuple[str, int, int]
 
 
-class RollCall:
+class ActiveRollouts:
     """The runs that began and have not ended.
 
     Args:

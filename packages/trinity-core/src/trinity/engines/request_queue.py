@@ -1,8 +1,8 @@
 """The requests behind the lockstep barrier: their rows join a batch, go on, and leave it.
 
-Gate --take_joining()--> Backlog --joining()--> Batch --sample(), follow()--> futures
+LockstepBarrier --take_joining()--> RequestQueue --joining()--> Batch --sample(), follow()--> futures
                                                 ^             |
-Gate --take_urgent()--> jobs                    +-- rows that go on
+LockstepBarrier --take_urgent()--> jobs                    +-- rows that go on
        (new weights between two steps)
 """
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from trinity.engines.batch import Batch
-    from trinity.engines.lockstep import Gate, Waiting
+    from trinity.engines.lockstep import LockstepBarrier, QueuedRequest
 
 
 _SHARE = 8  # a full batch is joined once an eighth of it is free: each joining costs a prefill
 
 
-class Backlog:
-    """Waiting rows; which of them join is a function of them and of the batch alone.
+class RequestQueue:
+    """QueuedRequest rows; which of them join is a function of them and of the batch alone.
 
     Args:
         max_rows: rows of the batch.
@@ -49,7 +49,7 @@ class Backlog:
         """Return how many requests have rows here."""
         return len(self._asks)
 
-    def add(self, taken: Iterable[Waiting]) -> None:
+    def add(self, taken: Iterable[QueuedRequest]) -> None:
         """Append requests, in the order they shall be answered in."""
         for waiting in taken:
             request = waiting.request
@@ -91,7 +91,7 @@ class Backlog:
         """Forget the requests that have failed or were given up."""
         self._asks = deque(pair for pair in self._asks if not pair[0].waiting.future.done())
 
-    def untouched(self) -> set[Waiting]:
+    def untouched(self) -> set[QueuedRequest]:
         """Return the requests of which no row has joined."""
         return {ask.waiting for ask, rows in self._asks if len(rows) == ask.request.n}
 
@@ -111,10 +111,10 @@ class Backlog:
         return []
 
 
-_Outcome = tuple["Waiting", "list[Completion] | ModelError"]
+_Outcome = tuple["QueuedRequest", "list[Completion] | ModelError"]
 
 
-class Answering:
+class RequestLoop:
     """What the engine's thread does with requests; owned by that thread.
 
     Args:
@@ -126,9 +126,9 @@ class Answering:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: LockstepBarrier,
         *,
-        backlog: Backlog,
+        backlog: RequestQueue,
         new_batch: Callable[[WeightVersion], Batch],
         computing: Callable[[], AbstractContextManager[None]],
     ) -> None:
@@ -136,7 +136,7 @@ class Answering:
         self._backlog = backlog
         self._new_batch = new_batch
         self._computing = computing
-        self._open: dict[Waiting, None] = {}  # taken and not answered
+        self._open: dict[QueuedRequest, None] = {}  # taken and not answered
         self._has_failed = False  # rows of a failed request may still be here
         self.version = WeightVersion(0)  # of the weights
         self.busy_s = 0.0  # spent on generating
@@ -152,7 +152,7 @@ class Answering:
         """Return whether something was taken that has no place in a batch yet."""
         return len(self._backlog) > 0
 
-    def take(self, requests: Sequence[Waiting]) -> None:
+    def take(self, requests: Sequence[QueuedRequest]) -> None:
         """Open requests, in the order they shall be answered in."""
         live = dict.fromkeys(w for w in requests if begins(w.future))
         self._gate.answered(w.request.key for w in requests if w not in live)

@@ -10,7 +10,7 @@ from trinity.common.ports import Completion, GenerationRequest, WeightVersion
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from trinity.engines.lockstep import Waiting
+    from trinity.engines.lockstep import QueuedRequest
 
 Settings = tuple[float, ...]
 
@@ -24,7 +24,7 @@ def least_tokens(request: GenerationRequest) -> int:
 class Ask:
     """A request that was taken, and the completions that it has so far."""
 
-    waiting: Waiting
+    waiting: QueuedRequest
     replies: dict[int, Completion] = field(default_factory=dict)
     settings: Settings = field(init=False)  # rows with equal ones share the sampler's work
 

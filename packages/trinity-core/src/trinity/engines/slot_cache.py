@@ -26,7 +26,7 @@ _LEAST_ROOM = 64  # columns for replies in a new buffer
 
 
 @dataclass(kw_only=True, slots=True)
-class _Place:
+class _SharedState:
     """What the layers share: which part of the buffers is in use."""
 
     rows: int = 0
@@ -41,7 +41,7 @@ class _SlotLayer(DynamicLayer):
     keys: Tensor
     values: Tensor
 
-    def __init__(self, place: _Place, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, place: _SharedState, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self._place = place
         self.keys = self._new_keys(keys)
@@ -107,7 +107,7 @@ class SlotCache(Cache):
     def __init__(self, *, are_keys_transposed: bool = False) -> None:
         self._slot_layers: list[_SlotLayer] = []
         super().__init__(layers=self._slot_layers)  # type: ignore[arg-type]  # one list, two names
-        self._place = _Place(is_transposed=are_keys_transposed)
+        self._place = _SharedState(is_transposed=are_keys_transposed)
 
     @property
     def first(self) -> int:
@@ -185,6 +185,6 @@ class SlotCache(Cache):
         self._place.first = first
 
 
-def _zeros(place: _Place, like: Tensor) -> Tensor:
+def _zeros(place: _SharedState, like: Tensor) -> Tensor:
     # zeros: what lies before a prompt is hidden by a mask, but 0 * NaN is NaN
     return like.new_zeros(place.row_room, like.shape[1], place.column_room, like.shape[3])

@@ -21,7 +21,7 @@ _BYTES_OF_A_CHARACTER = 4  # at most, so that many tokens may make up one
 _CUT_CHARACTER = "\ufffd"
 
 
-class Endings:
+class StopConditions:
     """Knows of each row whether it has ended; owned by the engine's thread.
 
     Args:

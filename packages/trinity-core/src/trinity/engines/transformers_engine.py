@@ -1,6 +1,6 @@
 """The embedded rollout engine: batched sampling with any decoder of transformers, in this process.
 
-submit() --------+--> Gate --take()--> worker thread: Answering --> the requests' futures
+submit() --------+--> LockstepBarrier --take()--> worker thread: RequestLoop --> the requests' futures
 load_weights() --+                     owns the model: weights change while no row is continued
 """
 
@@ -20,7 +20,7 @@ from trinity.common.generation.structure import Structures
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.forward import Forwards, Scoring, check_scored
-from trinity.engines.lockstep import Gate, Waiting, Work
+from trinity.engines.lockstep import LockstepBarrier, QueuedRequest, Work
 from trinity.engines.model import (
     copy_weights,
     end_tokens,
@@ -29,8 +29,8 @@ from trinity.engines.model import (
     set_threads,
     twin_of,
 )
-from trinity.engines.request_queue import Answering, Backlog, closed
-from trinity.engines.stop_conditions import Endings
+from trinity.engines.request_queue import RequestLoop, RequestQueue, closed
+from trinity.engines.stop_conditions import StopConditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,16 +104,16 @@ class TransformersEngine:
         self._module = loaded if module is None else twin_of(module)
         set_threads(self._module, num_threads)
         self._max_model_len = max_model_len
-        self._gate = Gate(patience_s=gate_patience_s, is_free=not in_lockstep)
+        self._gate = LockstepBarrier(patience_s=gate_patience_s, is_free=not in_lockstep)
         kernels = CpuKernels(self._module) if cpu_kernels else None
         self._forwards = Forwards(self._module, max_model_len=max_model_len, kernels=kernels)
         eos_V = end_tokens(self._module, model_path)
         self._tokenizer = OwnTokenizer(model_path, trust_remote_code=trust_remote_code)
         self._structures = Structures(eos_V, tokenizer=self._tokenizer)
-        endings = Endings(eos_V, tokenizer=self._tokenizer, structures=self._structures)
-        self._answering = Answering(
+        endings = StopConditions(eos_V, tokenizer=self._tokenizer, structures=self._structures)
+        self._answering = RequestLoop(
             self._gate,
-            backlog=Backlog(
+            backlog=RequestQueue(
                 max_rows=max_batch_rows, max_tokens=max_batch_tokens, max_model_len=max_model_len
             ),
             new_batch=lambda version: Batch(
@@ -156,7 +156,7 @@ class TransformersEngine:
         compiling = None
         if request.structure is not None:
             compiling = self._structures.compiled(request.structure, reply=future)
-        self._gate.submit(Waiting(request=request, future=future, compiling=compiling))
+        self._gate.submit(QueuedRequest(request=request, future=future, compiling=compiling))
         return future
 
     def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
