@@ -21,8 +21,13 @@ from trinity.common.ports import StorageUse, WeightSnapshot, WeightVersion
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, TrinityError
 from trinity.explorer.explorer import ExploreResult
-from trinity.runtime.apart import Meeting
-from trinity.runtime.apart_roles import ExplorerApart, StrategyApart, TrainerApart, meet
+from trinity.runtime.apart import Coordinator
+from trinity.runtime.apart_roles import (
+    StandaloneExplorer,
+    StandaloneStrategy,
+    StandaloneTrainer,
+    meet,
+)
 from trinity.runtime.ledger_of_run import database_of
 from trinity.runtime.record.rundir import RunDir
 
@@ -48,7 +53,7 @@ def side(tmp_path):
             interrupt=SimpleNamespace(is_requested=False),
             display=SimpleNamespace(say=print),
         )
-        parts.meeting = Meeting(parts)
+        parts.meeting = Coordinator(parts)
         meetings.append(parts.meeting)
         parts.ledger = Ledger(
             database_of(config, rundir=parts.rundir),
@@ -100,14 +105,14 @@ class Strategy:
 
 
 def an_explorer(parts, engine=None):
-    return ExplorerApart(
+    return StandaloneExplorer(
         Explorer(parts.ledger), parts.meeting, engines=[engine or Engine()], parts=parts
     )
 
 
 def a_trainer(parts):
-    trainer = TrainerApart(Trainer(), parts.meeting, policy=parts.policy)
-    strategy = StrategyApart(
+    trainer = StandaloneTrainer(Trainer(), parts.meeting, policy=parts.policy)
+    strategy = StandaloneStrategy(
         Strategy(parts.ledger), parts.meeting, trainer=trainer, ledger=parts.ledger, num_rows=2
     )
     return trainer, strategy
@@ -313,8 +318,8 @@ def a_strict_trainer(parts, tmp_path, *, interval=1):
     strict = StalenessControlSampleStrategy(max_staleness=0)
     strict.bind({"buffer": storage}, train_batch_size=2, read_timeout_s=60.0)
     policy = replace(parts.policy, publish_every=interval)
-    trainer = TrainerApart(Trainer(), parts.meeting, policy=policy)
-    strategy = StrategyApart(
+    trainer = StandaloneTrainer(Trainer(), parts.meeting, policy=policy)
+    strategy = StandaloneStrategy(
         CheckedStrategy(strict, read_for=storage.read_for),
         parts.meeting, trainer=trainer, ledger=parts.ledger, num_rows=2,
     )  # fmt: skip

@@ -90,9 +90,9 @@ def replay() -> Callable[..., Debugged]:
 
     def run(config: str | Path, place: str | Path, *settings: str) -> Debugged:
         from trinity.common.config import load_config
-        from trinity.runtime.debug.session import Wanted, debug
+        from trinity.runtime.debug.session import DebugRequest, debug
 
-        return debug(load_config(config, overrides=settings), Wanted(replay=Path(place)))
+        return debug(load_config(config, overrides=settings), DebugRequest(replay=Path(place)))
 
     return run
 

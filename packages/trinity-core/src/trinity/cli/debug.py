@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import Completion, GenerationRequest
     from trinity.explorer.order import RolloutRequest
     from trinity.runtime.debug.difference import Difference
-    from trinity.runtime.debug.recorded import Recorded
+    from trinity.runtime.debug.recorded import RecordedRollout
     from trinity.runtime.debug.session import Debugged
 
 _WIDTH = 78
@@ -92,20 +92,20 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
     raise typer.Exit(0 if is_well else 1)
 
 
-def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of Wanted
+def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of DebugRequest
     """Run the task; the garbage collector rests until it begins."""
     from trinity.runtime.uncollected import uncollected
 
     with ExitStack() as start:
         start.enter_context(uncollected())
-        from trinity.runtime.debug.session import Wanted
+        from trinity.runtime.debug.session import DebugRequest
         from trinity.runtime.debug.session import debug as run_debugged
 
         def begins(order: RolloutRequest, taskset: Taskset) -> None:
             start.close()
             _say_what_begins(order, taskset)
 
-        return run_debugged(given, Wanted(**wanted), observer=_Printer, begins=begins)
+        return run_debugged(given, DebugRequest(**wanted), observer=_Printer, begins=begins)
 
 
 class _Printer:
@@ -171,7 +171,7 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     return True
 
 
-def _about_the_environment(recorded: Recorded) -> str:
+def _about_the_environment(recorded: RecordedRollout) -> str:
     """Return who answered in the environment's place."""
     answers = recorded.answers
     if answers.tracks:
@@ -183,7 +183,7 @@ def _about_the_environment(recorded: Recorded) -> str:
     return f"no answer of an environment was recorded: {why}. One that there is was asked anew"
 
 
-def _about_the_order(recorded: Recorded) -> Iterator[str]:
+def _about_the_order(recorded: RecordedRollout) -> Iterator[str]:
     if recorded.num_unordered:
         yield (
             f"{recorded.num_unordered} of {len(recorded.exchanges)} calls do not say when they "

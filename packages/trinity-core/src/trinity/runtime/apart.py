@@ -41,7 +41,7 @@ _SILENT_S = 3 * BEAT_S  # after so long, a trainer may be dead
 _BACK_S = 10.0  # how long weights that are being replaced may be missing
 
 
-class Meeting:
+class Coordinator:
     """What one side tells the others and hears of them; beats until it is closed.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.sql import TooOldError
 from trinity.common.config.check_ledger import address_of
-from trinity.runtime.apart import Meeting
+from trinity.runtime.apart import Coordinator
 from trinity.runtime.assembly import rows_of_a_batch
 from trinity.runtime.ledger_of_run import database_of, path_of_buffer, use_of_buffer
 
@@ -34,21 +34,23 @@ def meet(parts: Parts) -> None:
     if not parts.config.is_standalone:
         return
     ledger = _ledger(parts)  # says first whose it is
-    parts.meeting = meeting = Meeting(parts)
+    parts.meeting = meeting = Coordinator(parts)
     if parts.explorer is not None:
-        parts.explorer = ExplorerApart(parts.explorer, meeting, engines=parts.engines, parts=parts)
+        parts.explorer = StandaloneExplorer(
+            parts.explorer, meeting, engines=parts.engines, parts=parts
+        )
         return
     assert parts.trainer is not None
     assert parts.strategy is not None
-    parts.trainer = trainer = TrainerApart(parts.trainer, meeting, policy=parts.policy)
+    parts.trainer = trainer = StandaloneTrainer(parts.trainer, meeting, policy=parts.policy)
     num_rows = rows_of_a_batch(parts.config, parts.manager)
     meeting.presence.want(num_rows)
-    parts.strategy = StrategyApart(
+    parts.strategy = StandaloneStrategy(
         parts.strategy, meeting, trainer=trainer, ledger=ledger, num_rows=num_rows
     )
 
 
-class ExplorerApart:
+class StandaloneExplorer:
     """Waits for room before each step, and takes the newest weights.
 
     Args:
@@ -59,7 +61,12 @@ class ExplorerApart:
     """
 
     def __init__(
-        self, explorer: ExplorerRole, meeting: Meeting, *, engines: Sequence[Engine], parts: Parts
+        self,
+        explorer: ExplorerRole,
+        meeting: Coordinator,
+        *,
+        engines: Sequence[Engine],
+        parts: Parts,
     ) -> None:
         config = parts.config
         self._explorer, self._meeting, self._engines = explorer, meeting, engines
@@ -137,10 +144,10 @@ class ExplorerApart:
         self._meeting.note(version=snapshot.version)
 
 
-class TrainerApart:
+class StandaloneTrainer:
     """Publishes its weights when the policy says so."""
 
-    def __init__(self, trainer: TrainerRole, meeting: Meeting, *, policy: SyncPolicy) -> None:
+    def __init__(self, trainer: TrainerRole, meeting: Coordinator, *, policy: SyncPolicy) -> None:
         self._trainer, self._meeting, self._policy = trainer, meeting, policy
         self._is_ahead = False  # of what the explorers may have, by a step or more
 
@@ -183,15 +190,15 @@ class TrainerApart:
         self._trainer.close()
 
 
-class StrategyApart:
+class StandaloneStrategy:
     """Waits until a batch is there, or until nobody explores any more."""
 
     def __init__(
         self,
         strategy: BatchSource,
-        meeting: Meeting,
+        meeting: Coordinator,
         *,
-        trainer: TrainerApart,
+        trainer: StandaloneTrainer,
         ledger: Ledger,
         num_rows: int,
     ) -> None:

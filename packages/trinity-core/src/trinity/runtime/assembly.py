@@ -9,7 +9,7 @@ from trinity.common.config.inference_model import engine_arguments, parameters_o
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
-from trinity.runtime.group_shelf import GroupShelf, ReadyGroups, shelf_of
+from trinity.runtime.group_shelf import GroupStorage, ReadyGroups, shelf_of
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
 from trinity.runtime.ready_rows import ReadyRows
 from trinity.runtime.whole_engine import whole_engine
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def make_storage(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir
-) -> WholeStorage | GroupShelf:
+) -> WholeStorage | GroupStorage:
     """Return the experience buffer: where groups are in flight, one that is read group by group."""
     storage = _experience_buffer(config, manager, chat_format=chat_format, rundir=rundir)
     return shelf_of(storage) if policy_of(config).in_groups else storage
@@ -102,10 +102,10 @@ def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> W
 
 
 def make_ready_source(
-    storage: WholeStorage | GroupShelf, rollouts: RolloutBuffer
+    storage: WholeStorage | GroupStorage, rollouts: RolloutBuffer
 ) -> ReadyRows | ReadyGroups:
     """Return what lets the strategy read from ``storage`` only what is ready."""
-    if isinstance(storage, GroupShelf):
+    if isinstance(storage, GroupStorage):
         return ReadyGroups(storage, rollouts)
     return ReadyRows(storage, rollouts)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MAX_RESTARTS = 3  # without a new checkpoint in between
 
 
-class Attempts:
+class LossCounter:
     """How often the rooms of a stage were lost since its last checkpoint."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.samples import SampleLog
-from trinity.runtime.serving import Service
+from trinity.runtime.serving import ServedRun
 from trinity.runtime.stage_builder import StageBuilder
 from trinity.runtime.uncollected import uncollected
 
@@ -64,7 +64,7 @@ class _Builder(StageBuilder):
     def build(self) -> None:
         parts = self._parts
         self._format = ChatFormat.from_config(self._config.model)
-        service = Service(parts) if self._config.mode == "serve" else None
+        service = ServedRun(parts) if self._config.mode == "serve" else None
         super().build()
         if service is not None:
             service.add_to(self._format)

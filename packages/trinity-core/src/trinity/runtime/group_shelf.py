@@ -2,7 +2,7 @@
 
 explorer --write, a group at a time--> shelf --take(groups)--> the next batch --read--> strategy
 
-A storage that is read by the names of groups keeps them itself (:class:`LedgerShelf`); of another
+A storage that is read by the names of groups keeps them itself (:class:`LedgerGroupStorage`); of another
 one, which gives out what was written first, they are held in memory.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trinity.runtime.whole_storage import WholeStorage
 
 
-class GroupShelf:
+class GroupStorage:
     """A storage whose groups come out as they are taken, whenever they were written.
 
     Any number of threads may call it.
@@ -136,7 +136,7 @@ class GroupShelf:
                 self._groups.setdefault(group_of(row.eid), []).append(row)
 
 
-class LedgerShelf(GroupShelf):
+class LedgerGroupStorage(GroupStorage):
     """A storage that keeps groups itself, and is read by their names.
 
     Here is only which groups the next steps read; what a step has read stands in the storage.
@@ -191,9 +191,9 @@ class LedgerShelf(GroupShelf):
         return []
 
 
-def shelf_of(storage: WholeStorage) -> GroupShelf:
+def shelf_of(storage: WholeStorage) -> GroupStorage:
     """Return where groups lie that go to this storage."""
-    return LedgerShelf(storage) if storage.gives_groups else GroupShelf(storage)
+    return LedgerGroupStorage(storage) if storage.gives_groups else GroupStorage(storage)
 
 
 def _check_there(groups: Sequence[str], there: Container[str], *, held: str) -> None:
@@ -214,7 +214,7 @@ def _check_there(groups: Sequence[str], there: Container[str], *, held: str) -> 
 class GroupSink:
     """Where an explorer in this process writes, a group at a time."""
 
-    def __init__(self, shelf: GroupShelf) -> None:
+    def __init__(self, shelf: GroupStorage) -> None:
         self._shelf = shelf
 
     def write(self, experiences: Sequence[Experience]) -> None:
@@ -231,7 +231,7 @@ class ReadyGroups:
 
     last = 0.0  # of rollout steps; groups are taken by name
 
-    def __init__(self, shelf: GroupShelf, buffer: RolloutBuffer) -> None:
+    def __init__(self, shelf: GroupStorage, buffer: RolloutBuffer) -> None:
         self._shelf, self._buffer = shelf, buffer
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:

@@ -32,7 +32,7 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.observers import Observers
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.saver import Saver
-from trinity.runtime.schedule import Limits, Schedule
+from trinity.runtime.schedule import RunLimits, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class Loop:
             policy=parts.policy,
             buffer=parts.rollouts,
             progress=self.progress,
-            limits=Limits.of(parts),
+            limits=RunLimits.of(parts),
             in_turns=parts.in_turns,
         )
         self._rollouts = rollouts

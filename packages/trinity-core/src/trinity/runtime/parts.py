@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.common.sync_policy import SyncPolicy
     from trinity.extend import PluginManager
-    from trinity.runtime.apart import Meeting
+    from trinity.runtime.apart import Coordinator
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.record.progress import Progress
@@ -97,7 +97,7 @@ class Parts:
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
-    meeting: Meeting | None = None  # with the other side, where that is a run of its own
+    meeting: Coordinator | None = None  # with the other side, where that is a run of its own
     rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[WholeMonitorRole]] = field(default_factory=dict)  # by role
     recorder: Recorder | None = None  # None: nothing was recorded

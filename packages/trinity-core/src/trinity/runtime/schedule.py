@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class Limits:
+class RunLimits:
     """Where a run ends and evaluates.
 
     Attributes:
@@ -45,7 +45,7 @@ class Limits:
     eval_on_startup: bool = False
 
     @classmethod
-    def of(cls, parts: Parts) -> Limits:
+    def of(cls, parts: Parts) -> RunLimits:
         """Return the limits of a stage."""
         config = parts.config
         return cls(
@@ -70,7 +70,7 @@ class Schedule:
     policy: SyncPolicy
     buffer: RolloutBuffer
     progress: Progress
-    limits: Limits
+    limits: RunLimits
     in_turns: bool
 
     @property

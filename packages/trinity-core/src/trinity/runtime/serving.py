@@ -45,7 +45,7 @@ KEYS = "TRINITY_SERVE_KEYS"
 _SHORTEST_KEY = 8
 
 
-class Service:
+class ServedRun:
     """LISTENING, before anything large is loaded, then part of a run by :meth:`add_to`.
 
     Args:

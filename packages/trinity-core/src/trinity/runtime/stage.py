@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.sync_policy import policy_of
 from trinity.errors import CheckpointError, RoomLostError
 from trinity.extend import get_manager
-from trinity.runtime.attempts import Attempts
+from trinity.runtime.attempts import LossCounter
 from trinity.runtime.bench import run_bench
 from trinity.runtime.determinism import determinism_of
 from trinity.runtime.loop import Interrupted, Loop
@@ -132,7 +132,7 @@ class _Story:
         self._parts: Parts | None = None
         self._progress = Progress()
         self._status: RunStatus | None = None  # None: it did not begin
-        self._attempts = Attempts()
+        self._attempts = LossCounter()
         self._files = GrowingFiles(config, rundir=rundir)
         self._place: tuple[Checkpoint | None, dict[str, Any]] = (None, {})
         self._began = time.perf_counter()

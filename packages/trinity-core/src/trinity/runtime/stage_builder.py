@@ -23,7 +23,7 @@ from trinity.runtime.assembly import (
     steps_of_tasks,
 )
 from trinity.runtime.determinism import is_in_order
-from trinity.runtime.group_shelf import GroupShelf, GroupSink
+from trinity.runtime.group_shelf import GroupSink, GroupStorage
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.shown_samples import ShownSamples
 
@@ -112,7 +112,7 @@ class StageBuilder(ABC):
         evaluation_sets = build_evaluation_sets(config)
         parts.has_evaluation = bool(evaluation_sets)
         common = {"evaluation_sets": evaluation_sets, "scheduler": scheduler}
-        if isinstance(self._storage, GroupShelf) and tasks is not None:
+        if isinstance(self._storage, GroupStorage) and tasks is not None:
             parts.in_turns = False
             parts.explorer = parts.groups = ContinuousExplorer(
                 config,
@@ -140,7 +140,7 @@ class StageBuilder(ABC):
 
     def _pipeline(self) -> ExperiencePipeline:
         parts, sink = self._parts, self._storage
-        if isinstance(sink, GroupShelf):
+        if isinstance(sink, GroupStorage):
             sink = GroupSink(sink)
         parts.writing = made = make_experience_pipeline(
             parts.config, parts.manager, sink=sink, rundir=parts.rundir

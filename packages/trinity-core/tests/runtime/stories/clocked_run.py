@@ -1,6 +1,6 @@
 """Drive the real loop by a clock: rollouts, trainer and engines only count.
 
-``Loop``, ``Schedule``, ``RolloutBuffer``, ``ReadyRows``, ``ContinuousExplorer``, ``GroupShelf`` and
+``Loop``, ``Schedule``, ``RolloutBuffer``, ``ReadyRows``, ``ContinuousExplorer``, ``GroupStorage`` and
 ``ReadyGroups`` are the real ones. A rollout step or a group takes as long as its scenario says.
 """
 
@@ -18,7 +18,7 @@ from trinity.common.sync_policy import policy_of
 from trinity.explorer.explorer import ExploreResult
 from trinity.explorer.group_names import has_ended
 from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.runtime.group_shelf import GroupShelf, GroupSink, ReadyGroups
+from trinity.runtime.group_shelf import GroupSink, GroupStorage, ReadyGroups
 from trinity.runtime.loop import Interrupted, Loop
 from trinity.runtime.ready_rows import ReadyRows
 from trinity.runtime.record.progress import read_progress, read_rollouts
@@ -236,7 +236,7 @@ class Parts:
 
     def _add_groups(self) -> None:
         world = self.world
-        self.storage = GroupShelf(Rows(world))  # type: ignore[arg-type]
+        self.storage = GroupStorage(Rows(world))  # type: ignore[arg-type]
         self.source = ReadyGroups(self.storage, self.rollouts)
         scheduler = SimpleNamespace(
             begin=lambda name, orders: None, busy_s=0.0, num_hung=0, stop=lambda: None,

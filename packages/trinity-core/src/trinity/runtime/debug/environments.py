@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answers:
+class RecordedAnswers:
     """What the environments of a run answered, in the order in which they were made."""
 
     tracks: tuple[dict[str, Any], ...]  # Any: json; seen: attributes before the first of the calls
@@ -36,7 +36,7 @@ class Departure:
     now: str  # "": it was not asked
 
 
-def answers_of(text: str, *, place: str) -> Answers:
+def answers_of(text: str, *, place: str) -> RecordedAnswers:
     """Return what was kept of a run.
 
     Args:
@@ -49,14 +49,14 @@ def answers_of(text: str, *, place: str) -> Answers:
     try:
         content = json.loads(text)
         if "problem" in content:
-            return Answers(tracks=(), problem=str(content["problem"]))
+            return RecordedAnswers(tracks=(), problem=str(content["problem"]))
         tracks = tuple(_track(one) for one in content["environments"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DataError(
             f"what the environment answered in {place} is damaged: {type(error).__name__}: {error}."
             f" Replay another try: trinity experiences lists them."
         ) from error
-    return Answers(tracks=tracks)
+    return RecordedAnswers(tracks=tracks)
 
 
 class RepeatedEnvironments:
@@ -67,7 +67,7 @@ class RepeatedEnvironments:
         is_over: whether the run differs already elsewhere, so that what follows says nothing.
     """
 
-    def __init__(self, answers: Answers, *, is_over: Callable[[], bool]) -> None:
+    def __init__(self, answers: RecordedAnswers, *, is_over: Callable[[], bool]) -> None:
         self._answers = answers
         self._is_over = is_over
         self._made: list[_Repeated] = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.models.recorder import order_of
 from trinity.errors import ConfigError
 from trinity.runtime.debug.difference import reward_of
-from trinity.runtime.debug.environments import Answers, answers_of
+from trinity.runtime.debug.environments import RecordedAnswers, answers_of
 from trinity.runtime.record.sample_format import places_of
 from trinity.runtime.record.sample_rows import samples_of
 
@@ -40,7 +40,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recorded:
+class RecordedRollout:
     """One try of a task."""
 
     batch: str
@@ -50,7 +50,7 @@ class Recorded:
     taskset: str  # as info["task_index"] says
     row: int
     exchanges: tuple[Exchange, ...]  # in the order of the calls
-    answers: Answers  # of its environments
+    answers: RecordedAnswers  # of its environments
 
     @property
     def rewards(self) -> dict[str, float | None]:
@@ -76,7 +76,7 @@ class Recorded:
         )
 
 
-def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
+def recorded_run(place: Path, *, end_tokens: Collection[int]) -> RecordedRollout:
     """Return a try of a task.
 
     Args:
@@ -112,7 +112,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
     if not exchanges:
         raise ConfigError(f"the model's own tokens of {eid} are masked: nothing can be replayed.")
     kept = next((one.environment for one in mine if one.environment is not None), None)
-    return Recorded(
+    return RecordedRollout(
         batch=batch,
         task=int(_task_of(task)),
         run=run,
@@ -120,7 +120,7 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> Recorded:
         taskset=str(index.get("taskset_id", 0)),
         row=int(index["index"]),
         exchanges=tuple(exchanges),
-        answers=Answers(tracks=()) if kept is None else answers_of(kept, place=str(place)),
+        answers=RecordedAnswers(tracks=()) if kept is None else answers_of(kept, place=str(place)),
     )
 
 

@@ -22,7 +22,7 @@ from trinity.runtime.boundary import boundary
 from trinity.runtime.debug.difference import Difference, of_environment, of_experiences
 from trinity.runtime.debug.engines import Repeating, Saying, Watched
 from trinity.runtime.debug.environments import RepeatedEnvironments
-from trinity.runtime.debug.recorded import Recorded, recorded_run
+from trinity.runtime.debug.recorded import RecordedRollout, recorded_run
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.environment import environment
 from trinity.runtime.preflight import check_workflows, plugins_of
@@ -45,7 +45,7 @@ _EXPLORES = frozenset({"both", "explore", "bench"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class DebugRequest:
     """What is to be run, and who takes the model's part."""
 
     row: int = 0  # of the taskset
@@ -60,7 +60,7 @@ class Debugged:
 
     outcome: list[Experience] | RunFailure
     traceback: str  # of the workflow, where it failed
-    recorded: Recorded | None = None
+    recorded: RecordedRollout | None = None
     repeating: Repeating | None = None
     environments: RepeatedEnvironments | None = None
     is_reshaped: bool = False  # operators changed what was recorded: rewards are not compared
@@ -94,7 +94,7 @@ class Debugged:
         return self._in_the_end(recorded, self.outcome)
 
     def _in_the_end(
-        self, recorded: Recorded, experiences: Sequence[Experience]
+        self, recorded: RecordedRollout, experiences: Sequence[Experience]
     ) -> Difference | None:
         """Return what differs where all calls of the model are equal."""
         left = None if self.environments is None else self.environments.left
@@ -107,7 +107,7 @@ class Debugged:
 
 def debug(
     config: Config,
-    wanted: Wanted,
+    wanted: DebugRequest,
     *,
     observer: Callable[[ChatFormat], Observer] | None = None,
     begins: Callable[[RolloutRequest, Taskset], None] | None = None,
@@ -134,7 +134,7 @@ def debug(
 
 def _prepared(
     stage: Config, manager: PluginManager, *, replay: Path | None
-) -> tuple[_Session, Recorded | None, str]:
+) -> tuple[_DebugSession, RecordedRollout | None, str]:
     """Return the session, the recorded try, and what the workflows' own check finds missing.
 
     Raises:
@@ -147,7 +147,7 @@ def _prepared(
         if replay is None:
             raise
         missing = error
-    session = _Session(stage, manager)
+    session = _DebugSession(stage, manager)
     recorded = None if replay is None else session.recorded(replay)
     if missing is not None and not (recorded and recorded.answers.tracks):
         raise missing
@@ -164,7 +164,7 @@ def _exploring(stages: Sequence[Config]) -> Config:
     )
 
 
-class _Session:
+class _DebugSession:
     def __init__(self, config: Config, manager: PluginManager) -> None:
         self._config = config
         self._manager = manager
@@ -172,8 +172,8 @@ class _Session:
 
     def run(
         self,
-        wanted: Wanted,
-        recorded: Recorded | None,
+        wanted: DebugRequest,
+        recorded: RecordedRollout | None,
         *,
         observer: Callable[[ChatFormat], Observer] | None,
         begins: Callable[[RolloutRequest, Taskset], None] | None,
@@ -200,11 +200,11 @@ class _Session:
             is_reshaped=bool(self._config.data_processor.experience_pipeline.operators),
         )
 
-    def recorded(self, place: Path) -> Recorded:
+    def recorded(self, place: Path) -> RecordedRollout:
         """Return a try that was recorded."""
         return recorded_run(place, end_tokens=self._chat_format.eos_token_ids)
 
-    def _taskset(self, name: str, recorded: Recorded | None) -> Taskset:
+    def _taskset(self, name: str, recorded: RecordedRollout | None) -> Taskset:
         trained = TaskSource(self._config).tasksets if self._config.mode != "bench" else []
         if recorded is not None and not name:
             return _by_id(trained, recorded.taskset)
@@ -216,7 +216,7 @@ class _Session:
                 return taskset
         raise ConfigError(unknown_name("taskset", name, [taskset.name for taskset in known]))
 
-    def _engine(self, wanted: Wanted, recorded: Recorded | None) -> RolloutEngine:
+    def _engine(self, wanted: DebugRequest, recorded: RecordedRollout | None) -> RolloutEngine:
         if recorded is not None:
             return Repeating(recorded.exchanges, chat_format=self._chat_format)
         if wanted.say:
@@ -245,7 +245,7 @@ class _Session:
 
 
 def _environments(
-    recorded: Recorded | None, repeating: Repeating | None
+    recorded: RecordedRollout | None, repeating: Repeating | None
 ) -> RepeatedEnvironments | None:
     if recorded is None or repeating is None:
         return None
@@ -262,7 +262,7 @@ def _by_id(tasksets: Sequence[Taskset], number: str) -> Taskset:
     )
 
 
-def _order(taskset: Taskset, *, row: int, recorded: Recorded | None) -> RolloutRequest:
+def _order(taskset: Taskset, *, row: int, recorded: RecordedRollout | None) -> RolloutRequest:
     if recorded is not None:
         row = recorded.row
     if not 0 <= row < len(taskset):
