@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from trinity.buffer.ledger.presence import Side
-    from trinity.runtime.record.standing import LedgerStanding, Part
+    from trinity.runtime.record.standing import LedgerReport, WorkerReport
 
 
 def status(
@@ -56,7 +56,7 @@ def _print(lines: Iterable[str]) -> None:
         typer.echo(plain(line))
 
 
-def _of_part(part: Part) -> Iterator[str]:
+def _of_part(part: WorkerReport) -> Iterator[str]:
     steps = {"train": f"train step {part.train_steps}", "explore": f"step {part.explore_steps}"}
     both = f"explore step {part.explore_steps}, train step {part.train_steps}"
     holder = f"process {part.pid}" if part.pid is not None else "no living process here"
@@ -68,7 +68,7 @@ def _of_part(part: Part) -> Iterator[str]:
         yield "  " + "  ".join(f"{name} {value:.3g}" for name, value in part.metrics.items())
 
 
-def _of_ledger(ledger: LedgerStanding) -> Iterator[str]:
+def _of_ledger(ledger: LedgerReport) -> Iterator[str]:
     yield f"ledger {ledger.name}: train step {ledger.trained}, {ledger.num_waiting} wait"
     for side in ledger.sides:
         yield f"  {_of_side(side)}"

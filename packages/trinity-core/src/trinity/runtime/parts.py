@@ -13,8 +13,8 @@ from trinity.errors import TrinityError
 from trinity.explorer.group_names import has_ended, names_of_ended
 from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.record.checkpoint import CheckpointStore, read_weights, write_weights
-from trinity.runtime.record.history import History
-from trinity.runtime.record.metrics import Recorder
+from trinity.runtime.record.history import TrainedHistory
+from trinity.runtime.record.metrics import MetricsRecorder
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rewind import GrowingFiles
 
@@ -100,7 +100,7 @@ class Parts:
     meeting: Coordinator | None = None  # with the other side, where that is a run of its own
     rooms: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[WholeMonitorRole]] = field(default_factory=dict)  # by role
-    recorder: Recorder | None = None  # None: nothing was recorded
+    recorder: MetricsRecorder | None = None  # None: nothing was recorded
     shown: ShownSamples | None = None  # None: no monitor shows any
     samples: SampleLog | None = None  # None: nobody wants them, or the trainer's room has it
     num_explore_steps: int = 0
@@ -143,7 +143,7 @@ class Parts:
             OSError: the disk is full.
         """
         if self.recorder is None:
-            self.recorder = Recorder(self.monitors)
+            self.recorder = MetricsRecorder(self.monitors)
         numbers = self.recorder.record(role, metrics, step=step)
         if role == "trainer":
             if self.shown is not None:
@@ -157,7 +157,7 @@ class Parts:
             CheckpointError: it cannot be written.
         """
         eids = [experience.eid.uid for experience in experiences]
-        History(self.rundir.path).trained(step, eids)
+        TrainedHistory(self.rundir.path).trained(step, eids)
         if self.samples is not None:
             self.samples.trained(step, experiences)
 

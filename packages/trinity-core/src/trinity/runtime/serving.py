@@ -29,7 +29,7 @@ from trinity.runtime.assembly import make_engine, make_experience_pipeline, make
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.progress import read_progress
-from trinity.runtime.record.records import DamagedError, State, read_record, write_atomically
+from trinity.runtime.record.records import DamagedError, StateRecord, read_record, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,7 +165,7 @@ def _steps_seen(parts: Parts) -> tuple[int, int]:
     """
     if parts.trainer is None:
         place = parts.rundir.path / EXPLORER_STATE
-        step = next(_explored([partial(read_record, place, State, remedy="")]), 0)
+        step = next(_explored([partial(read_record, place, StateRecord, remedy="")]), 0)
         return step, step
     _check_enterable(parts.rundir.path)
     found = [one.read_state for one in parts.checkpoints.all()]

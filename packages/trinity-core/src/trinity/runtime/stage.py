@@ -20,7 +20,7 @@ from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore, check_models
 from trinity.runtime.record.progress import Progress, read_progress, read_rollouts
-from trinity.runtime.record.records import State, read_record
+from trinity.runtime.record.records import StateRecord, read_record
 from trinity.runtime.record.result import RunStatus, StageResult
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import write_manifests
@@ -229,7 +229,7 @@ class _Story:
         collects = self._config.mode in {"explore", "serve"} and not self._config.has_trainer
         if collects and os.path.lexists(path):
             remedy = EXPLORE_BESIDE if self._config.shares_run_directory else EXPLORE_ANEW
-            return None, read_record(path, State, remedy=remedy)
+            return None, read_record(path, StateRecord, remedy=remedy)
         if self._config.has_trainer:
             checkpoints = CheckpointStore(self._rundir.path)
             checkpoints.recover()

@@ -14,8 +14,8 @@ from trinity.runtime.record.checkpoint import CheckpointStore, check_model
 from trinity.runtime.record.history import read_history
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import (
-    State,
-    Status,
+    StateRecord,
+    StatusRecord,
     explained_when_full,
     read_record,
     write_record,
@@ -170,17 +170,17 @@ def test_a_status_that_is_none_is_told_with_its_file_and_the_remedy(content, tmp
 def test_a_changed_digit_is_seen(tmp_path) -> None:
     path = tmp_path / "run.json"
     write_record(path, STATUS)
-    assert read_record(path, Status, remedy="") == STATUS
+    assert read_record(path, StatusRecord, remedy="") == STATUS
     path.write_text(path.read_text().replace("0.25", "0.35"))
 
     with pytest.raises(CheckpointError, match="its checksum is not that of its values"):
-        read_record(path, Status, remedy="")
+        read_record(path, StatusRecord, remedy="")
 
 
 def test_a_record_of_a_run_before_there_were_checksums_is_read(tmp_path) -> None:
     (tmp_path / "state.json").write_text(json.dumps(a_state(3) | {"files": {"history.jsonl": 7}}))
 
-    state = read_record(tmp_path / "state.json", State, remedy="")
+    state = read_record(tmp_path / "state.json", StateRecord, remedy="")
 
     assert state["files"] == {"history.jsonl": 7}
 

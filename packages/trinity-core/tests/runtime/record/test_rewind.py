@@ -10,7 +10,7 @@ import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import CheckpointError
 from trinity.monitor.tensorboard import TensorboardMonitor
-from trinity.runtime.record.history import History, read_history
+from trinity.runtime.record.history import TrainedHistory, read_history
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir
 
@@ -32,7 +32,7 @@ def files(rundir, tmp_path):
 
 def test_lines_after_the_place_are_cut_off_and_those_before_stay(files, rundir, tmp_path) -> None:
     metrics, stored = rundir.monitor / "metrics.jsonl", tmp_path / "stored.jsonl"
-    history = History(rundir.path)
+    history = TrainedHistory(rundir.path)
     history.trained(1, ["1/0/0/0", "1/0/1/0"])
     metrics.write_text('{"step": 1}\n')
     marks = files.marks()
@@ -98,7 +98,7 @@ def test_event_files_end_at_the_place_and_later_ones_are_removed(files, rundir) 
 
 
 def test_a_full_disk_leaves_no_half_line_in_the_history(rundir) -> None:
-    history = History(rundir.path)
+    history = TrainedHistory(rundir.path)
     history.trained(1, ["1/0/0/0"])
     size = (rundir.path / "history.jsonl").stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -15,7 +15,7 @@ from trinity.errors import DataError
 from trinity.runtime.record.sample_format import (
     HEAD_SIZE,
     MAGIC,
-    Head,
+    BlockHead,
     cut_samples,
     find_blocks,
     head_of,
@@ -247,7 +247,7 @@ def test_no_bit_of_a_head_stops_a_resume_or_hides_the_steps_after_it(tmp_path) -
 )
 def test_a_head_whose_numbers_are_none_is_no_head(numbers) -> None:
     sizes = b"       1           10           10"
-    assert head_of(MAGIC + b"          45" + b" " + sizes + b" 0badcafe\n") == Head(
+    assert head_of(MAGIC + b"          45" + b" " + sizes + b" 0badcafe\n") == BlockHead(
         step=45, count=1, json_size=10, body_size=10, crc=0x0BADCAFE
     )
     assert head_of(MAGIC + numbers + b" " + sizes + b" 0badcafe\n") is None

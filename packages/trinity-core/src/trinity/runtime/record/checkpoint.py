@@ -21,7 +21,7 @@ from trinity.runtime.record.progress import read_progress
 from trinity.runtime.record.records import (
     DamagedError,
     Manifest,
-    State,
+    StateRecord,
     read_record,
     write_atomically,
     write_record,
@@ -201,7 +201,7 @@ class Checkpoint:
             CheckpointError: it cannot be read, or is of another step.
         """
         remedy = f"{self.path.name} cannot be used."
-        state = read_record(self.path / "state.json", State, remedy=remedy)
+        state = read_record(self.path / "state.json", StateRecord, remedy=remedy)
         step = read_progress(state).train_steps
         if step != self.step:
             raise DamagedError(f"{self.path / 'state.json'} is of step {step}. {remedy}")

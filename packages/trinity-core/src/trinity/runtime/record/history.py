@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FILE_NAME = "history.jsonl"
 
 
-class History:
+class TrainedHistory:
     """Writes the history of one stage."""
 
     def __init__(self, directory: Path) -> None:

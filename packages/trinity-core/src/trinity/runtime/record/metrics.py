@@ -26,7 +26,7 @@ _WHOSE = {  # where a metric comes from, by how its name begins
 }
 
 
-class Recorder:
+class MetricsRecorder:
     """Gives each monitor the numbers of each step.
 
     What is no number is told once a name and left out. A monitor that raises is told once, tried

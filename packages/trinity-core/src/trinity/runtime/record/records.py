@@ -103,7 +103,7 @@ class _Progress(_Record):
     evaluation: Metrics
 
 
-class State(_Record):
+class StateRecord(_Record):
     """``state.json`` of a checkpoint, and ``explorer_state.json``."""
 
     mode: Mode
@@ -117,7 +117,7 @@ class State(_Record):
     engines: dict[Literal["version"], Count] | None = None  # where they are behind the trainer
 
 
-class Status(_Record):
+class StatusRecord(_Record):
     """``run.json`` and ``bench.json``."""
 
     status: Literal["running", "finished", "interrupted", "failed"]

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
-from trinity.runtime.record.records import Status, read_record, write_atomically, write_record
+from trinity.runtime.record.records import StatusRecord, read_record, write_atomically, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,7 +116,7 @@ class RunDir:
         if not os.path.lexists(path):
             return {}
         remedy = "Remove it: the run goes on from its last checkpoint."
-        return read_record(path, Status, remedy=remedy)
+        return read_record(path, StatusRecord, remedy=remedy)
 
     def write_status(self, status: dict[str, Any], *, mode: str) -> None:
         """Replace the status file of this mode."""

@@ -36,7 +36,7 @@ Row = dict[str, Any]  # Any: json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Head:
+class BlockHead:
     """The beginning of a block."""
 
     step: int
@@ -141,18 +141,18 @@ def encode(step: int, rows: Sequence[Row], columns: Mapping[str, Column]) -> byt
     return head + parts
 
 
-def head_of(data: bytes) -> Head | None:
+def head_of(data: bytes) -> BlockHead | None:
     """Return the head that bytes begin with; None: they begin with none."""
     found = _HEAD.match(data)
     if found is None or tuple(map(len, found.groups())) != _WIDTHS:
         return None
     step, count, json_size, body_size = (int(found[place]) for place in range(1, 5))
-    return Head(
+    return BlockHead(
         step=step, count=count, json_size=json_size, body_size=body_size, crc=int(found[5], 16)
     )
 
 
-def decode_rows(head: Head, data: bytes) -> list[Row]:
+def decode_rows(head: BlockHead, data: bytes) -> list[Row]:
     """Return the fields of all rows of a block that are no arrays.
 
     Args:
@@ -165,7 +165,7 @@ def decode_rows(head: Head, data: bytes) -> list[Row]:
     return list(_json_of(head, data)["rows"])
 
 
-def decode(head: Head, data: bytes) -> list[Sample]:
+def decode(head: BlockHead, data: bytes) -> list[Sample]:
     """Return the rows of a block.
 
     Raises:
@@ -187,7 +187,7 @@ def decode(head: Head, data: bytes) -> list[Sample]:
     return samples
 
 
-def _json_of(head: Head, data: bytes) -> dict[str, Any]:  # Any: json
+def _json_of(head: BlockHead, data: bytes) -> dict[str, Any]:  # Any: json
     try:
         content = json.loads(data[HEAD_SIZE : HEAD_SIZE + head.json_size])
         rows, columns = content["rows"], content["columns"]
@@ -276,7 +276,7 @@ class Place:
 
     path: Path
     offset: int
-    head: Head
+    head: BlockHead
 
 
 def part_files(directory: Path) -> list[Path]:

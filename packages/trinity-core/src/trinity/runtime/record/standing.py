@@ -14,7 +14,7 @@ from trinity.errors import CheckpointError, ConfigError, DataError
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.lock import owners
-from trinity.runtime.record.records import Status, read_record
+from trinity.runtime.record.records import StatusRecord, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ WHERE task.state = 'running' AND explorer.beat > ? ORDER BY task.began, task.id 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LedgerStanding:
+class LedgerReport:
     """What a ledger tells."""
 
     name: str
@@ -49,7 +49,7 @@ class LedgerStanding:
     broken: int  # packets
 
 
-def read_ledger(database: Database, *, name: str) -> LedgerStanding:
+def read_ledger(database: Database, *, name: str) -> LedgerReport:
     """Return what a ledger tells.
 
     Raises:
@@ -67,7 +67,7 @@ def read_ledger(database: Database, *, name: str) -> LedgerStanding:
             f"the ledger {name} is left out, for it is not as a run writes one: "
             f"{str(error).rstrip('.')}."
         ) from error
-    return LedgerStanding(name=name, sides=sides, **told)
+    return LedgerReport(name=name, sides=sides, **told)
 
 
 def _told(rows: Rows) -> dict[str, Any]:
@@ -129,7 +129,7 @@ _UNASKED = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class WorkerReport:
     """One side of a run, or all of it."""
 
     name: str  # "run", "trainer", or the explorer's
@@ -144,19 +144,19 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class RunReport:
     """All that is known of a run."""
 
     directory: str
-    parts: list[Part]
+    parts: list[WorkerReport]
     checkpoint: str  # the newest; "": there is none
     checkpoint_s: float | None  # seconds since it was written
-    ledger: LedgerStanding | None  # None: the run has a queue, or its ledger was not read
+    ledger: LedgerReport | None  # None: the run has a queue, or its ledger was not read
     ledger_problem: str = ""
     notes: list[str] = field(default_factory=list)
 
 
-def read_standing(directory: Path, *, may_ask_servers: bool = False) -> Standing:
+def read_standing(directory: Path, *, may_ask_servers: bool = False) -> RunReport:
     """Return how a run stands.
 
     Args:
@@ -177,7 +177,7 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> Standing
     ]
     newest = CheckpointStore(directory).latest()
     ledger, problem = _ledger(directory, folders, may_ask_servers=may_ask_servers)
-    return Standing(
+    return RunReport(
         directory=str(directory),
         parts=[part for part in parts if part is not None],
         checkpoint=newest.path.name if newest else "",
@@ -207,9 +207,11 @@ def _folders(directory: Path) -> Iterator[tuple[str, Path]]:
         yield path.parent.name, path.parent
 
 
-def _part(name: str, folder: Path, *, held: dict[str, Any], notes: list[str]) -> Part | None:
+def _part(
+    name: str, folder: Path, *, held: dict[str, Any], notes: list[str]
+) -> WorkerReport | None:
     try:
-        status = read_record(folder / "run.json", Status, remedy="")
+        status = read_record(folder / "run.json", StatusRecord, remedy="")
         rows = read_metrics(folder / "monitor")
     except CheckpointError as error:
         notes.append(str(error).strip())
@@ -218,7 +220,7 @@ def _part(name: str, folder: Path, *, held: dict[str, Any], notes: list[str]) ->
     owner = held.get(name) or held.get(name or "trainer")
     if status["stage"] and told != "running":
         owner = None  # another stage of the run goes on
-    return Part(
+    return WorkerReport(
         name=name or ("trainer" if "trainer" in held or status["mode"] == "train" else "run"),
         mode=status["mode"],
         status="lost" if told == "running" and owner is None else told,
@@ -261,7 +263,7 @@ def _age(path: Path) -> float | None:
 
 def _ledger(
     directory: Path, folders: dict[str, Path], *, may_ask_servers: bool
-) -> tuple[LedgerStanding | None, str]:
+) -> tuple[LedgerReport | None, str]:
     """Return what the ledger tells, and why it tells nothing."""
     try:
         path = _ledger_path(directory, folders)

@@ -53,7 +53,7 @@ _STEP, _BESIDE, _EVALUATION = "time/step_s", "time/trained_beside_s", "time/eval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class TimedPart:
     """Mean seconds a step of one thing that a room does."""
 
     side: str
@@ -79,7 +79,7 @@ class StepTimes:
     num_steps: int
     step_s: float
     sides: Mapping[str, float]
-    parts: Sequence[Part]
+    parts: Sequence[TimedPart]
     beside_s: float
     other_s: float
     evaluation_s: float
@@ -137,14 +137,14 @@ def _parts(
     *,
     whole_s: float,
     num_steps: int,
-) -> list[Part]:
+) -> list[TimedPart]:
     parts = []
     left_s = whole_s
     for room, metric, what in members:
         seconds = _a_step(rows, metric, num_steps) if metric else max(0.0, left_s)
         left_s -= seconds
         if seconds:
-            parts.append(Part(side=side, room=room, what=what, seconds=seconds))
+            parts.append(TimedPart(side=side, room=room, what=what, seconds=seconds))
     return parts
 
 
