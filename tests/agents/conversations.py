@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import templates
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.continuation import message_key
-from trinity.common.models.exchange import Reply, canonical_messages
+from trinity.common.models.exchange import ChatCompletion, canonical_messages
 from trinity.common.models.history import Prompt, Turn
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
@@ -101,7 +101,7 @@ class Agent:
     """A client with its own messages; ``last`` is the recorded reply that they hold as it was."""
 
     messages: list[Any]
-    last: Reply | None = None
+    last: ChatCompletion | None = None
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Play:
     seed: int
     name: str
     num_requests: int = 0
-    kept: list[Reply] = field(default_factory=list)
+    kept: list[ChatCompletion] = field(default_factory=list)
     words: Counter[str] = field(default_factory=Counter)
 
 
@@ -187,7 +187,7 @@ def edit(agent: Agent, rng: random.Random) -> bool:
     return True
 
 
-def returned(reply: Reply, rng: random.Random) -> list[Any]:
+def returned(reply: ChatCompletion, rng: random.Random) -> list[Any]:
     """Return the reply as a client sends it back, and what follows it."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.parsed.content or None}
     if reply.parsed.reasoning and rng.random() < 0.5:
@@ -225,7 +225,12 @@ def scraps(rng: random.Random) -> str:
 
 
 def check_prompt(
-    agent: Agent, reply: Reply, engine: RamblingEngine, model: ModelWrapper, *, is_edited: bool
+    agent: Agent,
+    reply: ChatCompletion,
+    engine: RamblingEngine,
+    model: ModelWrapper,
+    *,
+    is_edited: bool,
 ) -> None:
     """Check that the engine was asked with recorded ids and what the template shows after them."""
     prompt = reply.call.prompt

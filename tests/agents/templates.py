@@ -21,10 +21,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from trinity.common.models.call import Call
+from trinity.common.models.call import PendingCall
 from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.exchange import Exchanges, Reply
-from trinity.common.models.history import History, Prompt, Turn
+from trinity.common.models.exchange import ChatCompletion, Exchanges
+from trinity.common.models.history import ChatHistory, Prompt, Turn
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.ports import Completion, ParsedReply, RunKey, ToolCall, WeightVersion
 from trinity.errors import ModelError
@@ -93,14 +93,14 @@ class Talk:
         self.asked: list[Prompt] = []
         self.exchanges = Exchanges(
             chat_format=self.form,
-            history=History(),
+            history=ChatHistory(),
             settings=ModelSettings(max_model_len=10**6),
             parser=self.parser,
             send=self._send,
             record=lambda kept: None,
         )
 
-    def ask(self, messages: list[Any], parsed: ParsedReply, text: str, end: str) -> Reply:
+    def ask(self, messages: list[Any], parsed: ParsedReply, text: str, end: str) -> ChatCompletion:
         """Ask; the engine says the text and the end token, the parser what it means."""
         self.parser.reply = parsed
         end_id = self.form.tokenizer.convert_tokens_to_ids(end) if end else None
@@ -112,7 +112,7 @@ class Talk:
         self.exchanges.keep(reply)
         return reply
 
-    def _send(self, prompt: Prompt, turn: Turn, sampling: Sampling) -> Call:
+    def _send(self, prompt: Prompt, turn: Turn, sampling: Sampling) -> PendingCall:
         self.asked.append(prompt)
         key = RunKey(request=next(self.numbers))
         request = sampling.request(prompt.token_ids, key=key, settings=ModelSettings())
@@ -124,7 +124,7 @@ class Talk:
             weight_version=WeightVersion(0),
         )
         future.set_result([completion])
-        return Call(prompt=prompt, turn=turn, is_cut=False, request=request, future=future)
+        return PendingCall(prompt=prompt, turn=turn, is_cut=False, request=request, future=future)
 
 
 def table(folders: Sequence[Path]) -> list[Row]:
@@ -199,7 +199,7 @@ def spelled(talk: Talk, messages: list[Any], parsed: ParsedReply, following: Any
     return Spelling(text, chosen[0], full[chosen.end() :], full if is_straight else None)
 
 
-def outcome(talk: Talk, reply: Reply, asked: Prompt, spelling: Spelling) -> Outcome:
+def outcome(talk: Talk, reply: ChatCompletion, asked: Prompt, spelling: Spelling) -> Outcome:
     """Return whether the prompt begins with the recorded ids, and whether its rest is right."""
     if asked.broken is not None:
         return Outcome(asked.broken)

@@ -34,7 +34,7 @@ def experience_of_row(
     """
     messages = _messages_of_row(row, keys=keys, origin=origin)
     tools = tools_of_row(row, keys=keys)
-    spans = Conversation(
+    spans = SupervisedConversation(
         chat_format, tools=tools, enable_thinking=keys.enable_thinking, origin=origin
     )
     if keys.enable_concatenated_multi_turn:
@@ -46,7 +46,7 @@ def experience_of_row(
     return experience
 
 
-class Conversation:
+class SupervisedConversation:
     """Token ids of a conversation as far as it was added, with who chose them."""
 
     def __init__(
@@ -196,7 +196,7 @@ def pair_of_row(
     before = _prompt(row, keys=keys, chosen=chosen, rejected=rejected, origin=origin)
     answers = []
     for key, messages in ((keys.chosen_key, chosen), (keys.rejected_key, rejected)):
-        conversation = Conversation(
+        conversation = SupervisedConversation(
             chat_format,
             tools=tools_of_row(row, keys=keys),
             enable_thinking=keys.enable_thinking,

@@ -13,7 +13,7 @@ from trinity.endpoint.messages import joined_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.exchange import ChatCompletion
     from trinity.endpoint.call import Retry, Served
     from trinity.endpoint.fields import Refusal
 
@@ -153,7 +153,7 @@ def _event(kind: str, **body: Any) -> bytes:
     return event({"type": kind, **body}, name=kind)
 
 
-def _blocks(reply: Reply) -> list[Json]:
+def _blocks(reply: ChatCompletion) -> list[Json]:
     parsed = reply.parsed
     blocks: list[Json] = []
     if parsed.reasoning is not None:
@@ -167,7 +167,7 @@ def _blocks(reply: Reply) -> list[Json]:
     return blocks
 
 
-def _stop_reason(reply: Reply) -> str:
+def _stop_reason(reply: ChatCompletion) -> str:
     if reply.parsed.tool_calls:
         return "tool_use"
     if reply.outcome.finish_reason == "length":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.exchange import ChatCompletion
     from trinity.common.ports import Structure
     from trinity.endpoint.chat import ChatRequest
     from trinity.endpoint.fields import Refusal
@@ -48,7 +48,7 @@ class Served:
     number: int  # of the call in its run, in order of arrival
     created: int  # seconds since 1970
     num_prompt_tokens: int
-    replies: tuple[Reply, ...]  # one for each choice
+    replies: tuple[ChatCompletion, ...]  # one for each choice
     is_delivered: bool = False  # whether a client hears it
 
     @property

@@ -14,7 +14,7 @@ from trinity.endpoint.messages import canonical_messages, tool_choice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.exchange import ChatCompletion
     from trinity.endpoint.call import Served
 
 
@@ -239,7 +239,7 @@ def usage_of(served: Served) -> Json:
     }
 
 
-def tool_calls_of(reply: Reply) -> list[Json]:
+def tool_calls_of(reply: ChatCompletion) -> list[Json]:
     """Return the calls of tools; their arguments are texts of JSON, as OpenAI has them."""
     return [
         {
@@ -254,7 +254,7 @@ def tool_calls_of(reply: Reply) -> list[Json]:
     ]
 
 
-def logprobs_of(reply: Reply, *, decode: Callable[[int], str]) -> list[Json]:
+def logprobs_of(reply: ChatCompletion, *, decode: Callable[[int], str]) -> list[Json]:
     """Return the log-probability of each sampled token, its text beside it."""
     completion = reply.completion
     pairs = zip(completion.token_ids, completion.logprobs, strict=True)
@@ -272,7 +272,7 @@ def _logprob(token: str, logprob: float) -> Json:
 
 
 def _choice(
-    reply: Reply, request: ChatRequest, *, index: int, decode: Callable[[int], str]
+    reply: ChatCompletion, request: ChatRequest, *, index: int, decode: Callable[[int], str]
 ) -> Json:
     choice: Json = {
         "index": index,
@@ -288,7 +288,7 @@ def _choice(
     return choice
 
 
-def message_of(reply: Reply) -> Json:
+def message_of(reply: ChatCompletion) -> Json:
     """Return the reply as a message of the assistant."""
     parsed, calls = reply.parsed, tool_calls_of(reply)
     message: Json = {"role": "assistant", "content": parsed.content, "refusal": None}

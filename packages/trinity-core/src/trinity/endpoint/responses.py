@@ -12,7 +12,7 @@ from trinity.endpoint.messages import joined_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.exchange import Reply
+    from trinity.common.models.exchange import ChatCompletion
     from trinity.endpoint.call import Retry, Served
 
 
@@ -184,7 +184,7 @@ def response_stream(
         yield event({"type": kind, "sequence_number": number, **body}, name=kind)
 
 
-def _items(reply: Reply, *, name: str, is_cut: bool) -> list[Json]:
+def _items(reply: ChatCompletion, *, name: str, is_cut: bool) -> list[Json]:
     parsed = reply.parsed
     found: list[Json] = []
     status = "incomplete" if is_cut else "completed"

@@ -23,7 +23,7 @@ from trinity.endpoint.keys import Entry
 from trinity.errors import ModelError, PromptTooLongError, TemplateRefusesError
 
 if TYPE_CHECKING:
-    from trinity.common.models.call import Call
+    from trinity.common.models.call import PendingCall
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import Completion
     from trinity.endpoint.call import CanonicalCall
@@ -172,7 +172,7 @@ class Session:
                 self._unheard[reply.name] = (served, entry.record)
         return served
 
-    def _asked(self, call: CanonicalCall, *, entry: Entry) -> Call:
+    def _asked(self, call: CanonicalCall, *, entry: Entry) -> PendingCall:
         sampling = self._sampling(call, is_forced=entry.force_sampling)
         exchanges = self.model.exchanges
         try:
@@ -206,13 +206,13 @@ class Session:
                 logger.debug("an agent asked for %s; the configuration's values are used", given)
         return sampling
 
-    async def _completions(self, asked: Call) -> list[Completion]:
+    async def _completions(self, asked: PendingCall) -> list[Completion]:
         if asked.future.done():
             return asked.future.result(0)
         limit_s = self.model.settings.request_timeout_s
         return await asyncio.wait_for(asyncio.wrap_future(asked.future), limit_s)
 
-    def _hear_what_continues(self, asked: Call) -> None:
+    def _hear_what_continues(self, asked: PendingCall) -> None:
         """Record the exchange that a call goes on with: its reply was heard after all."""
         before = asked.prompt.continues
         if before is not None and before.name in self._unheard:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trinity.common.models.clients import RunEndpoints
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
-__all__ = ["Call", "RunRequests", "end_ids"]
+__all__ = ["PendingCall", "RunRequests", "end_ids"]
 
 
 class RunRequests:
@@ -67,7 +67,7 @@ class RunRequests:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class PendingCall:
     """A request that was sent."""
 
     prompt: Prompt

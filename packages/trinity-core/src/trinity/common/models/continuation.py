@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.models.history import Conversation
 
-__all__ = ["BREAKS", "Break", "Rest", "Turn", "message_key", "message_keys", "rest_after"]
+__all__ = ["BREAKS", "Break", "Continuation", "Turn", "message_key", "message_keys", "rest_after"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,7 +177,7 @@ _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rest:
+class Continuation:
     """The text that follows a recorded reply and its end token, or why there is none."""
 
     text: str = ""
@@ -192,7 +192,7 @@ def rest_after(
     chat_format: ChatFormat,
     keeps_reasoning: bool = False,
     add_generation_prompt: bool = True,
-) -> Rest:
+) -> Continuation:
     """Return the part of ``text`` that follows the recorded reply and its end token.
 
     Args:
@@ -206,10 +206,10 @@ def rest_after(
     place = len(conversation.turn.messages) - 1
     if place == len(turn.messages) - 1 or conversation.ends_by_stop_string:
         is_last = place == len(turn.messages) - 1  # it is to go on itself, but it may have ended
-        return Rest(broken="edited" if is_last else "stop_string")
+        return Continuation(broken="edited" if is_last else "stop_string")
     literal = conversation.prompt_text + conversation.reply_text
     if conversation.end_text and text.startswith(literal):  # spelled as it was sampled
-        return Rest(text=text[len(literal) :])
+        return Continuation(text=text[len(literal) :])
     start = _same(conversation, text=text, chat_format=chat_format)
     if start is None and keeps_reasoning:
         return _rest_without_thoughts(
@@ -223,11 +223,11 @@ def rest_after(
     rest = seeker.rest(text, end_text=conversation.end_text)
     end = len(text) - len(rest.text)
     if start is None or not text.endswith(rest.text) or start > end:
-        return Rest(broken="rewritten")
+        return Continuation(broken="rewritten")
     broken = rest.broken or _what_lacks(conversation, turn.messages[place], text[start:end])
     if broken is None or (broken == "reasoning_dropped" and keeps_reasoning):
         return rest
-    return Rest(broken=broken)
+    return Continuation(broken=broken)
 
 
 def _rest_without_thoughts(
@@ -237,7 +237,7 @@ def _rest_without_thoughts(
     text: str,
     chat_format: ChatFormat,
     add_generation_prompt: bool,
-) -> Rest:
+) -> Continuation:
     """Return the rest where the past is written anew in nothing but its thoughts."""
     before = conversation.turn.with_messages(conversation.turn.messages[:-1])
     closed = _without_thoughts(before.render(chat_format, add_generation_prompt=False))
@@ -247,9 +247,9 @@ def _rest_without_thoughts(
     head = text.removesuffix(rest.text)
     is_same = text.endswith(rest.text) and _without_thoughts(head).startswith(closed)
     if rest.broken is not None or not is_same:
-        return Rest(broken="rewritten")
+        return Continuation(broken="rewritten")
     broken = _what_lacks(conversation, turn.messages[place], head)
-    return rest if broken in {None, "reasoning_dropped"} else Rest(broken=broken)
+    return rest if broken in {None, "reasoning_dropped"} else Continuation(broken=broken)
 
 
 def _without_thoughts(text: str) -> str:
@@ -303,7 +303,7 @@ class _Seeker:
         self.chat_format = chat_format
         self.add_generation_prompt = add_generation_prompt
 
-    def rest(self, text: str, *, end_text: str) -> Rest:
+    def rest(self, text: str, *, end_text: str) -> Continuation:
         """Return what follows the message and the text of its end token."""
         mark = _unused(text, "trinity-reply")
         for changes in self._places(mark):
@@ -311,15 +311,15 @@ class _Seeker:
             if after is not None:
                 break
         else:
-            return Rest(broken="rewritten")
+            return Continuation(broken="rewritten")
         if not end_text:  # the reply was cut: the template closes it, and its calls with it
             has_calls = bool(self.turn.messages[self.place].get("tool_calls"))
-            return Rest(broken="no_end") if has_calls else Rest(text=after)
+            return Continuation(broken="no_end") if has_calls else Continuation(text=after)
         head, found, tail = after.partition(end_text)
         is_sure = not head.strip() or self._holds_what_follows(tail, text)
         if not found or not (is_sure or self._is_closing(head + found, mark, changes)):
-            return Rest(broken="no_end")
-        return Rest(text=tail)
+            return Continuation(broken="no_end")
+        return Continuation(text=tail)
 
     def _holds_what_follows(self, tail: str, text: str) -> bool:
         """Return whether the next message says something that stands in the tail alone."""

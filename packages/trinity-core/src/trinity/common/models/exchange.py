@@ -8,11 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.common.experience import EID, Experience
-from trinity.common.models.call import Call, end_ids
+from trinity.common.models.call import PendingCall, end_ids
 from trinity.common.models.chat_format import reply_prefix
 from trinity.common.models.continuation import Turn
-from trinity.common.models.history import History, Prompt, make_prompt
-from trinity.common.models.recorder import REPLY_NAMES, Recorded, name_of, spans_of, version_info
+from trinity.common.models.history import ChatHistory, Prompt, make_prompt
+from trinity.common.models.recorder import (
+    REPLY_NAMES,
+    RecordedCall,
+    name_of,
+    spans_of,
+    version_info,
+)
 from trinity.common.models.settings import Sampling
 from trinity.common.ports.reply import ParsedReply, ToolCall
 from trinity.errors import PromptTooLongError
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from trinity.common.models.settings import ModelSettings
     from trinity.common.ports import Completion, ReplyParser, RunKey
 
-__all__ = ["Asked", "Calls", "Exchanges", "Reply", "canonical_messages"]
+__all__ = ["Calls", "ChatCompletion", "ChatRequest", "Exchanges", "canonical_messages"]
 
 
 def canonical_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -82,7 +88,7 @@ def _call(call: Any) -> Any:  # Any: a client's
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class Reply:
+class ChatCompletion:
     """One reply. Its experience is made when somebody asks for it: until then a run holds little.
 
     Attributes:
@@ -102,7 +108,7 @@ class Reply:
         made: the experience, once it was asked for.
     """
 
-    call: Call | None
+    call: PendingCall | None
     outcome: Completion
     parsed: ParsedReply
     conversation: Conversation | None
@@ -195,7 +201,7 @@ Calls = Literal["read", "text", "forced"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class ChatRequest:
     """A request as the engine will be asked it.
 
     ``prompt.token_ids`` are the ids, ``prompt.continues`` the recorded conversation that they begin
@@ -222,11 +228,11 @@ class Exchanges:
         self,
         *,
         chat_format: ChatFormat,
-        history: History,
+        history: ChatHistory,
         settings: ModelSettings,
         parser: ReplyParser,
-        send: Callable[[Prompt, Turn | None, Sampling], Call],
-        record: Callable[[Sequence[Recorded]], None],
+        send: Callable[[Prompt, Turn | None, Sampling], PendingCall],
+        record: Callable[[Sequence[RecordedCall]], None],
     ) -> None:
         self._chat_format = chat_format
         self._history = history
@@ -242,7 +248,7 @@ class Exchanges:
         tools: Sequence[Message] = (),
         options: Mapping[str, Any] | None = None,
         temperature: float | None = None,
-    ) -> Asked:
+    ) -> ChatRequest:
         """Return what the engine is to be asked; nothing is sent yet.
 
         Args:
@@ -271,9 +277,11 @@ class Exchanges:
             keeps_reasoning=self._settings.keep_reasoning,
         )
         before = prompt.continues
-        return Asked(turn=turn if before is None else turn.sharing(before.turn), prompt=prompt)
+        return ChatRequest(
+            turn=turn if before is None else turn.sharing(before.turn), prompt=prompt
+        )
 
-    def send(self, asked: Asked, **sampling: Any) -> Call:
+    def send(self, asked: ChatRequest, **sampling: Any) -> PendingCall:
         """Ask the engine; ``call.future`` gives its completions.
 
         Args:
@@ -288,7 +296,7 @@ class Exchanges:
         self._check_room(asked.prompt)
         return self._send(asked.prompt, asked.turn, Sampling.of(sampling))
 
-    def send_text(self, text: str | Sequence[int], **sampling: Any) -> Call:
+    def send_text(self, text: str | Sequence[int], **sampling: Any) -> PendingCall:
         """Ask the engine to go on with a plain text, or with the token ids of one.
 
         Args:
@@ -310,12 +318,12 @@ class Exchanges:
 
     def replies(
         self,
-        call: Call,
+        call: PendingCall,
         completions: Sequence[Completion],
         *,
         calls: Calls = "read",
         max_calls: int | None = None,
-    ) -> list[Reply]:
+    ) -> list[ChatCompletion]:
         """Return the replies as they are served; nothing is recorded yet.
 
         Args:
@@ -334,19 +342,19 @@ class Exchanges:
             for index, (completion, parsed) in enumerate(zip(completions, said, strict=True))
         ]
 
-    def keep(self, reply: Reply) -> None:
+    def keep(self, reply: ChatCompletion) -> None:
         """Note that a reply was served: it is trained, and a later request may go on with it."""
         self.offer(reply)
         self.train(reply)
 
-    def offer(self, reply: Reply) -> None:
+    def offer(self, reply: ChatCompletion) -> None:
         """Let a later request go on with a reply, whether or not it was heard."""
         if reply.conversation is not None:
             self._history.add(reply.conversation)
 
-    def train(self, reply: Reply) -> None:
+    def train(self, reply: ChatCompletion) -> None:
         """Record a reply that was heard."""
-        self._record([Recorded(key=reply.key, said=reply, conversation=reply.conversation)])
+        self._record([RecordedCall(key=reply.key, said=reply, conversation=reply.conversation)])
 
     def _check_room(self, prompt: Prompt) -> None:
         length, limit = len(prompt.token_ids), self._settings.prompt_limit
@@ -357,8 +365,8 @@ class Exchanges:
             )
 
     def _reply(
-        self, call: Call, completion: Completion, parsed: ParsedReply, *, index: int
-    ) -> Reply:
+        self, call: PendingCall, completion: Completion, parsed: ParsedReply, *, index: int
+    ) -> ChatCompletion:
         name = name_of(call.request.key.request, index)
         text = self._chat_format.decode(completion.token_ids)
         if text == parsed.content:
@@ -366,7 +374,7 @@ class Exchanges:
         conversation = call.conversation(
             completion, message=parsed.message(), chat_format=self._chat_format, name=name
         )
-        return Reply(
+        return ChatCompletion(
             call=call,
             outcome=completion,
             parsed=parsed,
@@ -385,7 +393,7 @@ class Exchanges:
             else None,
         )
 
-    def _parsed(self, call: Call, completion: Completion, *, calls: Calls) -> ParsedReply:
+    def _parsed(self, call: PendingCall, completion: Completion, *, calls: Calls) -> ParsedReply:
         plain = self._chat_format.decode(_said_ids(completion))
         raw = self._chat_format.decode(_said_ids(completion), skip_special_tokens=False)
         stop = completion.stop_reason
@@ -422,7 +430,7 @@ def _forced(text: str) -> ParsedReply:
     return ParsedReply(content="", tool_calls=(found,))
 
 
-def _notes(call: Call, completion: Completion, parsed: ParsedReply) -> dict[str, Any]:
+def _notes(call: PendingCall, completion: Completion, parsed: ParsedReply) -> dict[str, Any]:
     """Return what is noted of a reply, without what is not so."""
     prompt = call.prompt
     notes: dict[str, Any] = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.ports import Completion
 
-__all__ = ["Conversation", "History", "Prompt", "Turn", "make_prompt", "recorded"]
+__all__ = ["ChatHistory", "Conversation", "Prompt", "Turn", "make_prompt", "recorded"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,7 +171,7 @@ class _Node:
         return [*first, *(self._others or ())]
 
 
-class History:
+class ChatHistory:
     """The conversations of one run, in the order of their replies.
 
     They are found by their messages: a step of the search for each message, however many there are.
@@ -279,7 +279,7 @@ def _last(path: Sequence[_Node], turn: Turn | None) -> Conversation | None:
 def make_prompt(
     turn: Turn,
     *,
-    history: History,
+    history: ChatHistory,
     chat_format: ChatFormat,
     temperature: float | None = None,
     keeps_reasoning: bool = False,

@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from trinity.common.models.call import Call, RunRequests
+from trinity.common.models.call import PendingCall, RunRequests
 from trinity.common.models.clients import ClientsOfRun, RunEndpoints
 from trinity.common.models.exchange import Exchanges
-from trinity.common.models.history import History, Prompt, Turn, make_prompt
-from trinity.common.models.recorder import Made, Recorded, Recorder, name_of
+from trinity.common.models.history import ChatHistory, Prompt, Turn, make_prompt
+from trinity.common.models.recorder import CallRecorder, ModelCall, RecordedCall, name_of
 from trinity.common.models.reply_parsers import reply_parser
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.models.transcript import Remembered
@@ -122,8 +122,8 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
             settings = replace(settings, enable_history=enable_history)
         self._base = self._settings = settings
         self._run = RunRequests(key or RunKey())
-        self._history = History()
-        self._recorder = Recorder()
+        self._history = ChatHistory()
+        self._recorder = CallRecorder()
         self._endpoints = RunEndpoints(endpoints)
         self.beside: Mapping[str, ModelWrapper] = {}
         self._run.endpoints.append(self._endpoints)
@@ -267,20 +267,22 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
         self._run.endpoints.append(clone._endpoints)
         return clone
 
-    def _ask_chat(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Call:
+    def _ask_chat(self, messages: Sequence[Message], options: Mapping[str, Any]) -> PendingCall:
         sampling = {k: v for k, v in options.items() if k not in {"tools", "enable_thinking"}}
         turn = self._turn(messages, options)
         prompt = make_prompt(turn, history=self._history, chat_format=self._chat_format)
         return self._ask(prompt, turn, Sampling.of(sampling))
 
-    def _ask_texts(self, prompts: str | Sequence[str], options: Mapping[str, Any]) -> list[Call]:
+    def _ask_texts(
+        self, prompts: str | Sequence[str], options: Mapping[str, Any]
+    ) -> list[PendingCall]:
         sampling = Sampling.of(options)
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         ids = [self._chat_format.encode(text, add_special_tokens=True) for text in texts]
         asked = [Prompt(token_ids=tuple(i), text=t) for i, t in zip(ids, texts, strict=True)]
         return [self._ask(prompt, None, sampling) for prompt in asked]
 
-    def _ask(self, prompt: Prompt, turn: Turn | None, sampling: Sampling) -> Call:
+    def _ask(self, prompt: Prompt, turn: Turn | None, sampling: Sampling) -> PendingCall:
         if self._run.is_over:
             raise ModelError("the run was left behind: its time was up, or the whole was stopped.")
         limit = self._settings.prompt_limit
@@ -293,7 +295,7 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
             prompt.token_ids, key=self._run.next_key(), settings=self._settings
         )
         future = self._engine.submit(request)
-        return Call(prompt=prompt, turn=turn, is_cut=is_cut, request=request, future=future)
+        return PendingCall(prompt=prompt, turn=turn, is_cut=is_cut, request=request, future=future)
 
     def _check_may_cut(self, length: int) -> None:
         if not self._settings.enable_prompt_truncation:
@@ -303,7 +305,7 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
                 f"model.enable_prompt_truncation: true."
             )
 
-    def _wait(self, calls: Sequence[Call]) -> list[Experience]:
+    def _wait(self, calls: Sequence[PendingCall]) -> list[Experience]:
         limit = self._settings.request_timeout_s
         try:
             answers = [call.future.result(limit) for call in calls]
@@ -313,7 +315,7 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
             _give_up(calls)
         return self._received(calls, answers)
 
-    async def _await(self, calls: Sequence[Call]) -> list[Experience]:
+    async def _await(self, calls: Sequence[PendingCall]) -> list[Experience]:
         answers = asyncio.gather(*(asyncio.wrap_future(call.future) for call in calls))
         try:
             done = await asyncio.wait_for(answers, self._settings.request_timeout_s)
@@ -324,7 +326,7 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
         return self._received(calls, done)
 
     def _received(
-        self, calls: Sequence[Call], answers: Sequence[Sequence[Completion]]
+        self, calls: Sequence[PendingCall], answers: Sequence[Sequence[Completion]]
     ) -> list[Experience]:
         pairs = zip(calls, answers, strict=True)
         recorded = [
@@ -337,11 +339,11 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
             self._recorder.add(recorded)
         return [reply.experience for reply in recorded]
 
-    def _record(self, replies: Sequence[Recorded]) -> None:
+    def _record(self, replies: Sequence[RecordedCall]) -> None:
         self._run.heard(reply.version for reply in replies)
         self._recorder.add(replies)
 
-    def _recorded(self, call: Call, completion: Completion, *, name: str) -> Recorded:
+    def _recorded(self, call: PendingCall, completion: Completion, *, name: str) -> RecordedCall:
         text = self._chat_format.decode(completion.token_ids)
         message = {"role": "assistant", "content": text}
         conversation = call.conversation(
@@ -350,11 +352,11 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
         if conversation is not None:
             self._history.add(conversation)
         experience = call.experience(completion, text=text, name=name)
-        said = Made(experience=experience)
-        return Recorded(key=call.request.key, said=said, conversation=conversation)
+        said = ModelCall(experience=experience)
+        return RecordedCall(key=call.request.key, said=said, conversation=conversation)
 
 
-def _give_up(calls: Sequence[Call]) -> None:
+def _give_up(calls: Sequence[PendingCall]) -> None:
     """Let the engine end what nobody waits for any more."""
     for call in calls:
         if not call.future.done():

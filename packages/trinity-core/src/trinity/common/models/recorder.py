@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "REPLY_NAMES",
-    "Made",
-    "Recorded",
-    "Recorder",
+    "CallRecorder",
+    "ModelCall",
+    "RecordedCall",
     "joined_spans",
     "name_of",
     "order_of",
@@ -106,7 +106,7 @@ def _numbers(name: str) -> tuple[int, int]:
     return int(request), int(index)
 
 
-class Said(Protocol):
+class ServedReply(Protocol):
     """What makes an experience, or holds one."""
 
     @property
@@ -119,7 +119,7 @@ class Said(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Made:
+class ModelCall:
     """An experience that is there."""
 
     experience: Experience
@@ -131,11 +131,11 @@ class Made:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Recorded:
+class RecordedCall:
     """One reply."""
 
     key: RunKey  # of the request
-    said: Said
+    said: ServedReply
     conversation: Conversation | None = None  # None: it cannot go on
 
     @property
@@ -149,14 +149,14 @@ class Recorded:
         return int(self.said.info["model_version"])
 
 
-class Recorder:
+class CallRecorder:
     """Keeps replies in the order of their requests; thread-safe."""
 
     def __init__(self) -> None:
-        self._replies: list[Recorded] = []
+        self._replies: list[RecordedCall] = []
         self._lock = threading.Lock()
 
-    def add(self, replies: Iterable[Recorded]) -> None:
+    def add(self, replies: Iterable[RecordedCall]) -> None:
         """Record replies."""
         with self._lock:
             self._replies += replies
@@ -189,7 +189,7 @@ class Recorder:
                 taken |= {id(one) for one in (conversation, *_before(conversation))}
         return chains
 
-    def _in_order(self) -> list[Recorded]:
+    def _in_order(self) -> list[RecordedCall]:
         with self._lock:  # those that were asked at once, too
             return sorted(self._replies, key=lambda reply: reply.key)
 
@@ -204,7 +204,7 @@ def _before(conversation: Conversation | None) -> list[Conversation]:
     return found
 
 
-def _chain(reply: Recorded, taken: set[int]) -> Experience:
+def _chain(reply: RecordedCall, taken: set[int]) -> Experience:
     """Return the chain that ends with the reply; what is taken is masked."""
     last = reply.conversation
     assert last is not None, "the caller has looked"

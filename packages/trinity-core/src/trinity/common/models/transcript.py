@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from trinity.common.models.call import RunRequests
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.models.clients import RunEndpoints
-    from trinity.common.models.history import Conversation, History
-    from trinity.common.models.recorder import Recorder
+    from trinity.common.models.history import ChatHistory, Conversation
+    from trinity.common.models.recorder import CallRecorder
     from trinity.common.models.settings import ModelSettings
 
 __all__ = ["Remembered", "transcript"]
 
 
 def transcript(
-    turn: Turn, *, history: History, chat_format: ChatFormat, temperature: float, max_len: int
+    turn: Turn, *, history: ChatHistory, chat_format: ChatFormat, temperature: float, max_len: int
 ) -> list[Experience]:
     """Return an experience for each unbroken chain; the last is that of the conversation.
 
@@ -116,8 +116,8 @@ class Remembered:
 
     _chat_format: ChatFormat
     _endpoints: RunEndpoints
-    _history: History
-    _recorder: Recorder
+    _history: ChatHistory
+    _recorder: CallRecorder
     _run: RunRequests
     _settings: ModelSettings
 
