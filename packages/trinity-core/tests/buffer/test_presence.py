@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.presence import LEASE_S, Presence, Published, Side
+from trinity.buffer.ledger.presence import LEASE_S, Member, Membership, Published
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.experience import EID, Experience
 from trinity.errors import CheckpointError, ConfigError
@@ -25,12 +25,12 @@ def ledger(database):
 
 @pytest.fixture
 def presence(database, ledger):
-    return Presence(database, is_gone=lambda side: side.pid == 0)
+    return Membership(database, is_gone=lambda side: side.pid == 0)
 
 
 def a_side(name="one", **given):
     values = {"token": "a", "host": "here", "pid": 7, "since": 1.0} | given
-    return Side(name=name, **values)
+    return Member(name=name, **values)
 
 
 def issue(presence, step, *, side=None, tasks=2, capacity=4, gives=2):

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.ledger.presence import Presence, Side
+from trinity.buffer.ledger.presence import Member, Membership
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
@@ -102,8 +102,8 @@ def test_places_for_one_step_are_given_to_one_of_many(path) -> None:
 
     def ask(name):
         database = open_database(path)
-        presence = Presence(database, is_gone=lambda side: False)
-        side = Side(name=name, token=name, host="here", pid=1, since=0.0)
+        presence = Membership(database, is_gone=lambda side: False)
+        side = Member(name=name, token=name, host="here", pid=1, since=0.0)
         presence.enter(side, is_trainer=False)
         begin.wait()
         given = presence.issue(side, batch=f"{name}:1", num_tasks=2, capacity=2, gives=1)

@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.presence import Presence, Side
+from trinity.buffer.ledger.presence import Member, Membership
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.cli.status import status
 from trinity.common.experience import EID, Experience
@@ -87,10 +87,10 @@ def test_a_ledger_tells_of_both_sides(run_dir, capsys) -> None:
     directory = run_dir(mode="train", storage="sql")
     database = SqliteDatabase(directory / "buffer/ledger.db")
     ledger = Ledger(database, name="")
-    presence = Presence(database, is_gone=lambda side: False)
-    side = Side(name="one", token="a", host="far", pid=7, since=1.0, step=3, version=1)
+    presence = Membership(database, is_gone=lambda side: False)
+    side = Member(name="one", token="a", host="far", pid=7, since=1.0, step=3, version=1)
     presence.enter(side, is_trainer=False)
-    trainer = Side(
+    trainer = Member(
         name="trainer", token="b", host="far", pid=8, since=1.0, step=2, waits_for="8 experiences"
     )
     presence.enter(trainer, is_trainer=True)
@@ -116,8 +116,8 @@ def test_of_a_dead_run_nothing_works_or_runs(run_dir, capsys, monkeypatch) -> No
     directory = run_dir(mode="train", storage="sql")
     database = SqliteDatabase(directory / "buffer/ledger.db")
     ledger = Ledger(database, name="")
-    presence = Presence(database, is_gone=lambda side: False)
-    side = Side(name="one", token="a", host="far", pid=7, since=1.0, waits_for="room")
+    presence = Membership(database, is_gone=lambda side: False)
+    side = Member(name="one", token="a", host="far", pid=7, since=1.0, waits_for="room")
     presence.enter(side, is_trainer=False)
     presence.issue(side, batch="one:4", num_tasks=1, capacity=9, gives=2)
     ledger.close()
@@ -247,9 +247,9 @@ def test_a_ledger_that_no_run_wrote_is_a_note_and_the_rest_is_told(
     directory = run_dir(mode="train", storage="sql")
     database = SqliteDatabase(directory / "buffer/ledger.db")
     Ledger(database, name="").write([Experience(tokens=[1, 2], eid=EID("one:1", 0, 0))])
-    presence = Presence(database, is_gone=lambda side: False)
+    presence = Membership(database, is_gone=lambda side: False)
     for name, pid in (("trainer", 8), ("one", 7)):
-        side = Side(name=name, token="a", host="far", pid=pid, since=1.0)
+        side = Member(name=name, token="a", host="far", pid=pid, since=1.0)
         presence.enter(side, is_trainer=name == "trainer")
     presence.issue(side, batch="one:4", num_tasks=1, capacity=9, gives=2)
     database.write(lambda rows: rows.do(statement))

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import weakref
 
-from trinity.endpoint.attempts import Attempt, Attempts
+from trinity.endpoint.attempts import RepeatedCall, RepeatedCalls
 from trinity.endpoint.call import Retry, Served
 from trinity.endpoint.http import Http
 
@@ -14,14 +14,14 @@ SERVED = Served(run="0/0/0", number=0, created=0, num_prompt_tokens=1, replies=(
 
 
 def test_a_retry_does_not_join_an_attempt_that_is_being_given_up() -> None:
-    async def retry_while_the_first_client_goes_away() -> Attempt | None:
+    async def retry_while_the_first_client_goes_away() -> RepeatedCall | None:
         async def answer() -> Served:
             try:
                 return await asyncio.get_running_loop().create_future()
             finally:
                 await asyncio.sleep(0.05)  # the engine hears that nobody waits
 
-        attempts, attempt = Attempts(), Attempt(asyncio.create_task(answer()), 0)
+        attempts, attempt = RepeatedCalls(), RepeatedCall(asyncio.create_task(answer()), 0)
         attempts.add(Retry(body=b"hello", count=0, key=""), attempt)
         client = asyncio.create_task(attempt.reply())
         await asyncio.sleep(0.01)
@@ -39,7 +39,7 @@ def test_an_attempt_that_has_ended_keeps_its_answer_alone() -> None:
             return SERVED
 
         task = asyncio.create_task(answer())
-        attempts, attempt = Attempts(), Attempt(task, 0)
+        attempts, attempt = RepeatedCalls(), RepeatedCall(task, 0)
         attempts.add(Retry(body=b"hello"), attempt)
         assert await attempt.reply() is SERVED
         assert attempt.task is None

@@ -12,7 +12,7 @@ import torch
 from trinity.algorithm.sample_strategy.checked import CheckedStrategy
 from trinity.algorithm.sample_strategy.staleness_control import StalenessControlSampleStrategy
 from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.presence import Published, Side
+from trinity.buffer.ledger.presence import Member, Published
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import Config, ExperienceBufferConfig
@@ -215,7 +215,7 @@ def asked_in_order(*answers):
 def a_trainer_that(says):
     """Return what a trainer says of itself, the state and the time by its own clock."""
     state, beat = says
-    return [Side(name="trainer", token="t", host="far", pid=1, since=0.0, beat=beat, state=state)]
+    return [Member(name="trainer", token="t", host="far", pid=1, since=0.0, beat=beat, state=state)]
 
 
 def test_a_trainer_that_was_stopped_just_now_is_waited_for(side, clock) -> None:

@@ -31,7 +31,7 @@ class RowTable(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
+class RowOrigin:
     """Where a row stands in the user's data."""
 
     source: str
@@ -48,7 +48,7 @@ class Rows:
     table: RowTable
     source: str
     columns: frozenset[str] | None = None  # None: each row has keys of its own
-    origins: tuple[Origin, ...] | None = None  # None: rows are counted through the source
+    origins: tuple[RowOrigin, ...] | None = None  # None: rows are counted through the source
 
     def __len__(self) -> int:
         return len(self.table)
@@ -56,11 +56,11 @@ class Rows:
     def __getitem__(self, number: int) -> Row:
         return self.table[number]
 
-    def origin(self, number: int) -> Origin:
+    def origin(self, number: int) -> RowOrigin:
         """Return where the row stands."""
         if self.origins is not None:
             return self.origins[number]
-        return Origin(source=self.source, number=number + 1)
+        return RowOrigin(source=self.source, number=number + 1)
 
 
 def load_rows(
@@ -161,10 +161,10 @@ def _downloaded(dataset_id: str) -> str | None:
 
 def _from_json_lines(files: list[Path], *, source: str) -> Rows:
     rows: list[Row] = []
-    origins: list[Origin] = []
+    origins: list[RowOrigin] = []
     for file in files:
         for number, line in _lines(file):
-            origin = Origin(source=str(file), number=number)
+            origin = RowOrigin(source=str(file), number=number)
             rows.append(_row(line, origin=origin))
             origins.append(origin)
     return Rows(table=rows, source=source, origins=tuple(origins))
@@ -184,7 +184,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
         ) from e
 
 
-def _row(line: str, *, origin: Origin) -> Row:
+def _row(line: str, *, origin: RowOrigin) -> Row:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as e:

@@ -14,7 +14,7 @@ from trinity.cli.plain import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from trinity.buffer.ledger.presence import Side
+    from trinity.buffer.ledger.presence import Member
     from trinity.runtime.record.standing import LedgerReport, WorkerReport
 
 
@@ -84,7 +84,7 @@ def _of_ledger(ledger: LedgerReport) -> Iterator[str]:
         yield f"  task {name} runs for {_time(seconds)}"
 
 
-def _of_side(side: Side) -> str:
+def _of_side(side: Member) -> str:
     state = "silent" if side.is_silent else side.state
     waits = f", waits for {side.waits_for}" if side.waits_for and state == "working" else ""
     return (

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["LazyExperience", "Origin", "joined_column"]
+__all__ = ["LazyExperience", "PacketOrigin", "joined_column"]
 
 
 @dataclass(eq=False, slots=True)
-class Origin:
+class PacketOrigin:
     """The columns that held experiences came in."""
 
     columns: Mapping[str, Column]
@@ -32,11 +32,11 @@ class Origin:
 class LazyExperience(Experience):
     """An experience like any other, whose tensors may still lie in the columns that it came in."""
 
-    _origin: Origin
+    _origin: PacketOrigin
     _place: int
 
     @classmethod
-    def of(cls, origin: Origin, place: int, fields: Mapping[str, Any]) -> LazyExperience:
+    def of(cls, origin: PacketOrigin, place: int, fields: Mapping[str, Any]) -> LazyExperience:
         """Return the experience at a place of the columns, which were checked before they left.
 
         Args:
@@ -64,7 +64,7 @@ class LazyExperience(Experience):
 
 def joined_column(experiences: Sequence[Experience], name: str) -> Column | None:
     """Return a field of all of them as a column; the numbers of untouched tensors are copied."""
-    parts: list[tuple[Origin, int, int]] = []
+    parts: list[tuple[PacketOrigin, int, int]] = []
     for experience in experiences:
         own = experience.__dict__
         if name in own or "_origin" not in own:

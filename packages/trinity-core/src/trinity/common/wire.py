@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.columns import TENSORS, Column
 from trinity.common.experience import Experience
-from trinity.common.lazy_experience import LazyExperience, Origin, joined_column
+from trinity.common.lazy_experience import LazyExperience, PacketOrigin, joined_column
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Packet:
         """Return the experiences, in memory of the reader; tensors are made when asked for."""
         copies = {id(column): column.copied() for column in self.columns.values()}
         columns = {name: copies[id(column)] for name, column in self.columns.items()}
-        origin = Origin(columns, len(self))
+        origin = PacketOrigin(columns, len(self))
         rows: list[tuple[Any, ...]] = pickle.loads(self.rest)  # Any: the types of the fields
         return [
             LazyExperience.of(origin, place, dict(zip(_REST, row, strict=True)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, slots=True)
-class Attempt:
+class RepeatedCall:
     """One call on its way; lives on the loop of the server.
 
     It lets go of its task once that has ended: a run keeps all of its attempts.
@@ -71,14 +71,14 @@ class Attempt:
             self.served = task.result()
 
 
-class Attempts:
+class RepeatedCalls:
     """The attempts of one run."""
 
     def __init__(self) -> None:
-        self._made: list[Attempt] = []  # looked through for a retry alone
-        self._by_key: dict[tuple[str, bytes], Attempt] = {}
+        self._made: list[RepeatedCall] = []  # looked through for a retry alone
+        self._by_key: dict[tuple[str, bytes], RepeatedCall] = {}
 
-    def find(self, retry: Retry) -> Attempt | None:
+    def find(self, retry: Retry) -> RepeatedCall | None:
         """Return the attempt that the call repeats; None: it is a call of its own."""
         if retry.key:
             attempt = self._by_key.get((retry.key, retry.body))
@@ -95,7 +95,7 @@ class Attempts:
         found.count = retry.count
         return None if found.has_failed else found
 
-    def add(self, retry: Retry, attempt: Attempt) -> None:
+    def add(self, retry: Retry, attempt: RepeatedCall) -> None:
         """Keep an attempt, in case that it is repeated."""
         attempt.body = retry.body
         self._made.append(attempt)
@@ -108,7 +108,7 @@ class Attempts:
             attempt.cancel()
 
 
-def _how_lost(attempt: Attempt) -> int:
+def _how_lost(attempt: RepeatedCall) -> int:
     """Return 0 for the attempt whose client surely heard nothing, more where it may have."""
     if attempt.has_failed:
         return 2

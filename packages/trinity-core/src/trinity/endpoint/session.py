@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Endpoint
-from trinity.endpoint.attempts import Attempt, Attempts
+from trinity.endpoint.attempts import RepeatedCall, RepeatedCalls
 from trinity.endpoint.call import Served
 from trinity.endpoint.fields import (
     Refusal,
@@ -61,7 +61,7 @@ class Session:
         self._base_url = base_url
         self._loop = loop
         self._own_keys: list[str] = []
-        self._attempts = Attempts()
+        self._attempts = RepeatedCalls()
         self._unheard: dict[str, tuple[Served, bool]] = {}  # by the names of their replies
         self._beside: dict[str, Entry] = {}  # auxiliary models, by name
         self._num_served = 0
@@ -124,7 +124,7 @@ class Session:
         attempt = self._attempts.find(call.retry)
         if attempt is None:
             answer = asyncio.create_task(self._answer(call, entry=entry))
-            attempt = Attempt(answer, call.retry.count)
+            attempt = RepeatedCall(answer, call.retry.count)
             self._attempts.add(call.retry, attempt)
         try:
             return await attempt.reply()

@@ -19,7 +19,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.presence import Presence, Published, Side
+from trinity.buffer.ledger.presence import Member, Membership, Published
 from trinity.errors import TrinityError
 from trinity.runtime.ledger_of_run import database_of, shared_part
 from trinity.runtime.record.lock import Owner
@@ -58,8 +58,8 @@ class Coordinator:
         self.name = "trainer" if self.is_trainer else config.explorer.name
         self._timeout_s = config.synchronizer.sync_timeout
         self._interrupt, self._say = parts.interrupt, parts.display.say
-        self.presence = Presence(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
-        self._beats = Presence(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
+        self.presence = Membership(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
+        self._beats = Membership(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
         self.weights = WeightsFolder(shared.path / "weights")
         self.side = _this_side(self.name)
         self._over = threading.Event()
@@ -72,13 +72,13 @@ class Coordinator:
         self._beater.start()
 
     def note(self, **changes: Any) -> None:
-        """Say that something about this side is another now (Any: as the fields of ``Side``)."""
+        """Say that something about this side is another now (Any: as the fields of ``Member``)."""
         with self._lock:
             self.side = replace(self.side, **changes)
         self.presence.beat(self.side, is_trainer=self.is_trainer)
 
     def wait(
-        self, is_there: Callable[[], bool], *, what: str, of: Callable[[], list[Side]]
+        self, is_there: Callable[[], bool], *, what: str, of: Callable[[], list[Member]]
     ) -> None:
         """Return when something is there.
 
@@ -154,7 +154,7 @@ class Coordinator:
         self.wait(is_there, what="the newest weights", of=self.trainers)
         return found[0] if found else None
 
-    def trainers(self) -> list[Side]:
+    def trainers(self) -> list[Member]:
         """Return the trainer, if one has begun."""
         trainer = self.presence.trainer()
         return [] if trainer is None else [trainer]
@@ -191,7 +191,7 @@ class Coordinator:
             for side in self.trainers()
         )
 
-    def _silence(self, sides: list[Side], *, what: str, waited_s: float) -> str:
+    def _silence(self, sides: list[Member], *, what: str, waited_s: float) -> str:
         return (
             f"{self.name} waited {waited_s:.0f} s for {what}, and for sync_timeout "
             f"({self._timeout_s:g} s) nobody was heard of: {_who(sides)}. Start the other side "
@@ -207,15 +207,15 @@ def _missing(published: Published) -> str:
     )
 
 
-def _who(sides: list[Side]) -> str:
+def _who(sides: list[Member]) -> str:
     return "; ".join(f"{side.name}: {side.state}, {side.where()}" for side in sides) or (
         "it has never begun"
     )
 
 
-def _this_side(name: str) -> Side:
+def _this_side(name: str) -> Member:
     owner = Owner.of_this_process()
-    return Side(
+    return Member(
         name=name,
         token=f"{secrets.token_hex(8)} {owner.started}",
         host=socket.gethostname(),
@@ -224,6 +224,6 @@ def _this_side(name: str) -> Side:
     )
 
 
-def _is_gone(side: Side) -> bool:
+def _is_gone(side: Member) -> bool:
     started = side.token.partition(" ")[2]
     return Owner(host=side.host, pid=side.pid, started=started, since="").is_gone()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5  # at one of those who have not answered
 
 
-class Call(Protocol):
+class MemberCall(Protocol):
     """A step that another process was told to take."""
 
     def result(self, *, timeout_s: float | None = None) -> Any:
@@ -34,7 +34,7 @@ class Member(Protocol):
     def name(self) -> str:
         """Return the name of its room."""
 
-    def start(self, step: str, *told: Any) -> Call:
+    def start(self, step: str, *told: Any) -> MemberCall:
         """Let it take a step: ``device``, ``join``, ``send`` or ``receive``."""
 
     def leave(self, group: str) -> None:
@@ -78,7 +78,7 @@ class Receiver(Member, Protocol):
 
 
 def outcomes_of(
-    calls: Mapping[Member, Call], *, limit_s: float, grace_s: float, group: str = ""
+    calls: Mapping[Member, MemberCall], *, limit_s: float, grace_s: float, group: str = ""
 ) -> dict[Member, Any]:
     """Return what each call gave, or the exception that it raised; TimeoutError: no answer.
 

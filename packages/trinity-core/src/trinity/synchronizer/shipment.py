@@ -21,7 +21,7 @@ _ALIGNED = 16  # bytes: every tensor can be read where it lies, and all of them 
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TensorSpan:
     """Where one tensor lies."""
 
     name: str
@@ -36,7 +36,7 @@ class Shipment:
     """What a receiver is told of weights before they come, on another way than they do."""
 
     version: WeightVersion
-    places: tuple[_Place, ...]
+    places: tuple[_TensorSpan, ...]
     num_bytes: int
     checksum: int | None  # None: it is told elsewhere, or what they lie in cannot change
 
@@ -130,10 +130,10 @@ def checksum_by_torch(flat: Tensor) -> int:
     return int((sums * weights).sum()) % 2**64
 
 
-def _places(tensors: Mapping[str, Tensor]) -> Iterator[_Place]:
+def _places(tensors: Mapping[str, Tensor]) -> Iterator[_TensorSpan]:
     begin = 0
     for name, tensor in tensors.items():
         end = begin + tensor.numel() * tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        yield _Place(name, dtype, tuple(tensor.shape), begin, end)
+        yield _TensorSpan(name, dtype, tuple(tensor.shape), begin, end)
         begin = end + -end % _ALIGNED

@@ -17,7 +17,7 @@ T = TypeVar("T")
 NewExperience = tuple[int, int, str, int, int, int, float | None, int]
 
 
-class Rows(Protocol):
+class ResultRows(Protocol):
     """What a transaction may do; statements have ``?`` where values come."""
 
     def all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
@@ -59,11 +59,11 @@ class Database(ABC):
         self._lock = threading.RLock()
         self._connection: Any = None  # Any: the driver's; None: nobody asked anything yet
 
-    def read(self, work: Callable[[Rows], T]) -> T:
+    def read(self, work: Callable[[ResultRows], T]) -> T:
         """Return what ``work`` reads; see :meth:`write`."""
         return self._done(work, writes=False, is_durable=False)
 
-    def write(self, work: Callable[[Rows], T], *, is_durable: bool = False) -> T:
+    def write(self, work: Callable[[ResultRows], T], *, is_durable: bool = False) -> T:
         """Do all that ``work`` does, or nothing of it; it may be called again.
 
         Args:
@@ -82,7 +82,7 @@ class Database(ABC):
             if connection is not None:
                 connection.close()
 
-    def _done(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+    def _done(self, work: Callable[[ResultRows], T], *, writes: bool, is_durable: bool) -> T:
         num_tried = 0
         while True:
             try:
@@ -108,7 +108,7 @@ class Database(ABC):
         """Return a connection to a database that has the tables."""
 
     @abstractmethod
-    def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+    def _transacted(self, work: Callable[[ResultRows], T], *, writes: bool, is_durable: bool) -> T:
         """Return what the work gives, once all of it or nothing is written."""
 
     @abstractmethod

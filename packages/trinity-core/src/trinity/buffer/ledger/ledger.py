@@ -15,7 +15,7 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from trinity.buffer.ledger.database import Database, Rows
+    from trinity.buffer.ledger.database import Database, ResultRows
     from trinity.common.experience import Experience
 
 
@@ -28,7 +28,7 @@ RETURNING id
 
 
 def write_packets(
-    rows: Rows,
+    rows: ResultRows,
     packets: Sequence[tuple[tuple[str, str], Sequence[Experience], bytes]],
     uids: Sequence[str],
     *,
@@ -110,13 +110,13 @@ WHERE experience.train_step IS NULL
 """
 
 
-def rows_of_group(rows: Rows, name: str, *, owner: str) -> list[tuple[int, int, int]]:
+def rows_of_group(rows: ResultRows, name: str, *, owner: str) -> list[tuple[int, int, int]]:
     """Return id, packet and place of what waits of a group, in order."""
     batch, _, task = name.rpartition("/")
     return rows.all(_OF_GROUP, owner, batch, task, f"{task}-%")
 
 
-def remove_other_groups(rows: Rows, names: Collection[str]) -> None:
+def remove_other_groups(rows: ResultRows, names: Collection[str]) -> None:
     """Remove what waits of all groups but these."""
     for packet, batch, task in rows.all(_WAITING):
         if f"{batch}/{task.partition('-')[0]}" not in names:
@@ -124,7 +124,7 @@ def remove_other_groups(rows: Rows, names: Collection[str]) -> None:
             _remove_empty(rows, [packet])
 
 
-def remove_beyond(rows: Rows, num_waiting: int) -> None:
+def remove_beyond(rows: ResultRows, num_waiting: int) -> None:
     """Remove what waits, but for the oldest ``num_waiting`` experiences."""
     ids = f"id IN ({_BEYOND})"
     packets = rows.all(f"SELECT DISTINCT packet FROM experience WHERE {ids}", num_waiting)
@@ -132,7 +132,7 @@ def remove_beyond(rows: Rows, num_waiting: int) -> None:
     _remove_empty(rows, [packet for (packet,) in packets])
 
 
-def _remove_empty(rows: Rows, packets: Sequence[int]) -> None:
+def _remove_empty(rows: ResultRows, packets: Sequence[int]) -> None:
     """Remove packets of which nothing is left, and tasks without packets."""
     for packet in packets:
         is_empty = "NOT EXISTS (SELECT 1 FROM experience WHERE experience.packet = packet.id)"
@@ -229,7 +229,7 @@ class Ledger:
             min_version: what older models made is dropped first, however lately it was written.
         """
 
-        def waiting(rows: Rows) -> list[tuple[int, int, int]]:
+        def waiting(rows: ResultRows) -> list[tuple[int, int, int]]:
             if min_version > 0:
                 _drop_older(rows, min_version, step=step)
             found = rows.waiting(count)
@@ -246,7 +246,7 @@ class Ledger:
             first: how many it claimed already; what it has beyond them was lost on the way.
         """
 
-        def waiting(rows: Rows) -> list[tuple[int, int, int]]:
+        def waiting(rows: ResultRows) -> list[tuple[int, int, int]]:
             own = [rows_of_group(rows, name, owner=self._owner) for name in names]
             return [row for group in own for row in group]
 
@@ -259,9 +259,9 @@ class Ledger:
         )
 
     def _claimed(
-        self, waiting: Callable[[Rows], list[tuple[int, int, int]]], *, step: int, first: int
+        self, waiting: Callable[[ResultRows], list[tuple[int, int, int]]], *, step: int, first: int
     ) -> list[Claimed]:
-        def work(rows: Rows) -> list[Claimed]:
+        def work(rows: ResultRows) -> list[Claimed]:
             rows.do(
                 "UPDATE experience SET train_step = NULL, train_place = NULL "
                 "WHERE train_step = ? AND train_place >= ?",
@@ -288,7 +288,7 @@ class Ledger:
     def unclaim(self, ids: Sequence[int]) -> None:
         """Let experiences wait again, in their old places."""
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             for one in ids:
                 rows.do(
                     "UPDATE experience SET train_step = NULL, train_place = NULL WHERE id = ?", one
@@ -299,7 +299,7 @@ class Ledger:
     def drop_broken(self, packet: int, *, step: int) -> None:
         """Note that a packet cannot be read: no step trains what the given one has of it."""
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             rows.do("UPDATE packet SET outcome = 'broken' WHERE id = ?", packet)
             num_dropped = rows.do(
                 "UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'broken' "
@@ -325,7 +325,7 @@ class Ledger:
                 written after them, or is of other groups, is removed. None: all stays.
         """
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             rows.do(_SPENT, step, step)
             rows.do(  # once a row: each change of one costs PostgreSQL all its indices
                 "UPDATE experience SET train_step = NULL, train_place = NULL, dropped = NULL, "
@@ -351,7 +351,7 @@ class Ledger:
     def begin_anew(self) -> None:
         """Remove all tasks and experiences."""
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             for table in ("experience", "packet", "task"):
                 rows.do(f"DELETE FROM {table}")
             rows.do("DELETE FROM run WHERE key IN ('saved_step', 'forgotten_step')")
@@ -366,7 +366,7 @@ class Ledger:
             asked: the last one that asked for something.
         """
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             rows.do(  # dropped for a step that then was not made
                 "UPDATE experience SET train_step = ? WHERE train_step > ? AND dropped IS NOT NULL",
                 step,
@@ -393,7 +393,7 @@ class Ledger:
     def forget_bodies(self, step: int) -> None:
         """Delete what steps up to this one trained, but for who, when and what for."""
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             rows.do(_FORGET, _forgotten_step(rows), step, step)
             note(rows, "forgotten_step", str(step))
 
@@ -420,7 +420,7 @@ class Ledger:
         """Let the connection go; what is asked afterwards opens another."""
         self._database.close()
 
-    def _check(self, rows: Rows, run: str, run_id: str) -> None:
+    def _check(self, rows: ResultRows, run: str, run_id: str) -> None:
         rows.alone()
         noted = dict(rows.all("SELECT key, value FROM run WHERE key IN ('schema', 'run', 'id')"))
         if "schema" not in noted:
@@ -452,7 +452,7 @@ def _of_another_directory(name: str, run: str, run_id: str) -> str:
     )
 
 
-def _drop_older(rows: Rows, min_version: int, *, step: int) -> None:
+def _drop_older(rows: ResultRows, min_version: int, *, step: int) -> None:
     rows.do(
         "UPDATE experience SET train_step = ?, dropped = ? "
         "WHERE train_step IS NULL AND version < ?",
@@ -462,6 +462,6 @@ def _drop_older(rows: Rows, min_version: int, *, step: int) -> None:
     )
 
 
-def _forgotten_step(rows: Rows) -> int:
+def _forgotten_step(rows: ResultRows) -> int:
     found = rows.all("SELECT value FROM run WHERE key = 'forgotten_step'")
     return int(found[0][0]) if found else 0

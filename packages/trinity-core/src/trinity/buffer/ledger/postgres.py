@@ -12,7 +12,7 @@ from trinity.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from trinity.buffer.ledger.database import NewExperience, Rows
+    from trinity.buffer.ledger.database import NewExperience, ResultRows
 
 T = TypeVar("T")
 CONNECT_S = 20
@@ -89,7 +89,7 @@ class PostgresDatabase(Database):
         try:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-                refuse_foreign(_Rows(connection), query=_TABLES, name=self._name)
+                refuse_foreign(_PostgresRows(connection), query=_TABLES, name=self._name)
                 connection.execute("SET LOCAL client_min_messages = warning")
                 for statement in statements(_TYPES):
                     connection.execute(statement.replace("VIEW IF NOT EXISTS", "OR REPLACE VIEW"))
@@ -100,12 +100,12 @@ class PostgresDatabase(Database):
             raise
         return connection
 
-    def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+    def _transacted(self, work: Callable[[ResultRows], T], *, writes: bool, is_durable: bool) -> T:
         connection = self._connection
         with connection.transaction():
             if is_durable:
                 connection.execute("SET LOCAL synchronous_commit = on")
-            return work(_Rows(connection))
+            return work(_PostgresRows(connection))
 
     def _may_pass(self, error: Exception) -> bool:
         errors = self._psycopg
@@ -127,7 +127,7 @@ class PostgresDatabase(Database):
         return DataError(f"the ledger {self._name} cannot be used: {text}. {remedy}")
 
 
-class _Rows:
+class _PostgresRows:
     def __init__(self, connection: Any) -> None:
         self._connection = connection  # Any: psycopg need not be installed
 

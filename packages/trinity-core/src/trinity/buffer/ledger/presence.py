@@ -20,7 +20,7 @@ from trinity.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trinity.buffer.ledger.database import Database, Rows
+    from trinity.buffer.ledger.database import Database, ResultRows
 
 LEASE_S = 60.0  # without a word for so long, a side of another machine is taken for dead
 FINISHED, WORKING = "finished", "working"
@@ -51,7 +51,7 @@ _COLUMNS = "name, token, host, pid, since, beat, version, step, state, waits_for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class Member:
     """One side of a run, as it told of itself last."""
 
     name: str  # "trainer", or explorer.name
@@ -93,7 +93,7 @@ class Published:
     digest: str
 
 
-class Presence:
+class Membership:
     """What the sides of a run tell each other.
 
     Args:
@@ -101,11 +101,11 @@ class Presence:
         is_gone: says whether a side's process ended; only its own machine knows.
     """
 
-    def __init__(self, database: Database, *, is_gone: Callable[[Side], bool]) -> None:
+    def __init__(self, database: Database, *, is_gone: Callable[[Member], bool]) -> None:
         self._database = database
         self._is_gone = is_gone
 
-    def enter(self, side: Side, *, is_trainer: bool, asks_for_more: bool = True) -> None:
+    def enter(self, side: Member, *, is_trainer: bool, asks_for_more: bool = True) -> None:
         """Begin to work as this side.
 
         One that was finished goes on for more: that the other side finished says nothing then.
@@ -119,7 +119,7 @@ class Presence:
             ConfigError: another process does.
         """
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             rows.alone()
             before = _trainer(rows) if is_trainer else _explorer(rows, side.name)
             is_asked_again = before is not None and before.token == side.token
@@ -134,14 +134,14 @@ class Presence:
 
         self._database.write(work)
 
-    def beat(self, side: Side, *, is_trainer: bool) -> None:
+    def beat(self, side: Member, *, is_trainer: bool) -> None:
         """Say that a side lives, and what it does.
 
         Raises:
             CheckpointError: it was taken for dead, and another process took its place.
         """
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             now = _trainer(rows) if is_trainer else _explorer(rows, side.name)
             if now is not None and now.token != side.token:
                 raise CheckpointError(_replaced(now))
@@ -149,16 +149,16 @@ class Presence:
 
         self._database.write(work)
 
-    def trainer(self) -> Side | None:
+    def trainer(self) -> Member | None:
         """Return the trainer; None: none has begun."""
         return self._database.read(_trainer)
 
-    def explorers(self) -> list[Side]:
+    def explorers(self) -> list[Member]:
         """Return all explorers by name, those that ended too."""
         query = f"SELECT {_COLUMNS} FROM explorer ORDER BY name"
         return [_side(row) for row in self._database.read(lambda rows: rows.all(query))]
 
-    def issue(self, side: Side, *, batch: str, num_tasks: int, capacity: int, gives: int) -> bool:
+    def issue(self, side: Member, *, batch: str, num_tasks: int, capacity: int, gives: int) -> bool:
         """Take places for an explore step, if there is room; return whether there was.
 
         Args:
@@ -170,7 +170,7 @@ class Presence:
                 for what the trainer waits for, there is room.
         """
 
-        def work(rows: Rows) -> bool:
+        def work(rows: ResultRows) -> bool:
             rows.alone()
             rows.do(_LOST_IN, side.name, batch)  # where this is asked again: the answer was lost
             in_flight, num_waiting, num_running = _in_flight(rows)
@@ -192,7 +192,7 @@ class Presence:
         in_flight, _, num_running = self._database.read(_in_flight)
         return in_flight, num_running
 
-    def step_ended(self, side: Side, *, batch: str) -> None:
+    def step_ended(self, side: Member, *, batch: str) -> None:
         """Note that what is left of a step's tasks gave nothing."""
         self._database.write(
             lambda rows: rows.do(
@@ -211,7 +211,7 @@ class Presence:
     def publish(self, weights: Published) -> None:
         """Let explorers have these weights; versions above them are of steps that were undone."""
 
-        def work(rows: Rows) -> None:
+        def work(rows: ResultRows) -> None:
             rows.do("DELETE FROM weights WHERE version >= ?", weights.version)
             rows.do(
                 "INSERT INTO weights (version, path, digest, at) VALUES (?, ?, ?, ?)",
@@ -234,11 +234,11 @@ class Presence:
         """Let the connection go."""
         self._database.close()
 
-    def _lives(self, side: Side) -> bool:
+    def _lives(self, side: Member) -> bool:
         return side.state == WORKING and not self._is_gone(side) and side.age_s() < LEASE_S
 
 
-def note(rows: Rows, key: str, value: str) -> None:
+def note(rows: ResultRows, key: str, value: str) -> None:
     """Write down one thing about the run."""
     rows.do(
         "INSERT INTO run (key, value) VALUES (?, ?) "
@@ -248,14 +248,14 @@ def note(rows: Rows, key: str, value: str) -> None:
     )
 
 
-def want_more(rows: Rows, count: int) -> None:
+def want_more(rows: ResultRows, count: int) -> None:
     """Note that a trainer that said how many it waits for waits for more; below 0: for fewer."""
     found = rows.all("SELECT value FROM run WHERE key = 'wanted'")
     if found:
         note(rows, "wanted", str(max(0, int(found[0][0]) + count)))
 
 
-def _in_flight(rows: Rows) -> tuple[int, int, int]:
+def _in_flight(rows: ResultRows) -> tuple[int, int, int]:
     ((version,),) = rows.all("SELECT COALESCE(MAX(version), 0) FROM weights")
     ((num_packets,),) = rows.all(_IN_FLIGHT, version)
     ((num_waiting,),) = rows.all("SELECT COUNT(*) FROM experience WHERE train_step IS NULL")
@@ -263,12 +263,12 @@ def _in_flight(rows: Rows) -> tuple[int, int, int]:
     return num_packets, num_waiting, num_running
 
 
-def _number(rows: Rows, key: str) -> int:
+def _number(rows: ResultRows, key: str) -> int:
     found = rows.all("SELECT value FROM run WHERE key = ?", key)
     return int(found[0][0]) if found else 0
 
 
-def _write(rows: Rows, side: Side, *, is_trainer: bool) -> None:
+def _write(rows: ResultRows, side: Member, *, is_trainer: bool) -> None:
     if is_trainer:
         note(rows, "trainer", json.dumps(asdict(side)))
         return
@@ -276,12 +276,12 @@ def _write(rows: Rows, side: Side, *, is_trainer: bool) -> None:
     rows.do(_EXPLORER, *(values[name.strip()] for name in _COLUMNS.split(",")))
 
 
-def _trainer(rows: Rows) -> Side | None:
+def _trainer(rows: ResultRows) -> Member | None:
     found = rows.all("SELECT value FROM run WHERE key = 'trainer'")
-    return Side(**json.loads(found[0][0])) if found else None
+    return Member(**json.loads(found[0][0])) if found else None
 
 
-def _let_go_on(rows: Rows, *, is_trainer: bool) -> None:
+def _let_go_on(rows: ResultRows, *, is_trainer: bool) -> None:
     """Note of the other side, where it is finished, that it was so before more was asked for."""
     if is_trainer:
         rows.do("UPDATE explorer SET state = ? WHERE state = ?", FINISHED_BEFORE, FINISHED)
@@ -291,17 +291,17 @@ def _let_go_on(rows: Rows, *, is_trainer: bool) -> None:
         _write(rows, replace(trainer, state=FINISHED_BEFORE), is_trainer=True)
 
 
-def _explorer(rows: Rows, name: str) -> Side | None:
+def _explorer(rows: ResultRows, name: str) -> Member | None:
     found = rows.all(f"SELECT {_COLUMNS} FROM explorer WHERE name = ?", name)
     return _side(found[0]) if found else None
 
 
-def _side(row: tuple[object, ...]) -> Side:
+def _side(row: tuple[object, ...]) -> Member:
     names = [name.strip() for name in _COLUMNS.split(",")]
-    return Side(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]  # as the columns are
+    return Member(**dict(zip(names, row, strict=True)))  # type: ignore[arg-type]  # as the columns are
 
 
-def _refusal(before: Side, side: Side, *, is_trainer: bool) -> str:
+def _refusal(before: Member, side: Member, *, is_trainer: bool) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before.since))
     if is_trainer:
         remedy = "A ledger has one trainer: stop that one, or name another database."
@@ -310,7 +310,7 @@ def _refusal(before: Side, side: Side, *, is_trainer: bool) -> str:
     return f"{before.where()}, is explorer {side.name!r} of this ledger since {since}. {remedy}"
 
 
-def _replaced(now: Side) -> str:
+def _replaced(now: Member) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now.since))
     return (
         f"nothing was heard of this process for a while, and since {since} another one is "

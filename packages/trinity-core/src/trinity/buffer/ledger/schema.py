@@ -21,7 +21,7 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trinity.buffer.ledger.database import Rows
+    from trinity.buffer.ledger.database import ResultRows
 
 SCHEMA = 1  # version of all below
 TABLES = frozenset({"run", "explorer", "task", "packet", "experience", "weights"})
@@ -76,7 +76,7 @@ CREATE VIEW IF NOT EXISTS ages AS
 """
 
 
-def refuse_foreign(rows: Rows, *, query: str, name: str) -> None:
+def refuse_foreign(rows: ResultRows, *, query: str, name: str) -> None:
     """Hold that a database is empty or a ledger, of this version or of another.
 
     Args:

@@ -15,7 +15,7 @@ from trinity.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from trinity.buffer.ledger.database import NewExperience, Rows
+    from trinity.buffer.ledger.database import NewExperience, ResultRows
 
 
 READ_BYTES = 512 << 20  # of all rows that are held at once
@@ -164,7 +164,7 @@ class SqliteDatabase(Database):
             self._path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S
         )
         try:
-            refuse_foreign(_Rows(connection), query=_TABLES, name=str(self._path))
+            refuse_foreign(_SqliteRows(connection), query=_TABLES, name=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -192,7 +192,7 @@ class SqliteDatabase(Database):
             raise
         return connection
 
-    def _transacted(self, work: Callable[[Rows], T], *, writes: bool, is_durable: bool) -> T:
+    def _transacted(self, work: Callable[[ResultRows], T], *, writes: bool, is_durable: bool) -> T:
         connection: sqlite3.Connection = self._connection
         if is_durable:
             connection.execute("PRAGMA synchronous = FULL")
@@ -203,7 +203,7 @@ class SqliteDatabase(Database):
             connection.set_progress_handler(lambda: time.monotonic() > limit, _INSTRUCTIONS)
         connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
-            result = work(_Rows(connection, bounds))
+            result = work(_SqliteRows(connection, bounds))
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -232,7 +232,7 @@ class SqliteDatabase(Database):
         return DataError(f"the ledger {self._path} cannot be used: {error}. {remedy}")
 
 
-class _Rows:
+class _SqliteRows:
     def __init__(self, connection: sqlite3.Connection, bounds: Bounds | None = None) -> None:
         self._connection = connection
         self._bounds = bounds  # None: the ledger is a run's own

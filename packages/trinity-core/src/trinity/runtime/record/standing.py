@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.ledger.presence import LEASE_S, Presence
+from trinity.buffer.ledger.presence import LEASE_S, Membership
 from trinity.common.config.check_ledger import address_of
 from trinity.errors import CheckpointError, ConfigError, DataError
 from trinity.monitor.jsonl import read_metrics
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from trinity.buffer.ledger.database import Database, Rows
-    from trinity.buffer.ledger.presence import Side
+    from trinity.buffer.ledger.database import Database, ResultRows
+    from trinity.buffer.ledger.presence import Member
 
 
 _AGES = """
@@ -39,7 +39,7 @@ class LedgerReport:
     """What a ledger tells."""
 
     name: str
-    sides: list[Side]  # the trainer first; empty where the run is one
+    sides: list[Member]  # the trainer first; empty where the run is one
     num_waiting: int  # experiences
     num_dropped: int
     trained: int  # the last optimizer step
@@ -55,7 +55,7 @@ def read_ledger(database: Database, *, name: str) -> LedgerReport:
     Raises:
         DataError: it cannot be read, or holds what no run writes: anybody can have made it.
     """
-    presence = Presence(database, is_gone=lambda side: False)
+    presence = Membership(database, is_gone=lambda side: False)
     try:
         trainer = presence.trainer()
         sides = [*([trainer] if trainer else []), *presence.explorers()]
@@ -70,7 +70,7 @@ def read_ledger(database: Database, *, name: str) -> LedgerReport:
     return LedgerReport(name=name, sides=sides, **told)
 
 
-def _told(rows: Rows) -> dict[str, Any]:
+def _told(rows: ResultRows) -> dict[str, Any]:
     ((num_waiting, oldest),) = rows.all(
         "SELECT COUNT(*), MIN(version) FROM experience WHERE train_step IS NULL"
     )
@@ -96,7 +96,7 @@ def _told(rows: Rows) -> dict[str, Any]:
     }
 
 
-def _check(side: Side) -> None:
+def _check(side: Member) -> None:
     """Hold that a side is made of what it is declared to be."""
     for name, value in asdict(side).items():
         if name in {"since", "beat"}:
