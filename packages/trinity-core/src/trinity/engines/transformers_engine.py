@@ -1,6 +1,6 @@
 """The embedded rollout engine: batched sampling with any decoder of transformers, in this process.
 
-submit() --------+--> LockstepBarrier --take()--> worker thread: RequestLoop --> the requests' futures
+submit() --------+--> barrier --take()--> worker thread: RequestLoop --> the requests' futures
 load_weights() --+                     owns the model: weights change while no row is continued
 """
 

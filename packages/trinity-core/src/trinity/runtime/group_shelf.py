@@ -2,8 +2,9 @@
 
 explorer --write, a group at a time--> shelf --take(groups)--> the next batch --read--> strategy
 
-A storage that is read by the names of groups keeps them itself (:class:`LedgerGroupStorage`); of another
-one, which gives out what was written first, they are held in memory.
+A storage that is read by the names of groups keeps them itself
+(:class:`LedgerGroupStorage`); of another one, which gives out what was written first, they are held
+in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Drive the real loop by a clock: rollouts, trainer and engines only count.
 
-``Loop``, ``Schedule``, ``RolloutBuffer``, ``ReadyRows``, ``ContinuousExplorer``, ``GroupStorage`` and
-``ReadyGroups`` are the real ones. A rollout step or a group takes as long as its scenario says.
+``Loop``, ``Schedule``, ``RolloutBuffer``, ``ReadyRows``, ``ContinuousExplorer``, ``GroupStorage``
+and ``ReadyGroups`` are the real ones. A rollout step or a group takes as long as its scenario says.
 """
 
 from __future__ import annotations

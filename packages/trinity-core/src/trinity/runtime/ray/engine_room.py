@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # which Ray sets in a process that it gives some
 
-# EngineAnswers that are ready soon after the first travel with it: after half of what it took, but
+# Answers that are ready soon after the first travel with it: after half of what it took, but
 _LEAST_LINGER_S = 0.002
 _LONGEST_LINGER_S = 0.02
 _NEWS_S = 60.0  # so long news wait for those before them

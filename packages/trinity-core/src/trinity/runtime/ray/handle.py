@@ -225,8 +225,8 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
         num_gpus: of the node.
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
-        beats: whether it answers :meth:`WorkerHandle.beat` and what is asked aside, each in a thread
-            of its own. With one thread for all the rest, this one builds it too; it is not the
+        beats: whether it answers :meth:`WorkerHandle.beat` and what is asked aside, each in a
+            thread of its own. With one thread for all the rest, this one builds it too; it is not the
             process's main thread, to which Ray then gives no calls.
         place: Ray's options that say where it stands; None: anywhere.
         arguments: of the part.
