@@ -141,9 +141,9 @@ def main() -> None:
 
 
 def _learn_process_ids(killer: Killer) -> None:
-    from trinity.runtime.ray import rooms
+    from trinity.runtime.ray import worker_group
 
-    facts = rooms._facts
+    facts = worker_group._facts
 
     def noting(handles: Any, **how: Any) -> Any:
         found = facts(handles, **how)
@@ -151,7 +151,7 @@ def _learn_process_ids(killer: Killer) -> None:
         killer.rooms |= {handle.name: handle for handle in handles}
         return found
 
-    setattr(rooms, "_facts", noting)  # noqa: B010 -- a module's own
+    setattr(worker_group, "_facts", noting)  # noqa: B010 -- a module's own
 
 
 if __name__ == "__main__":

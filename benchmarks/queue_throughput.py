@@ -116,7 +116,7 @@ def measure(
     from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.extend import get_manager
     from trinity.runtime.assembly import make_ready_source, make_storage, make_strategy
-    from trinity.runtime.ray.handle import start_worker
+    from trinity.runtime.ray.worker_handle import start_worker
     from trinity.runtime.ray.worker_spec import WorkerSpec
     from trinity.runtime.record.rundir import RunDir
 

@@ -12,7 +12,7 @@ from trinity.common.rewards import RewardFn
 from trinity.common.workflows import WORKFLOWS
 from trinity.errors import BadTaskError, ConfigError, DataError
 from trinity.explorer.finish import finished
-from trinity.explorer.order import requests_of
+from trinity.explorer.requests import requests_of
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over

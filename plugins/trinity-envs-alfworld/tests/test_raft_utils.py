@@ -8,7 +8,7 @@ import json
 
 import pytest
 from trinity.explorer.finish import finished
-from trinity.explorer.order import requests_of
+from trinity.explorer.requests import requests_of
 from trinity_envs_alfworld.raft_prompt import RAFT_SYSTEM_PROMPT
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import scripted_model

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.presence import LEASE_S, Member, Membership, Published
+from trinity.buffer.ledger.membership import LEASE_S, Member, Membership, Published
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.experience import EID, Experience
 from trinity.errors import CheckpointError, ConfigError

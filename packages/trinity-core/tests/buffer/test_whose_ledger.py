@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from trinity.buffer.ledger.membership import Member, Membership
 from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.ledger.presence import Member, Membership
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience

@@ -9,7 +9,7 @@ import time
 import pytest
 import yaml
 from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.presence import Member, Membership
+from trinity.buffer.ledger.membership import Member, Membership
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.cli.status import status
 from trinity.common.experience import EID, Experience
@@ -175,7 +175,7 @@ def test_a_server_that_the_run_directory_names_is_asked_only_where_that_is_allow
         asked.append(url)
         raise DataError("the server is away")
 
-    monkeypatch.setattr("trinity.runtime.record.standing.open_database", no_server)
+    monkeypatch.setattr("trinity.runtime.record.run_report.open_database", no_server)
     directory = run_dir(storage="sql", ledger="postgresql://me:hush-8@a-stranger/\x1b[2Jruns")
 
     status(directory)

@@ -15,7 +15,7 @@ from trinity.common.ports import RunKey
 from trinity.common.workflows import Workflow
 from trinity.endpoint.server import EndpointRoom
 from trinity.errors import ConfigError, ModelError
-from trinity.explorer.order import requests_of
+from trinity.explorer.requests import requests_of
 from trinity.explorer.runner import RolloutAttempt, Runner
 from trinity.runtime import auxiliary
 from trinity.runtime.auxiliary import make_auxiliary_models

@@ -10,7 +10,7 @@ import pytest
 from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
-from trinity.explorer.order import requests_of
+from trinity.explorer.requests import requests_of
 from trinity.explorer.scheduler import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 
 from trinity.common.outcome import Outcome, RunFailure
-from trinity.explorer.order import RolloutResult, requests_of
 from trinity.explorer.packing import PackedResults
+from trinity.explorer.requests import RolloutResult, requests_of
 from trinity_testing.builders import a_task, an_experience
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trinity.common.config import ExplorerConfig
 from trinity.common.sync_policy import Consume, SyncPolicy
 from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.explorer.slow_groups import SlowGroups
+from trinity.explorer.stragglers import SlowGroups
 
 
 def a_buffer(*, ready=(), consumes=0):

@@ -12,7 +12,7 @@ import torch
 from trinity.algorithm.sample_strategy.checked import CheckedStrategy
 from trinity.algorithm.sample_strategy.staleness_control import StalenessControlSampleStrategy
 from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.presence import Member, Published
+from trinity.buffer.ledger.membership import Member, Published
 from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.buffer.sql import SqlStorage
 from trinity.common.config import Config, ExperienceBufferConfig
@@ -21,15 +21,15 @@ from trinity.common.ports import StorageUse, WeightSnapshot, WeightVersion
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, TrinityError
 from trinity.explorer.explorer import ExploreResult
-from trinity.runtime.apart import Coordinator
-from trinity.runtime.apart_roles import (
+from trinity.runtime.ledger_of_run import database_of
+from trinity.runtime.record.rundir import RunDir
+from trinity.runtime.standalone import Coordinator
+from trinity.runtime.standalone_roles import (
     StandaloneExplorer,
     StandaloneStrategy,
     StandaloneTrainer,
     meet,
 )
-from trinity.runtime.ledger_of_run import database_of
-from trinity.runtime.record.rundir import RunDir
 
 ONE = torch.ones(1)
 
@@ -202,7 +202,7 @@ def clock(monkeypatch):
     own = SimpleNamespace(
         time=lambda: now["time"], monotonic=lambda: now["monotonic"], sleep=sleep, now=now
     )
-    monkeypatch.setattr("trinity.runtime.apart.time", own)
+    monkeypatch.setattr("trinity.runtime.standalone.time", own)
     return own
 
 
@@ -252,7 +252,7 @@ def test_another_run_s_ledger_is_named_without_its_password(side, tmp_path, monk
     Ledger(database, name="", run="another")
     section = trains.config.buffer.trainer_input.experience_buffer
     section.path = "postgresql://me:secret@db/runs"
-    monkeypatch.setattr("trinity.runtime.apart_roles.database_of", lambda *_, **__: database)
+    monkeypatch.setattr("trinity.runtime.standalone_roles.database_of", lambda *_, **__: database)
 
     with pytest.raises(
         ConfigError, match=r"postgresql://me:\*\*\*@db/runs is that of run 'another'"
@@ -261,7 +261,7 @@ def test_another_run_s_ledger_is_named_without_its_password(side, tmp_path, monk
 
 
 def missing_weights(parts, monkeypatch, *, back_s=0.2):
-    monkeypatch.setattr("trinity.runtime.apart._BACK_S", back_s)
+    monkeypatch.setattr("trinity.runtime.standalone._BACK_S", back_s)
     parts.meeting.presence.publish(Published(version=1, path="weights/v1", digest="d"))
 
 
@@ -306,7 +306,7 @@ def test_weights_that_others_replace_are_looked_for_anew(side, monkeypatch) -> N
 
     published = explores.meeting.presence.published
     monkeypatch.setattr(explores.meeting.presence, "published", replaced)
-    monkeypatch.setattr("trinity.runtime.apart._LONGEST_LOOK_S", 0.1)
+    monkeypatch.setattr("trinity.runtime.standalone._LONGEST_LOOK_S", 0.1)
 
     assert explores.meeting.newest_weights(but=(0, ""))[0].version == 50
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from trinity.errors import ConfigError, TrinityError
 from trinity.extend import set_manager
-from trinity.runtime.boundary import boundary, marked
+from trinity.runtime.error_context import boundary, marked
 
 
 def test_an_error_in_a_plugins_code_names_the_plugin(dull, site):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from trinity.runtime.uncollected import uncollected
+from trinity.runtime.gc_paused import uncollected
 
 
 @pytest.fixture(autouse=True)

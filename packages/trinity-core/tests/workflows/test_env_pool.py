@@ -12,7 +12,7 @@ from trinity.common.workflows import MultiTurnWorkflow
 from trinity.common.workflows.env_pool import EnvPool, end_free_environments, shared_pool
 from trinity.common.workflows.env_process import EnvProcess
 from trinity.errors import EnvError
-from trinity.explorer.order import requests_of
+from trinity.explorer.requests import requests_of
 from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
 from trinity.extend.conformance.checks import CheckContext, Skipped

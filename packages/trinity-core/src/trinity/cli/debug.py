@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
     from trinity.runtime.debug.difference import Difference
     from trinity.runtime.debug.recorded import RecordedRollout
     from trinity.runtime.debug.session import Debugged
@@ -94,7 +94,7 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
 
 def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of DebugRequest
     """Run the task; the garbage collector rests until it begins."""
-    from trinity.runtime.uncollected import uncollected
+    from trinity.runtime.gc_paused import uncollected
 
     with ExitStack() as start:
         start.enter_context(uncollected())

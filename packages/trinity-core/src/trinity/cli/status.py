@@ -14,8 +14,8 @@ from trinity.cli.plain import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from trinity.buffer.ledger.presence import Member
-    from trinity.runtime.record.standing import LedgerReport, WorkerReport
+    from trinity.buffer.ledger.membership import Member
+    from trinity.runtime.record.run_report import LedgerReport, WorkerReport
 
 
 def status(
@@ -34,7 +34,7 @@ def status(
     It reads the files of the run and its ledger, and asks no process: a dead run tells as much. A
     ledger on a server is read with --databases alone.
     """
-    from trinity.runtime.record.standing import read_standing
+    from trinity.runtime.record.run_report import read_standing
 
     standing = read_standing(run_dir, may_ask_servers=databases)
     if as_json:

@@ -1,8 +1,8 @@
 """The requests behind the lockstep barrier: their rows join a batch, go on, and leave it.
 
-LockstepBarrier --take_joining()--> RequestQueue --joining()--> Batch --sample(), follow()--> futures
-                                                ^             |
-LockstepBarrier --take_urgent()--> jobs                    +-- rows that go on
+barrier --take_joining()--> queue --joining()--> Batch --sample(), follow()--> futures
+                                                 ^             |
+barrier --take_urgent()--> jobs                  +-- rows that go on
        (new weights between two steps)
 """
 

@@ -22,7 +22,7 @@ from trinity.explorer.finish import without_cut_runs
 from trinity.explorer.group_names import name_of_group
 from trinity.explorer.groups import experiences_of, is_cut, kept_groups
 from trinity.explorer.metrics import GroupMetrics, StepMetrics
-from trinity.explorer.slow_groups import SlowGroups
+from trinity.explorer.stragglers import SlowGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports import EvaluationSet, ExperienceProcessor, TaskReader
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RolloutRequest, RolloutResult
+    from trinity.explorer.requests import RolloutRequest, RolloutResult
     from trinity.explorer.rollout_buffer import RolloutBuffer
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.metrics import Metrics, aggregate
+from trinity.explorer.failure_rate import FailureWatch
 from trinity.explorer.finish import one_time_warnings, without_cut_runs
 from trinity.explorer.groups import (
     check_failures,
@@ -23,8 +24,7 @@ from trinity.explorer.groups import (
     tell_retries,
 )
 from trinity.explorer.metrics import counts_of, evaluation_metrics, run_metrics
-from trinity.explorer.order import RolloutResult, by_order, requests_of
-from trinity.explorer.watch import FailureWatch
+from trinity.explorer.requests import RolloutResult, by_order, requests_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.ports import EvaluationSet, ExperienceProcessor, TaskReader
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from trinity.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
 
 
 # Every run would meet these, and repeating helps nobody: the user must change something.

@@ -12,13 +12,13 @@ from trinity.common.experience import EID, Experience
 from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.workflows.returned import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
+from trinity.explorer.duplicate_check import HANDED_OVER, check_rows, unshared
 from trinity.explorer.failure import not_judged
-from trinity.explorer.handed_over import HANDED_OVER, check_rows, unshared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trinity.explorer.order import RolloutRequest, RolloutResult
+    from trinity.explorer.requests import RolloutRequest, RolloutResult
 
 
 EARLIER_CHAIN, ENGINE = "is_earlier_chain", "engine"  # in info

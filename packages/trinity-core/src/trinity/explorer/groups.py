@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.errors import RunFailedError
-from trinity.explorer.order import RolloutResult, by_order
+from trinity.explorer.requests import RolloutResult, by_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trinity.common.experience import Experience
-    from trinity.explorer.order import RolloutResult
+    from trinity.explorer.requests import RolloutResult
 
 
 def counts_of(results: Sequence[RolloutResult]) -> Metrics:
@@ -84,7 +84,7 @@ def run_metrics(result: RolloutResult) -> list[dict[str, float]]:
 
     >>> from trinity.common.experience import Experience
     >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
-    >>> from trinity.explorer.order import RolloutResult
+    >>> from trinity.explorer.requests import RolloutResult
     >>> run_metrics(RolloutResult(order=None, experiences=exps))[0]["turns"]
     4.0
     """

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.common.wire import Packet, encode
-from trinity.explorer.order import RolloutResult, restored_request
+from trinity.explorer.requests import RolloutResult, restored_request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
 
 
 @dataclass(frozen=True, slots=True)

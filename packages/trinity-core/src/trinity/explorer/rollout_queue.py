@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from trinity.common.outcome import RunFailure
 from trinity.common.ports import Busy, RolloutEngine
-from trinity.explorer.order import RolloutResult
+from trinity.explorer.requests import RolloutResult
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
     from trinity.explorer.runner import RolloutAttempt
     from trinity.explorer.threads import Slot
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Workflow
     from trinity.common.workflows.recorded_env import Environments
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from trinity.common.ports import RunKey
 from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import RunFailedError
 from trinity.explorer.failure import TracebackLog, cut_short, stack_text, timed_out
-from trinity.explorer.order import RolloutResult
+from trinity.explorer.requests import RolloutResult
 from trinity.explorer.rollout_queue import (
     BusyEngine,
     RequestBatch,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import EndpointOpener, RolloutEngine
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
     from trinity.explorer.rollout_queue import RequestGroup
 
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.scheduler import build_scheduler
-from trinity.runtime.apart_roles import meet
 from trinity.runtime.assembly import make_engine, make_sync, make_trainer, shared_module
 from trinity.runtime.auxiliary import make_auxiliary_models
-from trinity.runtime.boundary import boundary
 from trinity.runtime.endpoints import make_endpoints
+from trinity.runtime.error_context import boundary
+from trinity.runtime.gc_paused import uncollected
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.samples import SampleLog
 from trinity.runtime.serving import ServedRun
 from trinity.runtime.stage_builder import StageBuilder
-from trinity.runtime.uncollected import uncollected
+from trinity.runtime.standalone_roles import meet
 
 if TYPE_CHECKING:
     from trinity.common.config import Config

@@ -28,7 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError, PluginError, RayLostError, RoomLostError
-from trinity.runtime.boundary import boundary
+from trinity.runtime.error_context import boundary
 from trinity.runtime.observers import Observers
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.saver import Saver

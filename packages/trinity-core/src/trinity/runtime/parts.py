@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.common.sync_policy import SyncPolicy
     from trinity.extend import PluginManager
-    from trinity.runtime.apart import Coordinator
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.record.progress import Progress
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         WholeMonitorRole,
         WritingRole,
     )
+    from trinity.runtime.standalone import Coordinator
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
 from trinity.runtime.assembly import sends_weights
-from trinity.runtime.boundary import place_of
 from trinity.runtime.determinism import determinism_of
 from trinity.runtime.environment import environment
+from trinity.runtime.error_context import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

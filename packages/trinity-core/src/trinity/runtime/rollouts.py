@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.boundary import boundary
+from trinity.runtime.error_context import boundary
 
 if TYPE_CHECKING:
     from trinity.common.metrics import Metrics

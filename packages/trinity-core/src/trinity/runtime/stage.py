@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.sync_policy import policy_of
 from trinity.errors import CheckpointError, RoomLostError
 from trinity.extend import get_manager
-from trinity.runtime.attempts import LossCounter
 from trinity.runtime.bench import run_bench
 from trinity.runtime.determinism import determinism_of
 from trinity.runtime.loop import Interrupted, Loop
+from trinity.runtime.losses import LossCounter
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore, check_models

@@ -23,7 +23,7 @@ from trinity.runtime.assembly import (
     steps_of_tasks,
 )
 from trinity.runtime.determinism import is_in_order
-from trinity.runtime.group_shelf import GroupSink, GroupStorage
+from trinity.runtime.group_storage import GroupSink, GroupStorage
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.shown_samples import ShownSamples
 

@@ -11,11 +11,11 @@ from ray import cloudpickle
 from trinity.common.config import Config
 from trinity.errors import RoomLostError
 from trinity.extend import get_manager
-from trinity.runtime.ray import engine_room, remote_engine, runner_room
+from trinity.runtime.ray import engine_worker, remote_engine, rollout_worker
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.ray.engine_room import EngineWorker
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
-from trinity.runtime.ray.runner_room import RolloutWorker
+from trinity.runtime.ray.engine_worker import EngineWorker
+from trinity.runtime.ray.rollout_worker import RolloutWorker
 from trinity_testing.engines import AnsweringEngine
 from trinity_testing.scripted_model import script_chat_format
 
@@ -112,12 +112,14 @@ class World:
         self._rooms = []
         monkeypatch.setattr(remote_engine, "_LINGER_S", 0.3)  # a busy machine is slow to ask:
         monkeypatch.setattr(remote_engine, "_LINGER_OF_FIRST_S", 5.0)  # messages are counted
-        monkeypatch.setattr(engine_room, "make_engine", lambda config, manager: self._engine())
+        monkeypatch.setattr(engine_worker, "make_engine", lambda config, manager: self._engine())
         monkeypatch.setattr(
-            runner_room.ChatFormat, "from_config", lambda model: script_chat_format()
+            rollout_worker.ChatFormat, "from_config", lambda model: script_chat_format()
         )
         monkeypatch.setattr(
-            runner_room, "find_room", lambda _, name: next(r for r in self._rooms if r.name == name)
+            rollout_worker,
+            "find_worker",
+            lambda _, name: next(r for r in self._rooms if r.name == name),
         )
 
     @property

@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 from trinity.extend import get_manager
-from trinity.runtime.ray import engine_room
+from trinity.runtime.ray import engine_worker
 
 
 class Shows:
@@ -92,7 +92,7 @@ class BoundToItsThread:
         self.goes_on.set()
 
 
-class HoldsAnEngine(engine_room.EngineWorker):
+class HoldsAnEngine(engine_worker.EngineWorker):
     """An engine's room whose engine answers nothing until it is told to."""
 
     def __init__(self, context):
@@ -100,7 +100,7 @@ class HoldsAnEngine(engine_room.EngineWorker):
 
         self.scripted = ScriptedEngine("one", "two")
         self.scripted.hold()
-        engine_room.make_engine = lambda config, manager: self.scripted
+        engine_worker.make_engine = lambda config, manager: self.scripted
         super().__init__(context, number=0)
         self.load_weights(None)
         self.serve()

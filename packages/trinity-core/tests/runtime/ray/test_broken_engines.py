@@ -9,7 +9,7 @@ import pytest
 from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
 from trinity.errors import EngineBrokenError, RoomLostError
 from trinity.runtime.ray import weight_transfer
-from trinity.runtime.ray.engine_room import EngineWorker
+from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity.synchronizer.weights import PackedWeights
 
 

@@ -174,7 +174,7 @@ import sys, time
 from trinity.common.config import Config
 from trinity.errors import TrinityError
 from trinity.runtime.ray.cluster import cluster
-from trinity.runtime.ray.handle import Pending
+from trinity.runtime.ray.worker_handle import Pending
 
 try:
     with cluster(Config(), say=print):

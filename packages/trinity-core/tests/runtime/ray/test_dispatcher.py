@@ -19,7 +19,7 @@ from trinity.errors import (
     TrinityError,
     UnknownComponentError,
 )
-from trinity.explorer.order import requests_of
+from trinity.explorer.requests import requests_of
 from trinity.explorer.scheduler import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import model_over

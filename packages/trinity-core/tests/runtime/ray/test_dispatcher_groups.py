@@ -8,8 +8,8 @@ import pytest
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.errors import RoomLostError, UnknownComponentError
-from trinity.explorer.order import requests_of
-from trinity.runtime.ray import runner_room
+from trinity.explorer.requests import requests_of
+from trinity.runtime.ray import rollout_worker
 from trinity_testing.builders import a_task
 
 LIMIT_S = 20.0
@@ -250,7 +250,7 @@ def test_what_keeps_a_group_from_beginning_arrives_as_itself(
     def refuses(packed):
         raise UnknownComponentError("no workflow is called asking")
 
-    monkeypatch.setattr(runner_room.PackedOrders, "unpacked", refuses)
+    monkeypatch.setattr(rollout_worker.PackedOrders, "unpacked", refuses)
     begin(remote, 1)
 
     with pytest.raises(UnknownComponentError, match="no workflow is called asking"):

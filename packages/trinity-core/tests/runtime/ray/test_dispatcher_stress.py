@@ -15,8 +15,8 @@ from trinity.common.workflows import Workflow
 from trinity.errors import RoomLostError
 from trinity.explorer.failure import cut_short
 from trinity.explorer.groups import is_cut
-from trinity.explorer.order import RolloutResult, requests_of
 from trinity.explorer.packing import PackedResults
+from trinity.explorer.requests import RolloutResult, requests_of
 from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity_testing.builders import a_task

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 MODULES = (
-    "passport",
-    "room",
-    "remote_sync",
-    "kept_engine",
+    "worker_spec",
+    "worker",
+    "weight_sync",
+    "engine_supervisor",
     "remote_trainer",
-    "trainer_room",
-    "engine_room",
+    "trainer_worker",
+    "engine_worker",
     "build",
 )
 HEAVY = ("torch", "transformers", "datasets", "pandas", "matplotlib", "tensorboard", "math_verify")

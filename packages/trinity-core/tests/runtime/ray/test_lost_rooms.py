@@ -8,11 +8,11 @@ import threading
 
 import pytest
 from trinity.common.config import Config
-from trinity.explorer.order import requests_of
+from trinity.explorer.requests import requests_of
 from trinity.extend import get_manager
 from trinity.runtime.ray.dispatcher import Dispatcher
 from trinity.runtime.ray.engine_supervisor import EngineSupervisor
-from trinity.runtime.ray.handle import start_worker
+from trinity.runtime.ray.worker_handle import start_worker
 from trinity.runtime.ray.worker_spec import WorkerSpec
 from trinity.runtime.record.rundir import RunDir
 from trinity_testing.builders import a_task
@@ -41,13 +41,13 @@ def rooms(ray_cluster, tmp_path):
     config = a_config(make_tiny_model(tmp_path / "model"))
     rundir = RunDir(tmp_path / "run")
     rundir.create()
-    passport = WorkerSpec.of(
+    worker_spec = WorkerSpec.of(
         config, rundir=rundir, manager=get_manager(), namespace=ray_cluster.namespace
     )
     engine = start_worker(
-        passport,
+        worker_spec,
         "engine-0",
-        f"{ROOMS}.engine_room:EngineRoom",
+        f"{ROOMS}.engine_worker:EngineWorker",
         num_threads=9,
         max_restarts=3,
         number=0,
@@ -55,12 +55,12 @@ def rooms(ray_cluster, tmp_path):
     kept = EngineSupervisor(engine)
     kept.keep()
     runner = start_worker(
-        passport,
+        worker_spec,
         "runner-0",
-        f"{ROOMS}.runner_room:RunnerRoom",
+        f"{ROOMS}.rollout_worker:RolloutWorker",
         num_threads=4,
         max_restarts=3,
-        namespace=passport.namespace,
+        namespace=worker_spec.namespace,
         engine="engine-0",
     )
     scheduler = Dispatcher([runner])

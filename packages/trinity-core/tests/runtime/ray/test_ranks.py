@@ -9,7 +9,7 @@ from trinity.errors import ConfigError, DataError, ModelError, RoomLostError
 from trinity.runtime.preflight import refuse_local
 from trinity.runtime.ray import remote_trainer
 from trinity.runtime.ray.remote_trainer import RemoteRanks
-from trinity.runtime.ray.trainer_room import TrainerRank
+from trinity.runtime.ray.trainer_worker import TrainerRank
 
 NEVER = object()
 

@@ -17,9 +17,9 @@ from trinity.common.ports import (
     WeightVersion,
 )
 from trinity.errors import ModelError, RoomLostError
-from trinity.runtime.ray import engine_room
-from trinity.runtime.ray.engine_room import EngineAnswers, EngineWorker
+from trinity.runtime.ray import engine_worker
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
+from trinity.runtime.ray.engine_worker import EngineAnswers, EngineWorker
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.synchronizer.weights import PackedWeights
 
@@ -326,7 +326,7 @@ def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
     rooms, keyed_engine, monkeypatch
 ) -> None:
     """The first that it is given may be old by then: the model's own, of a run that goes on."""
-    monkeypatch.setattr(engine_room, "_GIVEN_S", 0.05)
+    monkeypatch.setattr(engine_worker, "_GIVEN_S", 0.05)
     rooms.engines = [keyed_engine()]
     part = EngineWorker(rooms.context, number=0)
     asks = (part.version, partial(part.open, "one"), partial(part.score, [1, 2], 1.0))

@@ -10,8 +10,8 @@ from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import ModelError, RoomLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray.engine_supervisor import EngineSupervisor, RestartPolicy
-from trinity.runtime.ray.handle import NoAnswerError
 from trinity.runtime.ray.weight_sync import RemoteSync, snapshot_of
+from trinity.runtime.ray.worker_handle import NoAnswerError
 
 
 class FakeRoom:

@@ -13,7 +13,7 @@ from trinity.common.config import Config
 from trinity.common.ports import GenerationRequest, RunKey
 from trinity.errors import PluginError, RoomLostError, TrinityError
 from trinity.extend import PluginManager, Registry, get_manager
-from trinity.runtime.boundary import boundary
+from trinity.runtime.error_context import boundary
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.worker import check_plugin_sets
 from trinity.runtime.record.rundir import RunDir
@@ -54,7 +54,7 @@ def run_directory(tmp_path_factory):
 @pytest.fixture
 def room(ray_cluster, run_directory, monkeypatch):
     """Return a function that starts a room with a part of ``parts_for_rooms``."""
-    from trinity.runtime.ray.handle import start_worker
+    from trinity.runtime.ray.worker_handle import start_worker
     from trinity.runtime.ray.worker_spec import WorkerSpec
 
     monkeypatch.syspath_prepend(Path(__file__).parent)
@@ -75,7 +75,7 @@ def room(ray_cluster, run_directory, monkeypatch):
         config = Config(
             buffer={"explorer_input": {"taskset": taskset}}, explorer={"env_vars": env_vars or {}}
         )
-        passport = WorkerSpec.of(
+        worker_spec = WorkerSpec.of(
             config,
             rundir=RunDir(run_directory),
             manager=manager or get_manager(),
@@ -84,7 +84,7 @@ def room(ray_cluster, run_directory, monkeypatch):
         if before_start is not None:
             before_start()
         threads = {"num_threads": num_threads, "beats": beats}
-        handle = start_worker(passport, "shows", f"parts_for_rooms:{part}", **threads)
+        handle = start_worker(worker_spec, "shows", f"parts_for_rooms:{part}", **threads)
         if not is_kept:
             started.append(handle)
         return handle

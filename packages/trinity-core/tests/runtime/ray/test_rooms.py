@@ -10,8 +10,8 @@ import pytest
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 from trinity.errors import ModelError, RoomLostError, TrinityError
-from trinity.runtime.ray import handle, rooms
-from trinity.runtime.ray.handle import WorkerHandle
+from trinity.runtime.ray import worker_group, worker_handle
+from trinity.runtime.ray.worker_handle import WorkerHandle
 
 
 class Asked:
@@ -47,8 +47,8 @@ def clock(monkeypatch):
                 ref.outcome = "built"
         return ready[:num_returns], []
 
-    monkeypatch.setattr(rooms, "ray", SimpleNamespace(wait=wait))
-    monkeypatch.setattr(rooms, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(worker_group, "ray", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(worker_group, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 
@@ -59,9 +59,9 @@ def test_what_keeps_a_room_from_being_built_is_told_while_others_are_built(clock
     ]
 
     with pytest.raises(ModelError, match="the weights are damaged"):
-        rooms._facts(asked, lack=str)
+        worker_group._facts(asked, lack=str)
 
-    assert clock.now <= rooms.LOOK_S
+    assert clock.now <= worker_group.LOOK_S
 
 
 def test_rooms_are_told_in_the_order_of_their_start_and_the_slow_ones_are_named(
@@ -69,7 +69,7 @@ def test_rooms_are_told_in_the_order_of_their_start_and_the_slow_ones_are_named(
 ) -> None:
     asked = [Asked("trainer", BUILDING), Asked("engine-0", "engine")]
 
-    assert rooms._facts(asked, lack=str) == ["built", "engine"]
+    assert worker_group._facts(asked, lack=str) == ["built", "engine"]
     assert [line.partition(".")[0] for line in caplog.messages] == [
         "trainer: not built for 302 s; the run gives up after 1800 s"
     ]
@@ -81,7 +81,7 @@ def test_what_the_cluster_lacks_is_said_after_half_a_minute(clock, caplog, monke
         caplog.handler, "emit", lambda record: told.append((clock.now, record.getMessage()))
     )
 
-    rooms._facts([Asked("trainer", BUILDING)], lack=lambda: "the run waits for GPUs")
+    worker_group._facts([Asked("trainer", BUILDING)], lack=lambda: "the run waits for GPUs")
 
     assert told == [(at, "the run waits for GPUs") for at in (32.0, 302.0)]  # each 2 s is a look
 
@@ -92,7 +92,7 @@ def test_a_room_that_is_stopped_while_it_is_built_does_not_hold_the_run_for_ever
     clock.built_at = float("inf")
 
     with pytest.raises(TrinityError) as gave_up:
-        rooms._facts(
+        worker_group._facts(
             [Asked("engine-0", BUILDING), Asked("trainer", "trainer")], lack=str, limit_s=700.0
         )
 
@@ -112,17 +112,17 @@ def test_the_limit_of_a_start_counts_from_when_the_rooms_have_their_places(clock
     def lack():
         return "the run waits for GPUs" if clock.now < 700 else ""
 
-    assert rooms._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=710.0) == ["built"]
+    assert worker_group._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=710.0) == ["built"]
 
 
 def test_a_queue_that_ends_long_after_it_was_told_leaves_the_whole_limit(clock, caplog) -> None:
     queue_s, limit_s = 9_500.0, 1_800.0  # told after 300, 600, ... 4,800 and 9,600 s
-    clock.built_at = queue_s + limit_s - 2 * rooms.LACK_S
+    clock.built_at = queue_s + limit_s - 2 * worker_group.LACK_S
 
     def lack():
         return "the run waits for GPUs" if clock.now < queue_s else ""
 
-    built = rooms._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=limit_s)
+    built = worker_group._facts([Asked("trainer", BUILDING)], lack=lack, limit_s=limit_s)
 
     assert built == ["built"]
     assert len(caplog.messages) == 6  # after 32, 302, 602, 1,202, 2,402 and 4,802 s
@@ -140,9 +140,9 @@ def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(
         for name, host in [("trainer", here), ("engine-0", here), ("engine-1", "another"),
                            ("runner-0", here)]
     ]  # fmt: skip
-    own = rooms.WorkerGroup(passport=None, timeout_s=60.0)
+    own = worker_group.WorkerGroup(worker_spec=None, timeout_s=60.0)
 
-    own._num_threads = rooms._leave_cores(facts)
+    own._num_threads = worker_group._leave_cores(facts)
     meanwhile = torch.get_num_threads()
     own.close()
     after = torch.get_num_threads()
@@ -154,12 +154,14 @@ def test_the_driver_leaves_rooms_on_its_machine_their_cores_and_takes_them_back(
 def test_threads_that_the_user_chose_stay(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
 
-    assert rooms._leave_cores([SimpleNamespace(name="trainer", host=platform.node())]) is None
+    assert (
+        worker_group._leave_cores([SimpleNamespace(name="trainer", host=platform.node())]) is None
+    )
 
 
 def test_who_calls_a_room_after_the_run_has_left_ray_starts_no_other(monkeypatch) -> None:
     """Ray would: any call of a process that is connected to none connects it."""
-    monkeypatch.setattr(handle.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(worker_handle.ray, "is_initialized", lambda: False)
     actor = SimpleNamespace(call=None)  # nobody calls it
 
     with pytest.raises(RoomLostError, match="engine-0 was lost: this process has left Ray"):
@@ -172,9 +174,9 @@ def test_rays_words_of_a_loss_are_logged_once_until_the_room_answers(caplog) -> 
     away, dead = ActorUnavailableError("no route", b"1" * 16), ActorDiedError()
 
     for error in (away, away, dead, away, dead):
-        handle._log_loss("engine-7", error)
-    handle._lost.pop("engine-7")  # it answered
-    handle._log_loss("engine-7", away)
+        worker_handle._log_loss("engine-7", error)
+    worker_handle._lost.pop("engine-7")  # it answered
+    worker_handle._log_loss("engine-7", away)
 
     assert ["no route" in line for line in caplog.messages] == [True, False, True]
-    handle._lost.clear()
+    worker_handle._lost.clear()

@@ -10,10 +10,10 @@ from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.errors import RoomLostError
-from trinity.explorer.order import requests_of
 from trinity.explorer.packing import PackedOrders
-from trinity.runtime.ray import runner_room
-from trinity.runtime.ray.engine_room import EngineWorker
+from trinity.explorer.requests import requests_of
+from trinity.runtime.ray import rollout_worker
+from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity_testing.builders import a_task
 
 
@@ -49,7 +49,7 @@ def test_another_dispatcher_leaves_behind_what_the_last_one_left_running(
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=3)
     rooms.engine_room(stuck)
-    runner = rooms.runner_room()
+    runner = rooms.rollout_worker()
     runner.call("open", "old")
     runner.call("begin", "old", packed(0))
     with ThreadPoolExecutor(1) as pool:
@@ -80,7 +80,7 @@ def test_who_asks_for_all_is_told_once_they_ended_or_time_is_over(rooms, keyed_e
     rooms.config.explorer.runner_per_model = 3
     engine = StuckAfterThree(num_wanted=4)
     rooms.engine_room(engine)
-    runner = rooms.runner_room()
+    runner = rooms.rollout_worker()
     runner.call("open", "own")
     runner.call("begin", "own", [*packed(0), *packed(1)])
     assert engine.arrived.wait(60)
@@ -122,14 +122,14 @@ def test_a_judge_is_on_the_gpus_of_the_engine_whose_runs_ask_it(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setattr(EngineWorker, "gpus", lambda room: given)
     monkeypatch.setattr(
-        runner_room,
+        rollout_worker,
         "make_auxiliary_models",
         lambda *_, **__: found.append(os.environ["CUDA_VISIBLE_DEVICES"]) or [],
     )
     rooms.config.explorer.auxiliary_models = [judge]
     rooms.engine_room().num_refused = 1  # it comes back, and is asked again
 
-    rooms.runner_room()
+    rooms.rollout_worker()
 
     assert found == seen
 

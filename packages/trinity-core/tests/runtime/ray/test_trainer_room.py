@@ -9,7 +9,7 @@ from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.ports import WeightSnapshot
 from trinity.common.wire import encode
-from trinity.runtime.ray.trainer_room import TrainerWorker
+from trinity.runtime.ray.trainer_worker import TrainerWorker
 from trinity.runtime.ray.worker import WorkerContext
 from trinity.runtime.record.rundir import RunDir
 

@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, RoomLostError, RoomWaitsError
-from trinity.runtime.ray import address, engine_room, weight_transfer
+from trinity.runtime.ray import address, engine_worker, weight_transfer
 from trinity.runtime.ray.weight_transfer import WeightReceiver, WeightSender
 from trinity.synchronizer.channel import BrokenOffError, Invitation
 
@@ -155,7 +155,7 @@ def test_before_a_first_sync_there_is_no_copy() -> None:
 def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_until_it_has_others(
     rooms, monkeypatch
 ) -> None:
-    monkeypatch.setattr(engine_room, "_GIVEN_S", 0.1)
+    monkeypatch.setattr(engine_worker, "_GIVEN_S", 0.1)
     room = rooms.engine_room().part
     room.open("a")
     room.load_weights(None)

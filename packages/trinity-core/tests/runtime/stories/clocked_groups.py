@@ -11,8 +11,8 @@ from typing import Any
 from trinity.common.experience import EID, Experience
 from trinity.explorer.continuous import ContinuousExplorer
 from trinity.explorer.explorer import ExploreResult
-from trinity.explorer.order import RolloutResult
-from trinity.runtime.group_shelf import GroupSink
+from trinity.explorer.requests import RolloutResult
+from trinity.runtime.group_storage import GroupSink
 
 sys.path.insert(0, str(Path(__file__).parent))
 from scenarios import Scenario

@@ -14,8 +14,8 @@ from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
     from trinity.extend.manager import PluginManager
-    from trinity.runtime.ray.handle import WorkerHandle
     from trinity.runtime.ray.worker import WorkerContext
+    from trinity.runtime.ray.worker_handle import WorkerHandle
 
 __all__ = ["Witness", "forget_witness", "witness"]
 
@@ -85,7 +85,7 @@ class _Held:
 
     def _started(self, manager: PluginManager) -> WorkerHandle:
         from trinity.runtime.ray.cluster import cluster
-        from trinity.runtime.ray.handle import start_worker
+        from trinity.runtime.ray.worker_handle import start_worker
         from trinity.runtime.ray.worker_spec import WorkerSpec
         from trinity.runtime.record.rundir import RunDir
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from trinity.buffer.ledger.presence import FINISHED, FINISHED_BEFORE, note, want_more
+from trinity.buffer.ledger.membership import FINISHED, FINISHED_BEFORE, note, want_more
 from trinity.buffer.ledger.schema import SCHEMA
 from trinity.common.experience_bytes import to_bytes
 from trinity.errors import ConfigError

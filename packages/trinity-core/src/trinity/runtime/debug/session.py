@@ -14,17 +14,17 @@ from trinity.common.config import prepared_stages
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.errors import ConfigError, unknown_name
-from trinity.explorer.order import restored_request
+from trinity.explorer.requests import restored_request
 from trinity.explorer.runner import RolloutAttempt, Runner
 from trinity.runtime.assembly import make_engine
 from trinity.runtime.auxiliary import make_auxiliary_models
-from trinity.runtime.boundary import boundary
 from trinity.runtime.debug.difference import Difference, of_environment, of_experiences
 from trinity.runtime.debug.engines import Repeating, Saying, Watched
 from trinity.runtime.debug.environments import RepeatedEnvironments
 from trinity.runtime.debug.recorded import RecordedRollout, recorded_run
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.environment import environment
+from trinity.runtime.error_context import boundary
 from trinity.runtime.preflight import check_workflows, plugins_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.ports import RolloutEngine
     from trinity.common.workflows import Task
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
     from trinity.extend import PluginManager
 from trinity.runtime.debug.engines import Observer
 

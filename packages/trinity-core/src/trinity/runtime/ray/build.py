@@ -11,9 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import probe
-from trinity.runtime.apart_roles import meet
-from trinity.runtime.boundary import boundary
 from trinity.runtime.determinism import may_overlap
+from trinity.runtime.error_context import boundary
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.engine_supervisor import LEAST_LOAD_S, EngineSupervisor
@@ -25,10 +24,11 @@ from trinity.runtime.ray.placement import (
     hosts_of_cluster,
 )
 from trinity.runtime.ray.remote_trainer import RemoteRanks, RemoteTrainer
-from trinity.runtime.ray.rooms import WorkerGroup
 from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
+from trinity.runtime.ray.worker_group import WorkerGroup
 from trinity.runtime.ray.worker_spec import WorkerSpec
 from trinity.runtime.stage_builder import StageBuilder
+from trinity.runtime.standalone_roles import meet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.ray.cluster import Cluster
     from trinity.runtime.ray.dispatcher import Dispatcher
-    from trinity.runtime.ray.handle import WorkerHandle
     from trinity.runtime.ray.worker import WorkerFacts
+    from trinity.runtime.ray.worker_handle import WorkerHandle
     from trinity.runtime.record.rundir import RunDir
 
 MAX_RESTARTS = 100  # of an engine or a runner; who calls it gives up long before
@@ -72,8 +72,8 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
         TrinityError: a model, a dataset or a component cannot be loaded.
     """
     began = time.perf_counter()
-    passport = WorkerSpec.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
-    rooms = WorkerGroup(passport, timeout_s=config.synchronizer.sync_timeout)
+    worker_spec = WorkerSpec.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
+    rooms = WorkerGroup(worker_spec, timeout_s=config.synchronizer.sync_timeout)
     parts = Parts(
         config=config,
         rundir=rundir,
@@ -98,7 +98,7 @@ class _RayBuilder(StageBuilder):
     def __init__(self, parts: Parts, rooms: WorkerGroup) -> None:
         super().__init__(parts)
         self._rooms = rooms
-        namespace = rooms.passport.namespace
+        namespace = rooms.worker_spec.namespace
         await_ended_groups(namespace.partition("/")[0])
         hosts = hosts_of_cluster()
         if said := unseen_gpus(parts.config, hosts=hosts, machine=probe()):
@@ -127,11 +127,13 @@ class _RayBuilder(StageBuilder):
         num_gpus, num_ranks = self._shares.trainer, self._shares.num_ranks
         common = {"num_gpus": num_gpus, "total_steps": total_steps}
         if num_ranks == 1:
-            return RemoteTrainer(self._rooms.start("trainer", "trainer_room:TrainerRoom", **common))
+            return RemoteTrainer(
+                self._rooms.start("trainer", "trainer_worker:TrainerWorker", **common)
+            )
         rooms = [
             self._rooms.start(
                 f"trainer-{rank}",
-                "trainer_room:TrainerRank",
+                "trainer_worker:TrainerRank",
                 beats=True,
                 rank=rank,
                 num_ranks=num_ranks,
@@ -166,7 +168,7 @@ class _RayBuilder(StageBuilder):
         """Start an engine and its runner; return the runner's room."""
         engine = self._rooms.start(
             f"engine-{number}",
-            "engine_room:EngineRoom",
+            "engine_worker:EngineWorker",
             num_threads=9,  # one of them in `stay`
             num_gpus=self._shares.engine,
             max_restarts=MAX_RESTARTS,
@@ -176,10 +178,10 @@ class _RayBuilder(StageBuilder):
         self._engines.append(EngineSupervisor(engine, load_s=load_s))
         return self._rooms.start(
             f"runner-{number}",
-            "runner_room:RunnerRoom",
+            "rollout_worker:RolloutWorker",
             num_threads=4,
             max_restarts=MAX_RESTARTS,
-            namespace=self._rooms.passport.namespace,
+            namespace=self._rooms.worker_spec.namespace,
             engine=f"engine-{number}",
         )
 

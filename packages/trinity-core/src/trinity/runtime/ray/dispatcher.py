@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import RayLostError, RoomLostError
 from trinity.explorer.failure import cut_short
-from trinity.explorer.order import RolloutResult
+from trinity.explorer.requests import RolloutResult
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
-from trinity.runtime.ray.rollout_worker import (
+from trinity.runtime.ray.rollout_worker_client import (
     DispatchedBatch,
     RequestState,
     RolloutWorkerActor,
@@ -39,7 +39,7 @@ from trinity.runtime.ray.rollout_worker import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from trinity.explorer.order import RolloutRequest
+    from trinity.explorer.requests import RolloutRequest
 
 POLL_S = 2.0  # so often a worker that runs something says whether its engine is there
 RETRY_S = 0.5  # so often a worker is called that is lost, or whose engine is

@@ -12,16 +12,16 @@ import ray
 
 from trinity.common.ports import WeightVersion
 from trinity.errors import RayLostError, RoomLostError, RoomWaitsError
-from trinity.runtime.ray.handle import NoAnswerError
 from trinity.runtime.ray.health import LOOK_S
 from trinity.runtime.ray.weight_sync import RemoteTensors
+from trinity.runtime.ray.worker_handle import NoAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.ports import WeightSnapshot
-    from trinity.runtime.ray.handle import Pending, WorkerHandle
     from trinity.runtime.ray.weight_sync import RemoteSender
+    from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
     from trinity.synchronizer.weights import PackedWeights
 
 
@@ -33,7 +33,7 @@ _LONGEST_PAUSE_S = 2.0
 
 
 class Callee(Protocol):
-    """Another room, as :class:`~trinity.runtime.ray.handle.WorkerHandle` calls it."""
+    """Another room, as :class:`~trinity.runtime.ray.worker_handle.WorkerHandle` calls it."""
 
     name: str
 

@@ -21,7 +21,7 @@ from trinity.explorer.failure import TRACEBACKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from trinity.runtime.ray.handle import WorkerHandle
+    from trinity.runtime.ray.worker_handle import WorkerHandle
 
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from trinity.common.generation import PendingReply
 from trinity.engines.lockstep import is_first
 from trinity.errors import ModelError, RoomLostError
-from trinity.runtime.ray.engine_room import run_id
 from trinity.runtime.ray.engine_supervisor import Callee, RestartPolicy, RestartWaiter
+from trinity.runtime.ray.engine_worker import run_id
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         WeightSnapshot,
         WeightVersion,
     )
-    from trinity.runtime.ray.engine_room import EngineAnswers, News, RunId
+    from trinity.runtime.ray.engine_worker import EngineAnswers, News, RunId
 
 
 def given_up(error: Exception) -> ModelError:

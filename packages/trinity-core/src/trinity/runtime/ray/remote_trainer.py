@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
-    from trinity.runtime.ray.handle import Pending, WorkerHandle
+    from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
 
 
 class RemoteTrainer:

@@ -1,158 +1,168 @@
-"""A rollout worker as the dispatcher knows it: a process that executes workflows on one engine.
+"""The rollouts of one engine, in a process of their own, as a dispatcher asks for them.
 
-    READY --its engine is lost--> ENGINE_LOST    its process keeps its rollouts, which wait
-      |                                |
-      +------its process is lost-------+--> LOST    its rollouts are lost with it
-
-It is READY again once its process answers, and with that its engine.
+Dispatcher                          RolloutWorker
+begin([(7, orders), ...]) --------> a scheduler over one engine
+ended(2 s) -----------------------> [(7, results), ...], and whether the engine is lost
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+import os
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, cast
 
-from trinity.explorer.packing import PackedOrders
+from trinity.common.models.chat_format import ChatFormat
+from trinity.common.models.model import ModelWrapper
+from trinity.common.sync_policy import policy_of
+from trinity.errors import RoomLostError
+from trinity.explorer.packing import PackedOrders, PackedResults
+from trinity.explorer.scheduler import build_scheduler
+from trinity.extend import get_manager
+from trinity.runtime.auxiliary import make_auxiliary_models
+from trinity.runtime.endpoints import make_endpoints
+from trinity.runtime.ray.engine_supervisor import RestartPolicy, RestartWaiter
+from trinity.runtime.ray.engine_worker import VISIBLE_GPUS
+from trinity.runtime.ray.remote_engine import RemoteEngine
+from trinity.runtime.ray.worker_handle import find_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Sequence
 
-    from trinity.errors import RoomLostError
-    from trinity.explorer.order import RolloutRequest, RolloutResult
-    from trinity.runtime.ray.handle import Pending
+    from trinity.explorer.requests import RolloutResult
+    from trinity.runtime.ray.engine_supervisor import Callee
+    from trinity.runtime.ray.worker import WorkerContext
 
-
-class RequestState(Enum):
-    """Where a rollout request is."""
-
-    QUEUED = "queued"  # no worker has it
-    RUNNING = "running"  # a worker has it
-    CANCELLED = "cancelled"  # its worker returns what has ended of it; no other worker gets it
-    ENDED = "ended"  # its reports are there
+_Name = tuple[str, int]  # of what the scheduler runs: the session, and the request's number
 
 
-class WorkerState(Enum):
-    """Whether a worker gets requests."""
-
-    READY = "ready"
-    ENGINE_LOST = "engine lost"  # if no worker is ready
-    LOST = "lost"  # no
-
-
-@dataclass(eq=False, slots=True)
-class DispatchedBatch:
-    """Orders of one task, which one worker runs."""
-
-    name: Hashable  # None: it is part of a step, whose caller waits for all of its requests
-    orders: Sequence[RolloutRequest]
-    home: RolloutWorkerClient | None = None  # that runs it if it is ready; None: the least busy one
-    state: RequestState = RequestState.QUEUED
-    num_losses: int = 0  # how often it was taken from a worker that was lost
-    reports: list[RolloutResult] = field(default_factory=list)  # how its orders ended
-
-
-class RolloutWorkerActor(Protocol):
-    """The worker's process, as :class:`~trinity.runtime.ray.handle.WorkerHandle` calls it."""
-
-    name: str
-
-    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Return what the method returns (Any: each its own)."""
-
-    def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
-        """Call the method without waiting."""
-
-
-class RolloutWorkerClient:
-    """What the dispatcher knows of one worker, and sends it without waiting.
-
-    Not thread-safe: the dispatcher holds its lock.
+class RolloutWorker:
+    """Holds a scheduler over one engine.
 
     Args:
-        handle: of the worker's process.
+        context: of the room.
+        namespace: of the run.
+        engine: the name of the engine's room.
     """
 
-    def __init__(self, handle: RolloutWorkerActor) -> None:
-        self.handle = handle
-        self.engine = handle.name.replace("runner", "engine")  # as messages call it
-        self.state = WorkerState.READY  # until it is missed
-        self.session = ""  # with the process that is there; "": none was opened
-        self.requests: dict[int, DispatchedBatch] = {}  # by the numbers that it was given them with
-        self._unsent: list[int] = []
-        self._replies: list[Pending] = []  # to messages that nobody waits for
-        self._lost_since = 0.0
-        self.gone: RoomLostError | None = None  # why no process takes its place
-        self.num_hung = 0
-        self.busy_s = 0.0
+    def __init__(self, context: WorkerContext, *, namespace: str, engine: str) -> None:
+        config = context.config
+        self._name = context.name
+        self._lock = threading.Lock()  # guards the following
+        self._session = ""  # of the dispatcher that is served
+        self._ended: list[tuple[int, PackedResults]] = []  # of this session, and not told yet
+        self._busy_s = 0.0  # that was told of
+        room = find_worker(namespace, engine)
+        patience = RestartPolicy.of_runner(sync_timeout=config.synchronizer.sync_timeout)
+        if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
+            _use_gpus_of(room, patience=patience)  # before anything here has looked for one
+        self._engine = RemoteEngine(
+            room,
+            patience=patience,
+            in_lockstep=not policy_of(config).in_groups,
+            has_others=config.explorer.rollout_model.engine_num > 1,
+        )
+        endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))
+        model = ModelWrapper(
+            self._engine,
+            ChatFormat.from_config(config.model),
+            config.explorer.rollout_model,
+            model=config.model,
+            endpoints=endpoints,
+        )
+        self._scheduler = build_scheduler(
+            config,
+            engines=[self._engine],
+            names=[engine],
+            model=model,
+            auxiliary_models=make_auxiliary_models(config, get_manager(), endpoints=endpoints),
+            endpoints=endpoints,
+        )
 
-    @property
-    def lost_s(self) -> float:
-        """Return for how long its process or its engine is lost; 0: both are there."""
-        return 0.0 if self.state is WorkerState.READY else time.monotonic() - self._lost_since
+    def open(self, session: str) -> None:
+        """Begin a session; what an earlier one left running is left behind.
 
-    def connected(self, session: str) -> None:
-        """Note that its process has opened a session, and send it what it is to run."""
-        self.session, self.state, self.gone = session, WorkerState.READY, None
-        self._unsent = list(self.requests)
-        self.send()
+        Args:
+            session: names the dispatcher's conversation with this process.
+        """
+        with self._lock:
+            self._scheduler.reset()
+            self._engine.forget()
+            self._session, self._ended = session, []
 
-    def note_engine(self, lost_s: float) -> None:
-        """Note for how long its engine is lost, as its process says; 0: it is there."""
-        self.state = WorkerState.ENGINE_LOST if lost_s else WorkerState.READY
-        self._lost_since = time.monotonic() - lost_s
+    def begin(self, session: str, requests: Sequence[tuple[int, PackedOrders]]) -> None:
+        """Run these, each with its number, as soon as there are slots.
 
-    def note_loss(self) -> list[DispatchedBatch]:
-        """Note that its process is lost; return the requests that are lost with it."""
-        if self.state is not WorkerState.LOST:
-            self.state, self._lost_since = WorkerState.LOST, time.monotonic()
-        return self.disconnect()
+        Nobody waits for this call: what keeps them from beginning is raised by :meth:`ended`.
+        """
+        with self._lock:
+            if session != self._session:
+                return  # `ended` tells it
+            self._engine.expect_new_weights()
+            try:
+                self._scheduler.begin_all(
+                    [((session, number), packed.unpacked()) for number, packed in requests]
+                )
+            except BaseException as error:  # noqa: BLE001 -- raised by `ended`
+                self._scheduler.stop(error)
 
-    def disconnect(self) -> list[DispatchedBatch]:
-        """End the session; return the requests that it had."""
-        requests, self.requests = list(self.requests.values()), {}
-        self.session, self._unsent, self._replies = "", [], []
-        return requests
+    def ended(
+        self, session: str, timeout_s: float, *, for_all: bool = False
+    ) -> tuple[list[tuple[int, PackedResults]], float]:
+        """Return the requests that ended, and for how long the engine is lost; 0: it is there.
 
-    def add(self, number: int, request: DispatchedBatch) -> None:
-        """Let it run a request; :meth:`send` sends all that were added as one message."""
-        request.state = RequestState.RUNNING
-        self.requests[number] = request
-        self._unsent.append(number)
-
-    def send(self) -> None:
-        """Send what was added, if there is a session; :meth:`connected` does otherwise."""
-        if self.session and self._unsent:
-            packed = [(n, PackedOrders.of(self.requests[n].orders)) for n in self._unsent]
-            self._replies.append(self.handle.start("begin", self.session, packed))
-            self._unsent = []
-
-    def cancel(self, requests: Iterable[DispatchedBatch]) -> None:
-        """Ask it to end these, and to return what has ended of them."""
-        wanted = set(requests)
-        numbers = [number for number, request in self.requests.items() if request in wanted]
-        for number in numbers:
-            self.requests[number].state = RequestState.CANCELLED
-        if self.session and numbers:
-            self._replies.append(self.handle.start("cut", self.session, numbers))
-
-    def drop(self, requests: Iterable[DispatchedBatch]) -> None:
-        """Ask it to end these, and await nothing of them any more."""
-        dropped = set(requests)
-        self.cancel(dropped)
-        self.requests = {n: r for n, r in self.requests.items() if r not in dropped}
-        self._unsent = [number for number in self._unsent if number in self.requests]
-
-    def read_replies(self) -> None:
-        """Read what came back of the messages; for the thread that polls, without the lock.
+        Args:
+            session: of the dispatcher.
+            timeout_s: how long to wait for a first one, in seconds.
+            for_all: wait as long for all that began.
 
         Raises:
-            Exception: why one of them did not arrive.
+            RoomLostError: the session is another's, or of a process that ended before this one.
+            RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
+            TrinityError: an error that concerns all runs.
         """
-        while self._replies:
-            try:
-                self._replies[0].result(timeout_s=0.0)
-            except TimeoutError:
-                return
-            self._replies.pop(0)
+        self._check(session)
+        done = self._scheduler.ended(0.0 if self._ended else timeout_s, for_all=for_all)
+        with self._lock:
+            # A call of an earlier session may get what ended in this one: the next call tells it.
+            for (owner, number), results in cast("list[tuple[_Name, list[RolloutResult]]]", done):
+                if owner == self._session:
+                    self._ended.append((number, self._packed(results)))
+            self._check(session)
+            ended, self._ended = self._ended, []
+        return ended, self._engine.away_s()
+
+    def cut(self, session: str, numbers: Sequence[int]) -> None:
+        """Wait no longer for what has not ended of these requests."""
+        with self._lock:
+            if session == self._session:
+                for number in numbers:
+                    self._scheduler.cut((session, number))
+
+    def close(self) -> None:
+        """End the threads and what workflows hold; safe to call twice."""
+        with ExitStack() as stack:
+            stack.callback(self._scheduler.close)
+            stack.callback(self._engine.close)
+            stack.callback(self._scheduler.stop)
+
+    def _packed(self, results: Sequence[RolloutResult]) -> PackedResults:
+        before_s, self._busy_s = self._busy_s, self._engine.busy_s
+        return PackedResults.of(
+            results, busy_s=self._busy_s - before_s, num_hung=self._scheduler.num_hung
+        )
+
+    def _check(self, session: str) -> None:
+        if session != self._session:
+            raise RoomLostError(self._name, cause="it was started anew")
+
+
+def _use_gpus_of(engine: Callee, *, patience: RestartPolicy) -> None:
+    """Let auxiliary models be on the GPUs of this runner's engine, once that is there.
+
+    Ray gives a runner none, and hides none from it: those of all runners would be on the machine's
+    first one, whoever has it.
+    """
+    gpus = RestartWaiter(engine, patience=patience).first_answer("gpus")
+    if gpus is not None:
+        os.environ[VISIBLE_GPUS] = gpus

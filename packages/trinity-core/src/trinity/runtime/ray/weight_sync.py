@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import SyncMethod
     from trinity.extend import PluginManager
     from trinity.runtime.ray.engine_supervisor import EngineSupervisor
-    from trinity.runtime.ray.handle import Pending, WorkerHandle
+    from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
     from trinity.synchronizer.shared import Shared
     from trinity.synchronizer.shipment import Shipment
     from trinity.synchronizer.weights import PackedWeights

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError, RoomLostError, TrinityError
 from trinity.explorer.failure import TRACEBACKS
-from trinity.runtime.boundary import marked
+from trinity.runtime.error_context import marked
+from trinity.runtime.gc_paused import uncollected
 from trinity.runtime.record.logs import FORMAT
-from trinity.runtime.uncollected import uncollected
 from trinity.synchronizer.machine import machine_id
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Worker:
     """Holds one part. ``handle.start_worker`` makes an actor of it.
 
     Args:
-        passport: what this process needs to be like the driver's.
+        worker_spec: what this process needs to be like the driver's.
         name: of the room.
         part: ``"module:Class"``, called as ``Class(context, **arguments)``.
         arguments: of the part.
@@ -213,7 +213,7 @@ class Worker:
 
     def __init__(
         self,
-        passport: WorkerSpec,
+        worker_spec: WorkerSpec,
         name: str,
         part: str,
         arguments: dict[str, Any],
@@ -224,8 +224,8 @@ class Worker:
         self._said: list[dict[str, Any]] = []
         self._error: BaseException | None = None  # told by every call: a restart runs only this
         self._seconds: dict[str, float] = {}
-        self._log_command = f"trinity log {passport.directory} --room {name}"
-        self._make: Callable[[], None] | None = partial(self._build, passport, part, arguments)
+        self._log_command = f"trinity log {worker_spec.directory} --room {name}"
+        self._make: Callable[[], None] | None = partial(self._build, worker_spec, part, arguments)
         self._building, self._is_built = threading.Lock(), False
         if not waits:
             self.build()
@@ -293,9 +293,9 @@ class Worker:
             return reply, None
         return WorkerReply(value=reply.value.value, said=reply.said), reply.value.payload
 
-    def _build(self, passport: WorkerSpec, part: str, arguments: dict[str, Any]) -> None:
+    def _build(self, worker_spec: WorkerSpec, part: str, arguments: dict[str, Any]) -> None:
         began = time.perf_counter()
-        context = passport.enter(self._name, say=self._said.append)
+        context = worker_spec.enter(self._name, say=self._said.append)
         self._manager = context.manager
         entered = time.perf_counter()
         module, _, name = part.partition(":")

@@ -201,7 +201,7 @@ class WorkerSpec:
     def of(
         cls, config: Config, *, rundir: RunDir, manager: PluginManager, namespace: str
     ) -> WorkerSpec:
-        """Return the passport of a resolved stage, with a namespace of its own below the run's.
+        """Return the worker_spec of a resolved stage, with a namespace of its own below the run's.
 
         Raises:
             ConfigError: something in the configuration cannot be sent to another process.

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from trinity.buffer.ledger.membership import LEASE_S, Membership
 from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.ledger.presence import LEASE_S, Membership
 from trinity.common.config.check_ledger import address_of
 from trinity.errors import CheckpointError, ConfigError, DataError
 from trinity.monitor.jsonl import read_metrics
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.buffer.ledger.database import Database, ResultRows
-    from trinity.buffer.ledger.presence import Member
+    from trinity.buffer.ledger.membership import Member
 
 
 _AGES = """

@@ -10,7 +10,7 @@ from trinity.explorer.groups import check_failures
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trinity.explorer.order import RolloutResult
+    from trinity.explorer.requests import RolloutResult
 
 
 class FailureWatch:

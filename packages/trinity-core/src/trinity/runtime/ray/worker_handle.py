@@ -203,7 +203,7 @@ class WorkerHandle:
 
 
 def start_worker(  # noqa: PLR0913 -- what a process may differ in
-    passport: WorkerSpec,
+    worker_spec: WorkerSpec,
     name: str,
     part: str,
     *,
@@ -218,7 +218,7 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
     """Start a room; it is built in its process while this returns.
 
     Args:
-        passport: of the run.
+        worker_spec: of the run.
         name: unique in the run.
         part: ``"module:Class"`` of what it holds.
         num_threads: how many calls it may answer at once; with more than one, in any order.
@@ -226,8 +226,8 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
         beats: whether it answers :meth:`WorkerHandle.beat` and what is asked aside, each in a
-            thread of its own. With one thread for all the rest, this one builds it too; it is not the
-            process's main thread, to which Ray then gives no calls.
+            thread of its own. With one thread for all the rest, this one builds it too; it is not
+            the process's main thread, to which Ray then gives no calls.
         place: Ray's options that say where it stands; None: anywhere.
         arguments: of the part.
     """
@@ -236,15 +236,15 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
     waits = beats and num_threads == 1
     actor = room.options(
         name=name,
-        namespace=passport.namespace,
+        namespace=worker_spec.namespace,
         num_cpus=0,  # a room waits more than it computes; the machine is divided by threads
         num_gpus=num_gpus,
         max_concurrency=num_threads,
         max_restarts=max_restarts,
-        runtime_env=passport.runtime_env(env_vars or {}),
+        runtime_env=worker_spec.runtime_env(env_vars or {}),
         **(place or {}),
     )
-    handle = WorkerHandle(actor.remote(passport, name, part, arguments, waits=waits), name)
+    handle = WorkerHandle(actor.remote(worker_spec, name, part, arguments, waits=waits), name)
     if waits:
         handle.actor.build.remote()
     handle.comes_back = max_restarts > 0

@@ -19,7 +19,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.presence import Member, Membership, Published
+from trinity.buffer.ledger.membership import Member, Membership, Published
 from trinity.errors import TrinityError
 from trinity.runtime.ledger_of_run import database_of, shared_part
 from trinity.runtime.record.lock import Owner

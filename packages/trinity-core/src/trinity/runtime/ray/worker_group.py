@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.errors import RayLostError, RoomLostError, TrinityError
-from trinity.runtime.ray.handle import FIRST_PATIENCE_S, start_worker
 from trinity.runtime.ray.health import LOOK_S, HealthMonitor, check_ray, is_ray_lost
 from trinity.runtime.ray.placement import Placement
 from trinity.runtime.ray.worker import check_plugin_sets, settle, unsettle
+from trinity.runtime.ray.worker_handle import FIRST_PATIENCE_S, start_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trinity.extend import PluginManager
-    from trinity.runtime.ray.handle import Pending, WorkerHandle
     from trinity.runtime.ray.worker import WorkerFacts
+    from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
     from trinity.runtime.ray.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class WorkerGroup:
     """The processes of one stage.
 
     Args:
-        passport: of the run.
+        worker_spec: of the run.
         timeout_s: within which a process that is stopped is ended; an answer that takes as long
             is told.
 
@@ -49,8 +49,8 @@ class WorkerGroup:
         placement: where they stand; it is removed with them.
     """
 
-    def __init__(self, passport: WorkerSpec, *, timeout_s: float) -> None:
-        self.passport = passport
+    def __init__(self, worker_spec: WorkerSpec, *, timeout_s: float) -> None:
+        self.worker_spec = worker_spec
         self.placement = Placement()
         self._timeout_s = timeout_s
         self._watched: list[WorkerHandle] = []
@@ -67,7 +67,7 @@ class WorkerGroup:
         is_watched = not options.get("beats")
         options |= {"beats": True}
         place = self.placement.options(name)
-        handle = start_worker(self.passport, name, f"{_ROOMS}.{part}", place=place, **options)
+        handle = start_worker(self.worker_spec, name, f"{_ROOMS}.{part}", place=place, **options)
         handle.patience_s = min(self._timeout_s, FIRST_PATIENCE_S)
         self._handles.append(handle)
         self._watched += [handle] if is_watched else []

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.sql import TooOldError
 from trinity.common.config.check_ledger import address_of
-from trinity.runtime.apart import Coordinator
 from trinity.runtime.assembly import rows_of_a_batch
 from trinity.runtime.ledger_of_run import database_of, path_of_buffer, use_of_buffer
+from trinity.runtime.standalone import Coordinator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
