@@ -15,7 +15,7 @@ import pytest
 import trinity
 from trinity.common.config import load_config
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
-from trinity.errors import RoomLostError, RunFailedError
+from trinity.errors import RunFailedError, WorkerLostError
 from trinity.explorer.explorer import Explorer
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.loop import Loop
@@ -322,7 +322,7 @@ def lose_a_room(monkeypatch):
         def dies(self, step):
             if step in steps:
                 steps.remove(step)
-                raise RoomLostError("runner-0", cause="The actor died unexpectedly.")
+                raise WorkerLostError("runner-0", cause="The actor died unexpectedly.")
             return explore_step(self, step)
 
         monkeypatch.setattr(Explorer, "explore_step", dies)
@@ -363,7 +363,7 @@ def test_a_room_that_is_lost_while_the_run_stops_is_not_started_anew(
 ) -> None:
     def dies(self, **_):
         self._parts.interrupt.request()
-        raise RoomLostError("trainer", cause="The actor died unexpectedly.")
+        raise WorkerLostError("trainer", cause="The actor died unexpectedly.")
 
     monkeypatch.setattr(Loop, "_sync", dies)
 

@@ -33,6 +33,8 @@ __all__ = [
     "TemplateRefusesError",
     "TrinityError",
     "UnknownComponentError",
+    "WorkerLostError",
+    "WorkerWaitsError",
     "WorkflowError",
     "did_you_mean",
     "unknown_name",
@@ -108,28 +110,32 @@ class RunFailedError(TrinityError, RuntimeError):
     """A run stopped because too many of its rollouts failed."""
 
 
-class RoomLostError(TrinityError, RuntimeError):
-    """The process of a room ended without being asked to."""
+class WorkerLostError(TrinityError, RuntimeError):
+    """The process of a worker ended without being asked to."""
 
-    def __init__(self, room: str, *, cause: str, is_final: bool = False) -> None:
-        super().__init__(f"the process of {room} was lost: {cause}")
-        self.room = room
+    def __init__(self, worker: str, *, cause: str, is_final: bool = False) -> None:
+        super().__init__(f"the process of {worker} was lost: {cause}")
+        self.worker = worker
         self.cause = cause
         self.is_final = is_final  # no other process takes its place
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _room_lost, (self.room, self.cause, self.is_final)
+        return _worker_lost, (self.worker, self.cause, self.is_final)
 
 
-class RoomWaitsError(RoomLostError):
-    """A room is there, and may not do what it is asked before it has what it waits for."""
+class WorkerWaitsError(WorkerLostError):
+    """A worker is there, and may not do what it is asked before it has what it waits for."""
 
-    def __init__(self, room: str, *, cause: str) -> None:
-        super().__init__(room, cause=cause)
-        self.args = (f"{room} waits: {cause}",)
+    def __init__(self, worker: str, *, cause: str) -> None:
+        super().__init__(worker, cause=cause)
+        self.args = (f"{worker} waits: {cause}",)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _room_waits, (self.room, self.cause)
+        return _worker_waits, (self.worker, self.cause)
+
+
+RoomLostError = WorkerLostError  # their names before 0.2
+RoomWaitsError = WorkerWaitsError
 
 
 class RayLostError(TrinityError, RuntimeError):
@@ -144,8 +150,8 @@ class CheckpointError(TrinityError, RuntimeError):
     """A checkpoint cannot be read, or does not belong to this run."""
 
 
-def _room_lost(room: str, cause: str, is_final: bool) -> RoomLostError:  # noqa: FBT001 -- unpickled
-    return RoomLostError(room, cause=cause, is_final=is_final)
+def _worker_lost(worker: str, cause: str, is_final: bool) -> WorkerLostError:  # noqa: FBT001 -- unpickled
+    return WorkerLostError(worker, cause=cause, is_final=is_final)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -173,5 +179,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, list_by: str = "
     return f"{message} Known: {', '.join(names) if names else 'none'}."
 
 
-def _room_waits(room: str, cause: str) -> RoomWaitsError:
-    return RoomWaitsError(room, cause=cause)
+def _worker_waits(worker: str, cause: str) -> WorkerWaitsError:
+    return WorkerWaitsError(worker, cause=cause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot
-from trinity.errors import ModelError, RayLostError, RoomLostError
+from trinity.errors import ModelError, RayLostError, WorkerLostError
 from trinity.synchronizer import group, members
 from trinity.synchronizer.channel import BrokenOffError
 from trinity.synchronizer.group import GlooSync, NcclSync
@@ -105,7 +105,7 @@ def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without
 def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_all_again(
     a_trainer, two_engines
 ) -> None:
-    lost = RoomLostError("engine-1", cause="it ended or was killed")
+    lost = WorkerLostError("engine-1", cause="it ended or was killed")
     trainer, engines = a_trainer(send=[BROKEN]), two_engines(receive=[lost])
     engines[0].outcomes["receive"] = [BROKEN]
 
@@ -184,10 +184,10 @@ def test_who_waits_for_the_first_that_failed_is_told_to_leave(a_trainer, an_engi
 
 
 def test_a_trainer_that_is_lost_is_the_runs_loss(a_trainer, two_engines) -> None:
-    lost = RoomLostError("trainer", cause="it ended or was killed", is_final=True)
+    lost = WorkerLostError("trainer", cause="it ended or was killed", is_final=True)
     trainer, engines = a_trainer(send=[lost]), two_engines()
 
-    with pytest.raises(RoomLostError, match="trainer was lost"):
+    with pytest.raises(WorkerLostError, match="trainer was lost"):
         synced(a_sync(trainer, engines))
 
     assert not trainer.is_ended
@@ -198,7 +198,7 @@ def test_a_trainer_that_does_not_come_back_is_ended_and_the_run_goes_back(
 ) -> None:
     trainer, engines = a_trainer(send=[SILENT]), two_engines(receive=[BROKEN])
 
-    with pytest.raises(RoomLostError, match="it does not come back from sending weights"):
+    with pytest.raises(WorkerLostError, match="it does not come back from sending weights"):
         synced(a_sync(trainer, engines))
 
     assert trainer.is_ended

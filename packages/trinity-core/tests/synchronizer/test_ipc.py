@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, WorkerLostError
 from trinity.synchronizer import ipc
 from trinity.synchronizer.channel import BrokenOffError
 from trinity.synchronizer.gpu_memory import HandleError
@@ -52,7 +52,7 @@ def test_an_engine_that_is_away_is_not_waited_for(a_trainer, two_engines) -> Non
 
 @pytest.mark.parametrize(
     ("outcome", "last"),
-    [(RoomLostError("engine-1", cause="it ended or was killed"), "lost"), (SILENT, "end")],
+    [(WorkerLostError("engine-1", cause="it ended or was killed"), "lost"), (SILENT, "end")],
 )
 def test_one_that_is_lost_or_silent_is_done_without_and_the_others_hear_nothing_of_it(
     outcome, last, caplog, a_trainer, two_engines
@@ -94,10 +94,10 @@ def test_one_that_never_finds_any_is_ended_and_said(caplog, a_trainer, two_engin
 def test_a_trainer_that_is_lost_before_all_have_them_is_the_runs_loss(
     a_trainer, two_engines
 ) -> None:
-    lost = RoomLostError("trainer", cause="it ended or was killed", is_final=True)
+    lost = WorkerLostError("trainer", cause="it ended or was killed", is_final=True)
     engines = two_engines(receive=[GONE])
 
-    with pytest.raises(RoomLostError, match="trainer was lost"):
+    with pytest.raises(WorkerLostError, match="trainer was lost"):
         synced(a_trainer(device=["", lost]), engines)
 
     assert engines[1].steps() == ["receive"]
@@ -106,7 +106,7 @@ def test_a_trainer_that_is_lost_before_all_have_them_is_the_runs_loss(
 def test_a_trainer_that_is_silent_is_ended_and_the_run_goes_back(a_trainer, two_engines) -> None:
     trainer = a_trainer(device=["", SILENT])
 
-    with pytest.raises(RoomLostError, match="it does not come back from sending weights"):
+    with pytest.raises(WorkerLostError, match="it does not come back from sending weights"):
         synced(trainer, two_engines(receive=[GONE]))
 
     assert trainer.is_ended

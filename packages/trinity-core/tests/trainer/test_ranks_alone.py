@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from trinity.errors import ConfigError, ModelError, RoomLostError, TrinityError
+from trinity.errors import ConfigError, ModelError, TrinityError, WorkerLostError
 from trinity.trainer import ranks, torch_trainer, ulysses
 from trinity.trainer.microbatch import ModelInputs, Plan
 from trinity.trainer.ranks import Ranks, error_from_json, error_to_json
@@ -190,7 +190,7 @@ def test_attention_that_changes_its_products_is_not_shared(monkeypatch, name) ->
 
 def test_an_error_that_is_told_keeps_its_type_unless_it_has_fields_of_its_own() -> None:
     told = error_from_json(error_to_json(ModelError("no room for the weights")))
-    lost = error_from_json(error_to_json(RoomLostError("engine-0", cause="it was killed")))
+    lost = error_from_json(error_to_json(WorkerLostError("engine-0", cause="it was killed")))
 
     assert (type(told), str(told)) == (ModelError, "no room for the weights")
     assert type(lost) is TrinityError

@@ -1,4 +1,4 @@
-"""``trinity log``: read what a run and each of its rooms logged."""
+"""``trinity log``: read what a run and each of its workers logged."""
 
 from __future__ import annotations
 
@@ -32,8 +32,13 @@ def log(  # noqa: PLR0913, PLR0917 -- the options of a command
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="The YAML file of the run, instead.")
     ] = None,
-    room: Annotated[
-        str, typer.Option(help="Only this room's: driver, trainer, runner-0, engine-0, ...")
+    worker: Annotated[
+        str,
+        typer.Option(
+            "--worker",
+            "--room",
+            help="Only this worker's: driver, trainer, runner-0, engine-0, ...",
+        ),
     ] = "",
     level: Annotated[str, typer.Option(help="The least severe messages to show.")] = "debug",
     run: Annotated[
@@ -46,11 +51,11 @@ def log(  # noqa: PLR0913, PLR0917 -- the options of a command
         bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C as the run goes on.")
     ] = False,
 ) -> None:
-    """Show the logs of a run by time, the room's name in front of each line."""
+    """Show the logs of a run by time, the worker's name in front of each line."""
     from rich.console import Console
 
     directory, least = _directory(run_dir, config), _level(level)
-    files = _files(directory, room)
+    files = _files(directory, worker)
     is_wanted, console = _names(run), Console(highlight=False)
     records = filter(is_wanted, _records(files, least))
     for record in deque(records, maxlen=lines) if lines else records:
@@ -60,7 +65,7 @@ def log(  # noqa: PLR0913, PLR0917 -- the options of a command
             time.sleep(FOLLOW_S)
         except KeyboardInterrupt:
             return
-        files += _new_files(directory, room, files)
+        files += _new_files(directory, worker, files)
         for record in filter(is_wanted, _records(files, least)):
             _show(console, record)
 
@@ -84,11 +89,11 @@ def _level(name: str) -> int:
     return logging.getLevelNamesMapping()[name.upper()]
 
 
-def _files(directory: Path, room: str) -> list[LogFile]:
+def _files(directory: Path, worker: str) -> list[LogFile]:
     """Return the files to read, at least one.
 
     Raises:
-        ConfigError: there is no run in the directory, or no such room in the run.
+        ConfigError: there is no run in the directory, or no such worker in the run.
     """
     from trinity.runtime.record.logs import log_files
 
@@ -98,23 +103,23 @@ def _files(directory: Path, room: str) -> list[LogFile]:
             f"there is no log of a run in {directory}. Name the folder that the header of the run "
             "calls its run directory, or the run's --config."
         )
-    chosen = [file for file in files if _is_meant(file, room)]
+    chosen = [file for file in files if _is_meant(file, worker)]
     if not chosen:
-        rooms = {file.room for file in files}
-        raise ConfigError(f"{directory}: {unknown_name('room', room, rooms)}")
+        workers = {file.worker for file in files}
+        raise ConfigError(f"{directory}: {unknown_name('worker', worker, workers)}")
     return chosen
 
 
-def _new_files(directory: Path, room: str, known: list[LogFile]) -> list[LogFile]:
+def _new_files(directory: Path, worker: str, known: list[LogFile]) -> list[LogFile]:
     from trinity.runtime.record.logs import log_files
 
     paths = {file.path for file in known}
     found = [file for file in log_files(directory) if file.path not in paths]
-    return [file for file in found if _is_meant(file, room)]
+    return [file for file in found if _is_meant(file, worker)]
 
 
-def _is_meant(file: LogFile, room: str) -> bool:
-    return not room or room in {file.room, file.room.rpartition("/")[2]}
+def _is_meant(file: LogFile, worker: str) -> bool:
+    return not worker or worker in {file.worker, file.worker.rpartition("/")[2]}
 
 
 def _records(files: list[LogFile], level: int) -> Iterator[LogRecord]:
@@ -137,7 +142,7 @@ def _names(run: str) -> Callable[[LogRecord], bool]:
 
 
 def _show(console: Console, record: LogRecord) -> None:
-    """Print a record: time, room, level and message on one line, what follows indented."""
+    """Print a record: time, worker, level and message on one line, what follows indented."""
     from rich.text import Text
 
     head, *rest = record.text.split("\n")
@@ -145,7 +150,7 @@ def _show(console: Console, record: LogRecord) -> None:
     said_by = "" if record.logger.startswith("trinity") or not record.logger else record.logger
     line = Text.assemble(
         (f"{record.time:<23}", "dim"),
-        (f" {record.room:<12}", "cyan"),
+        (f" {record.worker:<12}", "cyan"),
         (f" {level:<8}", _STYLES.get(level, "dim")),
         f" {said_by + ': ' if said_by else ''}{head}",
     )

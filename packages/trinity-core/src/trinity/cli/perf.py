@@ -33,7 +33,7 @@ def perf(
     ] = False,
     seconds: Annotated[int, typer.Option(min=1, help="How long --profile samples.")] = 30,
 ) -> None:
-    """Say where the time of a run's steps went: by side and room, from its metrics.
+    """Say where the time of a run's steps went: by side and worker, from its metrics.
 
     The seconds are those on the clock: on a busy machine compare shares, or run it alone.
     """
@@ -118,7 +118,7 @@ def _table(name: str, times: StepTimes | None, *, skip: int) -> list[str]:
     for side, seconds in times.sides.items():
         lines.append(_line(side, "", seconds, whole))
         lines += [
-            _line(f"  {part.room}", part.what, part.seconds, whole)
+            _line(f"  {part.worker}", part.what, part.seconds, whole)
             for part in times.parts
             if part.side == side and len(times.parts) > 1
         ]
@@ -130,5 +130,5 @@ def _table(name: str, times: StepTimes | None, *, skip: int) -> list[str]:
     return lines
 
 
-def _line(room: str, what: str, seconds: float, whole: float) -> str:
-    return f"{room:14} {what:46} {seconds * 1000:9.1f} ms {seconds / whole:7.1%}"
+def _line(worker: str, what: str, seconds: float, whole: float) -> str:
+    return f"{worker:14} {what:46} {seconds * 1000:9.1f} ms {seconds / whole:7.1%}"

@@ -1,1 +1,1 @@
-"""The room where workflows run: tasks in, experiences out."""
+"""Explorer (rollout): runs workflows, tasks in and experiences out."""

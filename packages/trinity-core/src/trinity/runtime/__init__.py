@@ -1,1 +1,1 @@
-"""Which rooms a run has, and in which process they live."""
+"""Which workers a run has, and in which process they live."""

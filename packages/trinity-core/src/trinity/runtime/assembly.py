@@ -1,4 +1,4 @@
-"""How each room is made from a configuration: the local build and the Ray rooms call the same."""
+"""How each component is made from a configuration, in this process and in Ray workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build the rooms that a stage's mode needs, each found by its registered name."""
+"""Build the workers that a stage's mode needs, each found by its registered name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_parts(
     interrupt: Interrupt,
     stage: str = "",
 ) -> Parts:
-    """Return the rooms of one resolved stage, all in this process.
+    """Return the workers of one resolved stage, all in this process.
 
     Raises:
         TrinityError: a model, a dataset or a component cannot be loaded.

@@ -1,6 +1,6 @@
 """Sample the processes of a run that goes on, for flame graphs: py-spy, one SVG a process.
 
-run.lock, trinity.log --> processes --py-spy for so many seconds--> profile/<time>/<room>.svg
+run.lock, trinity.log --> processes --py-spy for so many seconds--> profile/<time>/<worker>.svg
 
 The run is not asked, and need not be started anew: one that hangs is seen as well as one that is
 slow.
@@ -38,8 +38,8 @@ _STARTED = re.compile(
 )
 _SLACK_S = 2.0  # the system tells when it was booted in whole seconds, a log likewise
 _TIME = "%Y-%m-%d %H:%M:%S"  # of a line of a log
-_TITLE = b"ray::"  # begins the command line of a room, whatever number it has
-_IDLE = b"ray::IDLE"  # a worker of Ray that is nobody's room
+_TITLE = b"ray::"  # begins the command line of a worker, whatever number it has
+_IDLE = b"ray::IDLE"  # a worker of Ray that is nobody's worker
 _FORBIDDEN = (
     "this user may not look into that process: run the command as root, or as who runs it with "
     "kernel.yama.ptrace_scope = 0"
@@ -95,7 +95,7 @@ def flame_graphs(directory: Path, *, seconds: int) -> list[Graph]:
 
 
 def processes_of(directory: Path) -> dict[str, int]:
-    """Return the processes of a run on this machine by name: drivers, and rooms that it logged.
+    """Return the processes of a run on this machine by name: drivers, and workers that it logged.
 
     Raises:
         ConfigError: this user may not read who has the directory.
@@ -106,7 +106,7 @@ def processes_of(directory: Path) -> dict[str, int]:
             if owner.is_here():
                 found.setdefault(f"driver-{part}" if part else "driver", owner.pid)
         if found:
-            return found | dict(_rooms(folder))
+            return found | dict(_workers(folder))
     return found
 
 
@@ -148,13 +148,13 @@ def _unwritable(folder: Path, why: str) -> ConfigError:
     )
 
 
-def _rooms(folder: Path) -> Iterator[tuple[str, int]]:
-    """Give the rooms of the last start that live."""
+def _workers(folder: Path) -> Iterator[tuple[str, int]]:
+    """Give the workers of the last start that live."""
     for log in [folder / "trinity.log", *sorted(folder.glob("explorers/*/trinity.log"))]:
         own = "" if log.parent == folder else f"{log.parent.name}-"
         last = {name: (host, int(pid), told) for told, name, host, pid in _started(log)}
         for name, (host, pid, told) in last.items():
-            if host == platform.node() and _is_room(pid) and _began_before(pid, told):
+            if host == platform.node() and _is_worker(pid) and _began_before(pid, told):
                 yield f"{own}{name}", pid
 
 
@@ -166,7 +166,7 @@ def _started(log: Path) -> Iterable[tuple[str, str, str, str]]:
     return _STARTED.findall(text)
 
 
-def _is_room(pid: int) -> bool:
+def _is_worker(pid: int) -> bool:
     try:
         title = Path(f"/proc/{pid}/cmdline").read_bytes()
         return title.startswith(_TITLE) and not title.startswith(_IDLE)

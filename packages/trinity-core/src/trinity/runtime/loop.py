@@ -27,7 +27,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError, PluginError, RayLostError, RoomLostError
+from trinity.errors import CheckpointError, PluginError, RayLostError, WorkerLostError
 from trinity.runtime.error_context import boundary
 from trinity.runtime.observers import Observers
 from trinity.runtime.record.progress import Progress
@@ -87,7 +87,7 @@ class Loop:
             with self._rollouts:
                 self._work()
                 self._finish()
-        except (CheckpointError, RoomLostError, RayLostError):
+        except (CheckpointError, WorkerLostError, RayLostError):
             raise  # it would fail again; half of what is lost with a worker is no state to save
         except Exception:  # whatever it is, what was trained is saved before it goes on
             self._saver.save_after_failure(self.progress)

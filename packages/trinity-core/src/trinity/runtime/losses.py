@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from trinity.errors import RunFailedError
 
 if TYPE_CHECKING:
-    from trinity.errors import RoomLostError
+    from trinity.errors import WorkerLostError
 
 MAX_RESTARTS = 3  # without a new checkpoint in between
 
 
 class LossCounter:
-    """How often the rooms of a stage were lost since its last checkpoint."""
+    """How often the workers of a stage were lost since its last checkpoint."""
 
     def __init__(self) -> None:
         self._place = ""
         self._num_lost = 0
         self._num_killed = _num_killed_for_memory()
 
-    def lost(self, error: RoomLostError, *, place: str) -> str:
-        """Return what to say before the rooms are started anew from ``place``.
+    def lost(self, error: WorkerLostError, *, place: str) -> str:
+        """Return what to say before the workers are started anew from ``place``.
 
         Raises:
             RunFailedError: it was tried often enough.
@@ -33,14 +33,14 @@ class LossCounter:
         cause = f"{error.cause.rstrip('.')}{self._memory()}"
         if self._num_lost > MAX_RESTARTS:
             raise RunFailedError(
-                f"the process of {error.room} was lost, the {self._num_lost}th loss since {place}: "
-                f"{cause}. The rooms were started anew {MAX_RESTARTS} times, which did not help. "
-                f"logs/{error.room}.log in the run directory has its last lines. Correct that, "
-                f"then run the same command: it goes on from {place}."
+                f"the process of {error.worker} was lost, the {self._num_lost}th loss since "
+                f"{place}: {cause}. The workers were started anew {MAX_RESTARTS} times, which did "
+                f"not help. logs/{error.worker}.log in the run directory has its last lines. "
+                f"Correct that, then run the same command: it goes on from {place}."
             ) from error
         return (
-            f"the process of {error.room} was lost ({cause}): all rooms are started anew and go "
-            f"on from {place} (restart {self._num_lost} of {MAX_RESTARTS})"
+            f"the process of {error.worker} was lost ({cause}): all workers are started anew and "
+            f"go on from {place} (restart {self._num_lost} of {MAX_RESTARTS})"
         )
 
     def _memory(self) -> str:

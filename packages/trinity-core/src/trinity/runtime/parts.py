@@ -1,4 +1,4 @@
-"""The rooms of one stage, introduced to each other."""
+"""The workers of one stage, introduced to each other."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-QUIET_S = 60.0  # for operators and writes that a lost room broke off
+QUIET_S = 60.0  # for operators and writes that a lost worker broke off
 EXPLORER_STATE = "explorer_state.json"  # where a run without a trainer keeps its place
 
 
@@ -98,11 +98,11 @@ class Parts:
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
     meeting: Coordinator | None = None  # with the other side, where that is a run of its own
-    rooms: Closable | None = None  # the processes of a run over Ray
+    workers: Closable | None = None  # the processes of a run over Ray
     monitors: Mapping[str, list[WholeMonitorRole]] = field(default_factory=dict)  # by role
     recorder: MetricsRecorder | None = None  # None: nothing was recorded
     shown: ShownSamples | None = None  # None: no monitor shows any
-    samples: SampleLog | None = None  # None: nobody wants them, or the trainer's room has it
+    samples: SampleLog | None = None  # None: nobody wants them, or the trainer's worker has it
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     has_evaluation: bool = False
@@ -213,14 +213,21 @@ class Parts:
             self.meeting.finish()
 
     def close(self) -> None:
-        """Close every room, the last opened first; safe to call twice.
+        """Close every worker, the last opened first; safe to call twice.
 
         One that fails to close is named, and the others are closed all the same.
         """
-        rooms = [self.explorer, *self.engines, self.storage, self.trainer, self.rooms, self.meeting]
-        for room in rooms:
-            if room is not None:
-                _try(f"{type(room).__qualname__} did not close", room.close)
+        workers = [
+            self.explorer,
+            *self.engines,
+            self.storage,
+            self.trainer,
+            self.workers,
+            self.meeting,
+        ]
+        for worker in workers:
+            if worker is not None:
+                _try(f"{type(worker).__qualname__} did not close", worker.close)
         for monitor in [monitor for own in self.monitors.values() for monitor in own]:
             _try(f"{monitor.name} did not close", monitor.close)
         if self.recorder is not None:

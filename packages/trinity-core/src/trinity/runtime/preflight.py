@@ -92,7 +92,7 @@ def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool)
 
 
 def refuse_over_ray(stages: Sequence[Config], *, local: bool) -> None:
-    """Refuse a service whose rooms would stand in processes of their own.
+    """Refuse a service whose workers would stand in processes of their own.
 
     Raises:
         ConfigError: there is one.

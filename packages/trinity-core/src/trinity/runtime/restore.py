@@ -1,4 +1,4 @@
-"""Put the rooms of a run where a checkpoint stands, and name the one that cannot go there.
+"""Put the workers of a run where a checkpoint stands, and name the one that cannot go there.
 
 storage, trainer, explorer and strategy first, then the engines: the weights that they had, where
 explorer and trainer go on by themselves, else the trainer's.

@@ -1,4 +1,4 @@
-"""What the loop calls, whether a room stands in this process or in another.
+"""What the loop calls, whether a worker stands in this process or in another.
 
 A *batch* is what the strategy hands to the trainer.
 """

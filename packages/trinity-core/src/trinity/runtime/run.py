@@ -46,7 +46,7 @@ def run(
 
     Args:
         config: a YAML file, or a configuration that was loaded and perhaps changed.
-        local: True runs every room in this process; False: each in one of its own, over Ray.
+        local: True runs every worker in this process; False: each in one of its own, over Ray.
         console: where to print; None: the terminal.
 
     Raises:
@@ -82,7 +82,7 @@ def run(
 def _ground(
     first: Config, display: Display, *, local: bool
 ) -> Iterator[Callable[..., Parts] | None]:
-    """Give what builds the rooms of a stage: in this process (None), or over a Ray.
+    """Give what builds the workers of a stage: in this process (None), or over a Ray.
 
     Ray is joined or started for the first stage that needs it: one that is finished does not.
     """

@@ -1,4 +1,4 @@
-"""The rooms of mode ``serve``, all in this process: engines, the front, the store of runs.
+"""The workers of mode ``serve``, all in this process: engines, the front, the store of runs.
 
 agents --> front --> engines <--weights-- trainer
              |                              ^
@@ -60,7 +60,7 @@ class ServedRun:
         explorer = parts.config.explorer
         self._parts = parts
         self._keys, self._has_own_key = _keys(os.environ.get(KEYS, ""))
-        self._room = parts.rooms = _room(explorer.listen_address, explorer.proxy_port)
+        self._worker = parts.workers = _worker(explorer.listen_address, explorer.proxy_port)
         named = db_path(explorer.db_url) if explorer.db_url else None
         buffer = parts.rundir.buffer
         self._store = SqliteRunStore(
@@ -81,7 +81,7 @@ class ServedRun:
         ]
         made = make_auxiliary_models(config, parts.manager, endpoints=None)
         beside = [one for one in made if isinstance(one, AuxiliaryModel)]
-        self._room.serve(
+        self._worker.serve(
             models,
             store=self._store,
             keys=self._keys,
@@ -90,7 +90,7 @@ class ServedRun:
         )
         said = self._said(models[0].model_name, [one.model.model_name for one in beside])
         parts.explorer = ServedExplorer(
-            front=_ToldFront(self._room, parts.display, said, beside=beside),
+            front=_ToldFront(self._worker, parts.display, said, beside=beside),
             store=self._store,
             pipeline=make_experience_pipeline(
                 config, parts.manager, sink=parts.storage, rundir=parts.rundir
@@ -113,7 +113,7 @@ class ServedRun:
         return self._store.forget(settled=settled, trained=trained, before=before)
 
     def _said(self, model_name: str, beside: Sequence[str]) -> list[str]:
-        url = self._room.url
+        url = self._worker.url
         lines = [f"serving {model_name!r} at {url}/v1"]
         if beside:
             lines.append(f"beside it, by name and untrained: {', '.join(map(repr, beside))}")
@@ -130,7 +130,7 @@ class _ToldFront:
 
     def __init__(
         self,
-        room: ServingRoom,
+        worker: ServingRoom,
         display: Display,
         lines: Sequence[str],
         *,
@@ -138,19 +138,19 @@ class _ToldFront:
     ) -> None:
         self._display = display
         self._lines = lines
-        self._room = room
+        self._worker = worker
         self._beside = beside
-        self.wait, self.busy, self.forget = room.wait, room.busy, room.forget
+        self.wait, self.busy, self.forget = worker.wait, worker.busy, worker.forget
 
     def close(self) -> None:
         """Answer nothing any more, and end the engines of the models beside the served one."""
-        self._room.close()
+        self._worker.close()
         for model in self._beside:
             model.close()
 
     def open(self) -> None:
         """Begin to answer, and say where."""
-        self._room.open()
+        self._worker.open()
         for line in self._lines:
             self._display.say(line)
 
@@ -214,7 +214,7 @@ def _identity(file: Path) -> str:
         ) from error
 
 
-def _room(host: str, port: int) -> ServingRoom:
+def _worker(host: str, port: int) -> ServingRoom:
     try:
         from trinity.endpoint.serving_room import ServingRoom
     except ImportError as error:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.sync_policy import policy_of
-from trinity.errors import CheckpointError, RoomLostError
+from trinity.errors import CheckpointError, WorkerLostError
 from trinity.extend import get_manager
 from trinity.runtime.bench import run_bench
 from trinity.runtime.determinism import determinism_of
@@ -75,7 +75,7 @@ def run_stage(
         display: where its picture is drawn.
         interrupt: whether it was asked to stop.
         stage: its name; "": a run without stages.
-        build: makes the rooms, as ``build.build_parts`` does, which None means.
+        build: makes the workers, as ``build.build_parts`` does, which None means.
 
     Raises:
         TrinityError: a part failed; ``run.json`` says so and what was trained is saved.
@@ -87,7 +87,7 @@ def run_stage(
         return finished_before(before, rundir=rundir, display=display, stage=stage)
     note_start(config, before=before, manager=get_manager(), rundir=rundir)
     write_manifests(config, plugins=get_manager().describe(), directory=rundir.path)
-    rooms = partial(
+    workers = partial(
         build or _local_build(),
         config,
         rundir=rundir,
@@ -97,7 +97,7 @@ def run_stage(
         stage=stage,
     )
     check_models(config)
-    load = interrupt.at_once(rooms)
+    load = interrupt.at_once(workers)
     story = _Story(config, rundir=rundir, display=display, build=load, before=before, stage=stage)
     with closing(story):
         story.tell()
@@ -164,22 +164,22 @@ class _Story:
             self._display.say(line)
 
     def close(self) -> None:
-        """Leave nothing behind: no picture, no room, and no step that writes."""
-        self._close_rooms()
+        """Leave nothing behind: no picture, no worker, and no step that writes."""
+        self._close_workers()
         if self._parts is not None:
             self._parts.leave_quiet(waits=self._status is not RunStatus.INTERRUPTED)
 
-    def _close_rooms(self) -> None:
+    def _close_workers(self) -> None:
         self._display.ended()
         if self._parts is not None:
             self._parts.close()
 
     def _is_told(self) -> bool:
-        """Run from the last place that is saved; return False if a room was lost on the way."""
+        """Run from the last place that is saved; return False if a worker was lost on the way."""
         try:
             self._attempt(*self._place)
-        except RoomLostError as lost:
-            self._close_rooms()
+        except WorkerLostError as lost:
+            self._close_workers()
             if self._parts is not None and self._parts.interrupt.is_requested:
                 raise Interrupted from lost
             if self._parts is not None:

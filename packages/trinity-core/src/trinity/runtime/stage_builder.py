@@ -1,4 +1,4 @@
-"""The rooms of a stage that stand in the driver, wherever the others are.
+"""The workers of a stage that stand in the driver, wherever the others are.
 
 StageBuilder    tasks, the explorer's logic, buffer, strategy, monitors
 build.py        and beside them engines and trainer, in the same process

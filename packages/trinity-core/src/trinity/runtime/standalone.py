@@ -1,7 +1,7 @@
 """Explorer and trainer as runs of their own, which meet in a ledger and in a folder of weights.
 
     trinity run explorer.yaml           ledger                trinity run trainer.yaml
-    wait for room, take weights   <-- who lives, weights --   every sync_interval steps: publish
+    wait for worker, take weights   <-- who lives, weights --   every sync_interval steps: publish
     explore a step, write         ------ experiences ----->   wait for a batch, train it
 
 Neither starts or stops the other. Who waits looks about once a second; a side that nobody has heard

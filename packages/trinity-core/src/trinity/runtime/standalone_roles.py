@@ -51,7 +51,7 @@ def meet(parts: Parts) -> None:
 
 
 class StandaloneExplorer:
-    """Waits for room before each step, and takes the newest weights.
+    """Waits for worker before each step, and takes the newest weights.
 
     Args:
         explorer: of this run.

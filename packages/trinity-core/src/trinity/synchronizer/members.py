@@ -21,7 +21,7 @@ class MemberCall(Protocol):
         """Return what it gave (Any: each step its own).
 
         Raises:
-            RoomLostError: the process ended.
+            WorkerLostError: the process ended.
             TimeoutError: there is no answer yet.
             Exception: why it failed.
         """

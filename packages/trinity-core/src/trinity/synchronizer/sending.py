@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import RayLostError, RoomLostError
+from trinity.errors import RayLostError, WorkerLostError
 from trinity.synchronizer.channel import BrokenOffError
 from trinity.synchronizer.memory import MemorySync
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_S = 10.0  # for an answer to come back; for the others, once one has failed
 NUM_TRIES = 2  # with engines that are there
-_OF_THE_WAY = (BrokenOffError, RoomLostError, TimeoutError)
+_OF_THE_WAY = (BrokenOffError, WorkerLostError, TimeoutError)
 
 
 class SendingSync(MemorySync):
@@ -63,7 +63,7 @@ class SendingSync(MemorySync):
         """Let all engines that are there load the trainer's weights; return their version.
 
         Raises:
-            RoomLostError: the trainer's process is lost, or does not answer any more.
+            WorkerLostError: the trainer's process is lost, or does not answer any more.
             ModelError: the processes cannot send each other weights.
         """
         if self._sender is None or self._config is None:
@@ -109,7 +109,7 @@ class SendingSync(MemorySync):
 
         Raises:
             RayLostError: all processes are lost.
-            RoomLostError: the sender is gone, or silent; then its process is ended.
+            WorkerLostError: the sender is gone, or silent; then its process is ended.
             Exception: a member failed for another reason than the way between them.
         """
         lost = [one for one in outcomes.values() if isinstance(one, RayLostError)]
@@ -120,10 +120,10 @@ class SendingSync(MemorySync):
         own = outcomes.get(sender)
         if isinstance(own, TimeoutError):
             sender.end()
-            raise RoomLostError(
+            raise WorkerLostError(
                 sender.name, cause="it does not come back from sending weights", is_final=True
             )
-        if isinstance(own, RoomLostError):
+        if isinstance(own, WorkerLostError):
             raise own
         for outcome in outcomes.values():
             if isinstance(outcome, Exception) and not isinstance(outcome, _OF_THE_WAY):
@@ -133,12 +133,12 @@ class SendingSync(MemorySync):
         """Return those that are there; let another process take the place of one that is silent."""
         for one in left:
             outcome = outcomes[one]
-            if isinstance(outcome, RoomLostError):
+            if isinstance(outcome, WorkerLostError):
                 self._do_without(one, outcome.cause, ends=False)
             elif isinstance(outcome, TimeoutError):
                 told = f"it is there and does not answer (sync_timeout is {self._timeout_s:.0f} s)"
                 self._do_without(one, told, ends=True)
-        gone = RoomLostError, TimeoutError
+        gone = WorkerLostError, TimeoutError
         return {one: p for one, p in left.items() if not isinstance(outcomes[one], gone)}
 
     def _do_without(self, one: Receiver, why: str, *, ends: bool) -> None:

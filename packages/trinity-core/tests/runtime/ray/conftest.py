@@ -1,4 +1,4 @@
-"""Rooms in this process that stand for rooms in others, and engines whose answers are known."""
+"""Workers in this process that stand for workers in others, and engines whose answers are known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from ray import cloudpickle
 from trinity.common.config import Config
-from trinity.errors import RoomLostError
+from trinity.errors import WorkerLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray import engine_worker, remote_engine, rollout_worker
 from trinity.runtime.ray.dispatcher import Dispatcher
@@ -34,7 +34,7 @@ class FakeRoom:
     def call(self, method, /, *args, **kwargs):
         if self.num_refused:
             self.num_refused -= 1
-            raise RoomLostError(self.name, cause="nobody is there")
+            raise WorkerLostError(self.name, cause="nobody is there")
         if self.fault is not None:
             raise _sent(self.fault)
         part = self.part
@@ -45,7 +45,7 @@ class FakeRoom:
         except BaseException as raised:  # noqa: BLE001 -- told as the handle tells it
             value, error = None, raised
         if part is not self.part:
-            raise RoomLostError(self.name, cause="killed")
+            raise WorkerLostError(self.name, cause="killed")
         if error is not None:
             raise _sent(error)
         return _sent(value)
@@ -101,7 +101,7 @@ class KeyedEngine(AnsweringEngine):
 
 
 class World:
-    """An engine's room and a runner's, in this process."""
+    """An engine's worker and a runner's, in this process."""
 
     def __init__(self, monkeypatch):
         self.config = Config()
@@ -109,7 +109,7 @@ class World:
         self.config.explorer.max_retry_times = 0
         self.engines = []  # that are built next; the last one stays
         self.built = []
-        self._rooms = []
+        self._workers = []
         monkeypatch.setattr(remote_engine, "_LINGER_S", 0.3)  # a busy machine is slow to ask:
         monkeypatch.setattr(remote_engine, "_LINGER_OF_FIRST_S", 5.0)  # messages are counted
         monkeypatch.setattr(engine_worker, "make_engine", lambda config, manager: self._engine())
@@ -119,7 +119,7 @@ class World:
         monkeypatch.setattr(
             rollout_worker,
             "find_worker",
-            lambda _, name: next(r for r in self._rooms if r.name == name),
+            lambda _, name: next(r for r in self._workers if r.name == name),
         )
 
     @property
@@ -145,22 +145,22 @@ class World:
         )
 
     def close(self):
-        for room in reversed(self._rooms):
-            room.part.close()
-            room.part.close()
+        for worker in reversed(self._workers):
+            worker.part.close()
+            worker.part.close()
 
     def _engine(self):
         engine = self.engines.pop(0) if len(self.engines) > 1 else self.engines[0]
         self.built.append(engine)
         return engine
 
-    def _kept(self, room):
-        self._rooms.append(room)
-        return room
+    def _kept(self, worker):
+        self._workers.append(worker)
+        return worker
 
 
 @pytest.fixture
-def rooms(monkeypatch):
+def workers(monkeypatch):
     world = World(monkeypatch)
     yield world
     world.close()

@@ -1,4 +1,4 @@
-"""Parts that rooms of the tests hold; found by the search path, which travels."""
+"""Parts that workers of the tests hold; found by the search path, which travels."""
 
 import logging
 import os
@@ -93,7 +93,7 @@ class BoundToItsThread:
 
 
 class HoldsAnEngine(engine_worker.EngineWorker):
-    """An engine's room whose engine answers nothing until it is told to."""
+    """An engine's worker whose engine answers nothing until it is told to."""
 
     def __init__(self, context):
         from trinity_testing.engines import ScriptedEngine

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
-from trinity.errors import EngineBrokenError, RoomLostError
+from trinity.errors import EngineBrokenError, WorkerLostError
 from trinity.runtime.ray import weight_transfer
 from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity.synchronizer.weights import PackedWeights
@@ -15,7 +15,7 @@ from trinity.synchronizer.weights import PackedWeights
 
 @pytest.mark.parametrize("where", ["submit", "answer", "score", "load"])
 def test_the_process_of_an_engine_that_can_do_nothing_any_more_is_ended(
-    rooms, keyed_engine, monkeypatch, where, caplog
+    workers, keyed_engine, monkeypatch, where, caplog
 ) -> None:
     ends, engine = [], keyed_engine()
 
@@ -30,13 +30,13 @@ def test_the_process_of_an_engine_that_can_do_nothing_any_more_is_ended(
     monkeypatch.setattr(weight_transfer, "end_process", lambda: ends.append("ended"))
     engine.submit = fail if where == "submit" else answer
     engine.score, engine.load_weights = answer, fail
-    rooms.engines = [engine]
-    part = EngineWorker(rooms.context, number=0)
+    workers.engines = [engine]
+    part = EngineWorker(workers.context, number=0)
     part.load_weights(None)
     part.serve()
     part.open("one")
 
-    with suppress(RoomLostError):
+    with suppress(WorkerLostError):
         if where == "load":
             snapshot = WeightSnapshot(version=WeightVersion(5), tensors={})
             part.load_weights(PackedWeights.of(snapshot))

@@ -32,24 +32,24 @@ with cluster(Config(), say=print) as found:
     import ray
 
     @ray.remote(num_cpus=0, name="room", namespace=found.namespace)
-    class Room:
+    class Worker:
         def end(self):
             os._exit(1)
 
         def token(self):
             return os.environ.get("RAY_AUTH_TOKEN", "")
 
-    room = Room.remote()
-    print("own" if found.is_own else "joined", ray.get(room.token.remote()) or "-", flush=True)
+    worker = Worker.remote()
+    print("own" if found.is_own else "joined", ray.get(worker.token.remote()) or "-", flush=True)
     if "hold" in sys.argv:
         time.sleep(60)
     try:
-        ray.get(room.end.remote())
+        ray.get(worker.end.remote())
     except ray.exceptions.RayError:
         time.sleep(1.5)  # Ray would print by now
-    other = Room.options(name="other", lifetime="detached").remote()
+    other = Worker.options(name="other", lifetime="detached").remote()
     ray.get(other.token.remote())
-    reserved = ray.util.placement_group([{"memory": 1.0}], name=found.namespace + "/1a/rooms")
+    reserved = ray.util.placement_group([{"memory": 1.0}], name=found.namespace + "/1a/workers")
     ray.get(reserved.ready())
     assert signal.getsignal(signal.SIGTERM) is handler
     if "fail" in sys.argv:
@@ -154,7 +154,7 @@ def test_a_cluster_that_is_there_is_joined_and_left_alive(script, ray_cluster, w
     output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
     assert output.startswith(f"joined the Ray cluster at {ray_cluster.address}\njoined ")
-    if words:  # a Ray that the script itself had connected stays so, without our rooms and places
+    if words:  # a Ray that the script itself had connected stays so, without our workers and places
         assert output.endswith("still there\n[]\n{'REMOVED'}\n")
     else:
         assert output.endswith("left\n")
@@ -181,13 +181,13 @@ try:
         import ray
 
         @ray.remote(num_cpus=0)
-        class Room:
+        class Worker:
             def call(self):
                 time.sleep(600)
 
-        room = Room.remote()
-        ray.get(room.__ray_ready__.remote())
-        pending = Pending("trainer", room.call.remote(), method="train_step")
+        worker = Worker.remote()
+        ray.get(worker.__ray_ready__.remote())
+        pending = Pending("trainer", worker.call.remote(), method="train_step")
         print("waiting", flush=True)
         pending.result()
 except TrinityError as error:

@@ -1,4 +1,4 @@
-"""The plugin sets of all rooms are the driver's, or the run does not start."""
+"""The plugin sets of all workers are the driver's, or the run does not start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trinity.runtime.ray.worker import WorkerFacts, check_plugin_sets, plugin_li
 
 @pytest.fixture
 def facts(dull):
-    """Return what a room with the same plugin says."""
+    """Return what a worker with the same plugin says."""
     manager = dull.discover()
     return WorkerFacts(
         name="trainer",

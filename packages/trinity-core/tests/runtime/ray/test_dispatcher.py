@@ -14,10 +14,10 @@ from trinity.errors import (
     EnvError,
     ModelError,
     RayLostError,
-    RoomLostError,
     RunFailedError,
     TrinityError,
     UnknownComponentError,
+    WorkerLostError,
 )
 from trinity.explorer.requests import requests_of
 from trinity.explorer.scheduler import build_scheduler
@@ -86,13 +86,13 @@ def local(keyed_engine):
 
 
 @pytest.fixture
-def two(rooms, dispatcher, keyed_engine, request):
-    """Return a dispatcher over two engines, the rooms of both, and the second engine, stuck."""
-    rooms.config.explorer.rollout_model.engine_num = 2
-    rooms.config.explorer.on_failed_run = getattr(request, "param", "drop")
+def two(workers, dispatcher, keyed_engine, request):
+    """Return a dispatcher over two engines, the workers of both, and the second engine, stuck."""
+    workers.config.explorer.rollout_model.engine_num = 2
+    workers.config.explorer.on_failed_run = getattr(request, "param", "drop")
     stuck = keyed_engine(is_stuck=True)
-    engines = [rooms.engine_room(number=0), rooms.engine_room(stuck, keyed_engine(), number=1)]
-    runners = [rooms.runner_room(number) for number in (0, 1)]
+    engines = [workers.engine_room(number=0), workers.engine_room(stuck, keyed_engine(), number=1)]
+    runners = [workers.runner_room(number) for number in (0, 1)]
     return dispatcher(*runners, move_s=0.3), engines, runners, stuck
 
 
@@ -105,44 +105,44 @@ def run_and(disturb, dispatcher, orders, *stuck):
         return ends(running.result(LIMIT_S))
 
 
-def lose(room, *, fault=None, is_final=False):
+def lose(worker, *, fault=None, is_final=False):
     """End a process that no other takes the place of, or one that is not built."""
-    room.num_refused = 1
-    room.kill()
-    room.fault = fault or RoomLostError(room.name, cause="killed", is_final=is_final)
+    worker.num_refused = 1
+    worker.kill()
+    worker.fault = fault or WorkerLostError(worker.name, cause="killed", is_final=is_final)
 
 
-def test_a_step_is_one_message_each_way(rooms, dispatcher, local) -> None:
-    rooms.config.explorer.runner_per_model = 4
+def test_a_step_is_one_message_each_way(workers, dispatcher, local) -> None:
+    workers.config.explorer.runner_per_model = 4
     orders = some_orders()
-    engine, runner = rooms.engine_room(), rooms.runner_room()
+    engine, runner = workers.engine_room(), workers.runner_room()
 
     results = dispatcher(runner).run(orders)
 
-    assert ends(results) == local(rooms.config, orders)
+    assert ends(results) == local(workers.config, orders)
     assert [result.order for result in results] == orders
     assert runner.calls == ["open", "begin", "ended"]
     assert engine.calls.count("exchange") == 4  # 15 runs in waves of 4
     assert engine.part._engine.num_open_runs in {0, 3}  # that the last ended may be told later
 
 
-def test_the_engines_share_the_tasks(two, rooms, local) -> None:
+def test_the_engines_share_the_tasks(two, workers, local) -> None:
     remote, _, _, stuck = two
     stuck.is_stuck = False
     orders = some_orders()
 
-    assert ends(remote.run(orders)) == local(rooms.config, orders, num_engines=2)
-    tasks = [{request.key.task for request in engine.requests} for engine in rooms.built]
+    assert ends(remote.run(orders)) == local(workers.config, orders, num_engines=2)
+    tasks = [{request.key.task for request in engine.requests} for engine in workers.built]
     assert tasks == [{0, 2, 4}, {1, 3}]
 
 
-def test_a_failed_run_arrives_as_data(rooms, dispatcher, local) -> None:
+def test_a_failed_run_arrives_as_data(workers, dispatcher, local) -> None:
     orders = some_orders(2, Failing)
-    rooms.engine_room()
+    workers.engine_room()
 
-    results = dispatcher(rooms.runner_room()).run(orders)
+    results = dispatcher(workers.runner_room()).run(orders)
 
-    assert ends(results) == local(rooms.config, orders)
+    assert ends(results) == local(workers.config, orders)
     failure = results[1].failure
     assert failure.outcome is Outcome.ENV_ERROR
     assert failure.message == "EnvError: the shop is closed"
@@ -150,21 +150,21 @@ def test_a_failed_run_arrives_as_data(rooms, dispatcher, local) -> None:
 
 
 def test_what_concerns_every_run_arrives_as_itself_and_ends_one_step(
-    rooms, dispatcher, local
+    workers, dispatcher, local
 ) -> None:
-    rooms.engine_room()
-    remote = dispatcher(rooms.runner_room())
+    workers.engine_room()
+    remote = dispatcher(workers.runner_room())
     task = a_task(workflow="math_workflow", reward_fn="no_such_reward")
     with pytest.raises(UnknownComponentError, match="no_such_reward"):
         remote.run(requests_of(task, batch="1", number=0, max_repeat_times=None))
     orders = some_orders()
 
-    assert ends(remote.run(orders)) == local(rooms.config, orders)
+    assert ends(remote.run(orders)) == local(workers.config, orders)
 
 
-def test_what_cannot_be_read_in_the_worker_ends_the_step(rooms, dispatcher) -> None:
-    rooms.engine_room()
-    runner = rooms.runner_room()
+def test_what_cannot_be_read_in_the_worker_ends_the_step(workers, dispatcher) -> None:
+    workers.engine_room()
+    runner = workers.runner_room()
     call = runner.call
 
     def unreadable(method, *args, **kwargs):
@@ -187,17 +187,17 @@ def test_the_first_failed_run_stops_all_if_it_is_to(two) -> None:
 
 
 def test_a_runner_that_dies_in_mid_run_does_its_runs_again(
-    rooms, dispatcher, local, keyed_engine, caplog
+    workers, dispatcher, local, keyed_engine, caplog
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=8)
-    engine, runner = rooms.engine_room(stuck), rooms.runner_room()
+    engine, runner = workers.engine_room(stuck), workers.runner_room()
     orders = some_orders()
 
     def kill():
         stuck.is_stuck = False
         runner.kill()
 
-    assert run_and(kill, dispatcher(runner), orders, stuck) == local(rooms.config, orders)
+    assert run_and(kill, dispatcher(runner), orders, stuck) == local(workers.config, orders)
     assert {request.key.attempt for request in stuck.requests} == {1}
     assert all(future.cancelled() for future in stuck.futures)
     assert engine.calls.count("open") >= 2
@@ -210,13 +210,17 @@ def test_a_runner_that_dies_in_mid_run_does_its_runs_again(
     "how", [{}, {"is_final": True}, {"fault": ModelError("no memory is left")}],
     ids=["is away", "is gone for good", "is not built again"],
 )  # fmt: skip
-def test_what_one_that_is_lost_was_to_run_others_run(two, rooms, local, lost, how, caplog) -> None:
+def test_what_one_that_is_lost_was_to_run_others_run(
+    two, workers, local, lost, how, caplog
+) -> None:
     remote, engines, runners, stuck = two
-    room = {"runner": runners, "engine": engines}[lost][1]
+    worker = {"runner": runners, "engine": engines}[lost][1]
     first, second = (some_orders(step=step) for step in (1, 2))
 
-    assert run_and(lambda: lose(room, **how), remote, first, stuck) == local(rooms.config, first)
-    assert ends(remote.run(second)) == local(rooms.config, second)
+    assert run_and(lambda: lose(worker, **how), remote, first, stuck) == local(
+        workers.config, first
+    )
+    assert ends(remote.run(second)) == local(workers.config, second)
     assert runners[1].calls.count("begin") == 1
     said = {
         "runner": "; its 2 rollout requests are queued again",
@@ -226,12 +230,12 @@ def test_what_one_that_is_lost_was_to_run_others_run(two, rooms, local, lost, ho
 
 
 def test_where_all_engines_are_lost_each_is_waited_for_as_the_only_one_is(
-    rooms, dispatcher, keyed_engine, local
+    workers, dispatcher, keyed_engine, local
 ) -> None:
     """They are there again, and get their weights, later than a runner's process would be."""
     stuck = [keyed_engine(is_stuck=True) for _ in range(2)]
-    engines = [rooms.engine_room(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
-    remote = dispatcher(*map(rooms.runner_room, (0, 1)), move_s=0.0, return_s=0.5)
+    engines = [workers.engine_room(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
+    remote = dispatcher(*map(workers.runner_room, (0, 1)), move_s=0.0, return_s=0.5)
     orders = some_orders()
 
     def lose_both_for_a_while():
@@ -241,32 +245,32 @@ def test_where_all_engines_are_lost_each_is_waited_for_as_the_only_one_is(
         for engine in engines:
             engine.fault = None
 
-    assert run_and(lose_both_for_a_while, remote, orders, *stuck) == local(rooms.config, orders)
+    assert run_and(lose_both_for_a_while, remote, orders, *stuck) == local(workers.config, orders)
 
 
 def test_an_engine_that_is_back_soon_answers_its_runs_itself(
-    rooms, dispatcher, keyed_engine, local
+    workers, dispatcher, keyed_engine, local
 ) -> None:
     stuck = keyed_engine(is_stuck=True)
-    engines = [rooms.engine_room(number=0), rooms.engine_room(stuck, keyed_engine(), number=1)]
-    runners = [rooms.runner_room(number) for number in (0, 1)]
+    engines = [workers.engine_room(number=0), workers.engine_room(stuck, keyed_engine(), number=1)]
+    runners = [workers.runner_room(number) for number in (0, 1)]
     orders = some_orders()
 
     def kill():
         engines[1].num_refused = 4  # it is away for a second or two
         engines[1].kill()
 
-    assert run_and(kill, dispatcher(*runners), orders, stuck) == local(rooms.config, orders)
+    assert run_and(kill, dispatcher(*runners), orders, stuck) == local(workers.config, orders)
     assert [runner.calls.count("begin") for runner in runners] == [1, 1]
     assert "cut" not in runners[1].calls
 
 
 def test_runs_stay_with_a_lost_engine_as_long_as_the_others_are_busy(
-    rooms, dispatcher, keyed_engine, local
+    workers, dispatcher, keyed_engine, local
 ) -> None:
     stuck = [keyed_engine(is_stuck=True) for _ in range(2)]
-    engines = [rooms.engine_room(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
-    runners = [rooms.runner_room(number) for number in (0, 1)]
+    engines = [workers.engine_room(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
+    runners = [workers.runner_room(number) for number in (0, 1)]
     orders = some_orders()
 
     def lose_one_long_before_the_other_is_free():
@@ -277,27 +281,27 @@ def test_runs_stay_with_a_lost_engine_as_long_as_the_others_are_busy(
 
     remote = dispatcher(*runners, move_s=0.3)
     results = run_and(lose_one_long_before_the_other_is_free, remote, orders, *stuck)
-    assert results == local(rooms.config, orders)
+    assert results == local(workers.config, orders)
     assert [runner.calls.count("begin") for runner in runners] == [2, 1]
 
 
 def test_runs_of_tasks_that_had_ended_are_not_made_anew(
-    rooms, dispatcher, keyed_engine, local
+    workers, dispatcher, keyed_engine, local
 ) -> None:
     class DiesAfterThree(keyed_engine):
         def submit(self, request):
             self.is_stuck = len(self.requests) >= 3
             return super().submit(request)
 
-    rooms.config.explorer.runner_per_model = 3  # a task after the other
+    workers.config.explorer.runner_per_model = 3  # a task after the other
     engine = DiesAfterThree(num_wanted=4)
-    rooms.engine_room(number=0)
-    dying = rooms.engine_room(engine, keyed_engine(), number=1)
-    remote = dispatcher(*map(rooms.runner_room, (0, 1)), move_s=0.3)
+    workers.engine_room(number=0)
+    dying = workers.engine_room(engine, keyed_engine(), number=1)
+    remote = dispatcher(*map(workers.runner_room, (0, 1)), move_s=0.3)
     orders = some_orders()
 
-    assert run_and(lambda: lose(dying), remote, orders, engine) == local(rooms.config, orders)
-    other = [(request.key.task, request.key.run) for request in rooms.built[0].requests]
+    assert run_and(lambda: lose(dying), remote, orders, engine) == local(workers.config, orders)
+    other = [(request.key.task, request.key.run) for request in workers.built[0].requests]
     assert sorted(other) == [(task, run) for task in (0, 2, 3, 4) for run in range(3)]
 
 
@@ -317,50 +321,55 @@ def test_a_task_that_ends_every_runner_ends_the_step(two) -> None:
 
         runner.call = dying
 
-    with pytest.raises(RoomLostError, match="task 1 of step 1 has lost 4 workers in a row"):
+    with pytest.raises(WorkerLostError, match="task 1 of step 1 has lost 4 workers in a row"):
         remote.run(some_orders())
 
     assert sorted(set(deaths)) == ["runner-0", "runner-1"]
     assert len(deaths) == 4
 
 
-def test_a_worker_whose_engine_is_back_gets_requests_again(two, rooms, local) -> None:
+def test_a_worker_whose_engine_is_back_gets_requests_again(two, workers, local) -> None:
     remote, engines, runners, stuck = two
     orders, number = some_orders(), 2
-    assert run_and(lambda: lose(engines[1]), remote, orders, stuck) == local(rooms.config, orders)
+    assert run_and(lambda: lose(engines[1]), remote, orders, stuck) == local(workers.config, orders)
     engines[1].fault, limit = None, time.monotonic() + LIMIT_S
     while runners[1].calls.count("begin") == 1:
         orders = some_orders(step=number)
-        assert ends(remote.run(orders)) == local(rooms.config, orders)
+        assert ends(remote.run(orders)) == local(workers.config, orders)
         assert time.monotonic() < limit
         time.sleep(0.2)
         number += 1
 
 
-def test_where_all_are_lost_the_first_that_is_back_runs_what_there_is(two, rooms, local) -> None:
+def test_where_all_are_lost_the_first_that_is_back_runs_what_there_is(two, workers, local) -> None:
     remote, _, runners, stuck = two
     runners[0].num_refused, runners[1].num_refused = 4, 10**6
     stuck.is_stuck = False
     orders = some_orders()
 
-    assert ends(remote.run(orders)) == local(rooms.config, orders)
+    assert ends(remote.run(orders)) == local(workers.config, orders)
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_where_all_are_lost_and_none_comes_back_the_step_ends(rooms, dispatcher, count) -> None:
+def test_where_all_are_lost_and_none_comes_back_the_step_ends(workers, dispatcher, count) -> None:
     for number in range(count):
-        rooms.engine_room(number=number)
-    runners = [rooms.runner_room(number) for number in range(count)]
+        workers.engine_room(number=number)
+    runners = [workers.runner_room(number) for number in range(count)]
     for runner in runners:
         runner.num_refused = 10**6
 
-    with pytest.raises(RoomLostError, match=r"runner-\d .* no other process took its place in 0 s"):
+    with pytest.raises(
+        WorkerLostError, match=r"runner-\d .* no other process took its place in 0 s"
+    ):
         dispatcher(*runners, return_s=0.0).run(some_orders())
 
 
 @pytest.mark.parametrize(
     "fault",
-    [RoomLostError("runner-0", cause="killed", is_final=True), RayLostError("killed: the raylet")],
+    [
+        WorkerLostError("runner-0", cause="killed", is_final=True),
+        RayLostError("killed: the raylet"),
+    ],
 )
 def test_where_nobody_can_come_back_the_step_ends_at_once(two, fault) -> None:
     remote, _, runners, _ = two
@@ -371,12 +380,14 @@ def test_where_nobody_can_come_back_the_step_ends_at_once(two, fault) -> None:
         remote.run(some_orders())
 
 
-def test_the_workers_tell_how_long_their_engines_were_busy(rooms, dispatcher, keyed_engine) -> None:
+def test_the_workers_tell_how_long_their_engines_were_busy(
+    workers, dispatcher, keyed_engine
+) -> None:
     engine = keyed_engine()
     engine.busy_s = 0.0
     engine.before_answer = lambda request: setattr(engine, "busy_s", engine.busy_s + 0.5)
-    rooms.engine_room(engine)
-    remote = dispatcher(rooms.runner_room())
+    workers.engine_room(engine)
+    remote = dispatcher(workers.runner_room())
 
     for _ in range(2):
         remote.run(some_orders(2))
@@ -384,10 +395,10 @@ def test_the_workers_tell_how_long_their_engines_were_busy(rooms, dispatcher, ke
     assert (remote.busy_s, remote.num_hung) == (2 * 2 * 3 * 0.5, 0)
 
 
-def test_a_closed_one_leaves_no_thread(rooms, dispatcher) -> None:
+def test_a_closed_one_leaves_no_thread(workers, dispatcher) -> None:
     before = set(threading.enumerate())
-    rooms.engine_room()
-    runner = rooms.runner_room()
+    workers.engine_room()
+    runner = workers.runner_room()
     remote = dispatcher(runner)
     remote.run(some_orders())
     assert len(threading.enumerate()) > len(before)

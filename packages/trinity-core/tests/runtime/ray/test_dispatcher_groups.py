@@ -7,7 +7,7 @@ import time
 import pytest
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
-from trinity.errors import RoomLostError, UnknownComponentError
+from trinity.errors import UnknownComponentError, WorkerLostError
 from trinity.explorer.requests import requests_of
 from trinity.runtime.ray import rollout_worker
 from trinity_testing.builders import a_task
@@ -43,10 +43,10 @@ def expected(*numbers):
     return {n: [f"1/{n}/{run}/0" for run in range(2)] for n in numbers}
 
 
-def test_groups_begin_while_others_are_on_their_way(rooms, dispatcher, keyed_engine) -> None:
+def test_groups_begin_while_others_are_on_their_way(workers, dispatcher, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    rooms.engine_room(stuck)
-    remote = dispatcher(rooms.runner_room())
+    workers.engine_room(stuck)
+    remote = dispatcher(workers.runner_room())
     begin(remote, 0)
     assert stuck.arrived.wait(LIMIT_S)
     stuck.is_stuck = False
@@ -57,12 +57,12 @@ def test_groups_begin_while_others_are_on_their_way(rooms, dispatcher, keyed_eng
     assert remote.where(0) == "engine-0"
 
 
-def test_a_group_goes_to_the_engine_that_has_the_fewest(rooms, dispatcher, keyed_engine) -> None:
+def test_a_group_goes_to_the_engine_that_has_the_fewest(workers, dispatcher, keyed_engine) -> None:
     engines = [keyed_engine(is_stuck=True) for _ in range(2)]
     runners = []
     for number, engine in enumerate(engines):
-        rooms.engine_room(engine, number=number)
-        runners.append(rooms.runner_room(number))
+        workers.engine_room(engine, number=number)
+        runners.append(workers.runner_room(number))
     remote = dispatcher(*runners)
     for number in range(3):
         begin(remote, number)
@@ -70,9 +70,9 @@ def test_a_group_goes_to_the_engine_that_has_the_fewest(rooms, dispatcher, keyed
     assert [remote.where(number) for number in range(3)] == ["engine-0", "engine-1", "engine-0"]
 
 
-def test_a_runner_that_died_between_two_calls_is_noticed(rooms, dispatcher) -> None:
-    rooms.engine_room()
-    runner = rooms.runner_room()
+def test_a_runner_that_died_between_two_calls_is_noticed(workers, dispatcher) -> None:
+    workers.engine_room()
+    runner = workers.runner_room()
     remote = dispatcher(runner)
     begin(remote, 0)
     assert ends(remote, 1) == expected(0)
@@ -82,17 +82,17 @@ def test_a_runner_that_died_between_two_calls_is_noticed(rooms, dispatcher) -> N
     assert ends(remote, 1) == expected(1)
 
 
-def test_a_group_whose_end_was_lost_on_its_way_is_run_again(rooms, dispatcher) -> None:
+def test_a_group_whose_end_was_lost_on_its_way_is_run_again(workers, dispatcher) -> None:
     """The process lives on: only the network failed for a moment."""
-    rooms.engine_room()
-    runner = rooms.runner_room()
+    workers.engine_room()
+    runner = workers.runner_room()
     call, lost = runner.call, []
 
     def losing(method, *args, **kwargs):
         answer = call(method, *args, **kwargs)
         if method == "ended" and answer[0] and not lost:
             lost.extend(answer[0])
-            raise RoomLostError(runner.name, cause="the network failed")
+            raise WorkerLostError(runner.name, cause="the network failed")
         return answer
 
     runner.call = losing
@@ -108,11 +108,11 @@ def test_a_group_whose_end_was_lost_on_its_way_is_run_again(rooms, dispatcher) -
 
 
 @pytest.fixture
-def two(rooms, dispatcher, keyed_engine):
-    """Return a dispatcher over two engines, whose groups move soon, and the rooms."""
-    rooms.config.explorer.rollout_model.engine_num = 2
-    engines = [rooms.engine_room(keyed_engine(), number=number) for number in (0, 1)]
-    runners = [rooms.runner_room(number) for number in (0, 1)]
+def two(workers, dispatcher, keyed_engine):
+    """Return a dispatcher over two engines, whose groups move soon, and the workers."""
+    workers.config.explorer.rollout_model.engine_num = 2
+    engines = [workers.engine_room(keyed_engine(), number=number) for number in (0, 1)]
+    runners = [workers.runner_room(number) for number in (0, 1)]
     return dispatcher(*runners, move_s=0.3), engines, runners
 
 
@@ -122,8 +122,8 @@ def test_groups_of_an_engine_that_does_not_come_back_go_to_another(
     two, lost, is_final, caplog
 ) -> None:
     remote, engines, runners = two
-    room = {"runner": runners, "engine": engines}[lost][0]
-    room.fault = RoomLostError(room.name, cause="killed", is_final=is_final)
+    worker = {"runner": runners, "engine": engines}[lost][0]
+    worker.fault = WorkerLostError(worker.name, cause="killed", is_final=is_final)
     begin(remote, 0)
     begin(remote, 1)
 
@@ -140,14 +140,14 @@ def test_groups_of_an_engine_that_does_not_come_back_go_to_another(
 @pytest.mark.parametrize("lost", ["runner", "engine"])
 def test_an_engine_that_is_back_gets_groups_again(two, lost) -> None:
     remote, engines, runners = two
-    room = {"runner": runners, "engine": engines}[lost][0]
-    room.num_refused = 10**6
+    worker = {"runner": runners, "engine": engines}[lost][0]
+    worker.num_refused = 10**6
     begin(remote, 0)
     begin(remote, 1)
     assert ends(remote, 2) == expected(0, 1)
     begin(remote, 2)
     assert ends(remote, 1) == expected(2)
-    room.num_refused = 0
+    worker.num_refused = 0
     number, limit = 3, time.monotonic() + LIMIT_S
     while True:
         begin(remote, number)
@@ -161,11 +161,11 @@ def test_an_engine_that_is_back_gets_groups_again(two, lost) -> None:
 
 
 def test_a_runner_whose_groups_others_run_may_stay_away_for_good(
-    rooms, dispatcher, keyed_engine
+    workers, dispatcher, keyed_engine
 ) -> None:
     for number in (0, 1):
-        rooms.engine_room(keyed_engine(), number=number)
-    runners = [rooms.runner_room(number) for number in (0, 1)]
+        workers.engine_room(keyed_engine(), number=number)
+    runners = [workers.runner_room(number) for number in (0, 1)]
     remote = dispatcher(*runners, return_s=0.2)
     runners[0].num_refused = 10**6
     begin(remote, 0)
@@ -178,16 +178,16 @@ def test_a_runner_whose_groups_others_run_may_stay_away_for_good(
     assert remote.where(2) == "no engine"
 
 
-def test_a_group_that_is_cut_ends_as_far_as_it_is(rooms, dispatcher, keyed_engine) -> None:
+def test_a_group_that_is_cut_ends_as_far_as_it_is(workers, dispatcher, keyed_engine) -> None:
     class StuckAfterThree(keyed_engine):
         def submit(self, request):
             self.is_stuck = len(self.requests) >= 3
             return super().submit(request)
 
-    rooms.config.explorer.runner_per_model = 2
+    workers.config.explorer.runner_per_model = 2
     engine = StuckAfterThree(num_wanted=4)
-    rooms.engine_room(engine)
-    remote = dispatcher(rooms.runner_room())
+    workers.engine_room(engine)
+    remote = dispatcher(workers.runner_room())
     begin(remote, 0)
     begin(remote, 1)  # one of its two runs has an answer
     assert ends(remote, 1) == expected(0)
@@ -199,11 +199,11 @@ def test_a_group_that_is_cut_ends_as_far_as_it_is(rooms, dispatcher, keyed_engin
 
 
 def test_a_group_that_is_cut_is_not_begun_again_where_its_runner_is_lost(
-    rooms, dispatcher, keyed_engine
+    workers, dispatcher, keyed_engine
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    rooms.engine_room(stuck)
-    runner = rooms.runner_room()
+    workers.engine_room(stuck)
+    runner = workers.runner_room()
     remote = dispatcher(runner)
     call = runner.call
     runner.call = lambda method, *args, **kwargs: method == "cut" or call(method, *args, **kwargs)
@@ -219,9 +219,9 @@ def test_a_group_that_is_cut_is_not_begun_again_where_its_runner_is_lost(
     assert len(stuck.requests) == 2
 
 
-def test_the_only_engine_is_waited_for_and_that_is_told(rooms, dispatcher, caplog) -> None:
-    engine = rooms.engine_room()
-    remote = dispatcher(rooms.runner_room(), move_s=0.2, num_losses=10**6)
+def test_the_only_engine_is_waited_for_and_that_is_told(workers, dispatcher, caplog) -> None:
+    engine = workers.engine_room()
+    remote = dispatcher(workers.runner_room(), move_s=0.2, num_losses=10**6)
     engine.num_refused = 10**6
     begin(remote, 0)
     limit = time.monotonic() + LIMIT_S
@@ -237,11 +237,11 @@ def test_the_only_engine_is_waited_for_and_that_is_told(rooms, dispatcher, caplo
 
 
 def test_what_keeps_a_group_from_beginning_arrives_as_itself(
-    rooms, dispatcher, keyed_engine, monkeypatch
+    workers, dispatcher, keyed_engine, monkeypatch
 ) -> None:
     stuck = keyed_engine(is_stuck=True)
-    rooms.engine_room(stuck)
-    runner = rooms.runner_room()
+    workers.engine_room(stuck)
+    runner = workers.runner_room()
     remote = dispatcher(runner, poll_s=LIMIT_S)
     begin(remote, 0)
     assert stuck.arrived.wait(LIMIT_S)

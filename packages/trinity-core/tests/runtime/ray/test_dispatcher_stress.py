@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from trinity.common.workflows import Workflow
-from trinity.errors import RoomLostError
+from trinity.errors import WorkerLostError
 from trinity.explorer.failure import cut_short
 from trinity.explorer.groups import is_cut
 from trinity.explorer.packing import PackedResults
@@ -51,7 +51,7 @@ class FlakyWorker:
         time.sleep(self.dice.random() * 0.002)
         with self._changed:
             if time.monotonic() < self._away_until:
-                raise RoomLostError(self.name, cause="nobody is there")
+                raise WorkerLostError(self.name, cause="nobody is there")
             return getattr(self, method)(*args, **kwargs)
 
     def start(self, method, /, *args, **kwargs):
@@ -66,7 +66,7 @@ class FlakyWorker:
     def _late(self, method, args, reply):
         with self._changed:
             if time.monotonic() < self._away_until:
-                reply.set_exception(RoomLostError(self.name, cause="nobody is there"))
+                reply.set_exception(WorkerLostError(self.name, cause="nobody is there"))
             else:
                 reply.set_result(getattr(self, method)(*args))
 
@@ -98,7 +98,7 @@ class FlakyWorker:
                 break
             self._changed.wait(min(rest, 0.002))
         if session != self._session:
-            raise RoomLostError(self.name, cause="it was started anew")
+            raise WorkerLostError(self.name, cause="it was started anew")
         ended, self._ended = self._ended, []
         since = self._engine_away_since
         return ended, time.monotonic() - since if since else 0.0

@@ -10,11 +10,11 @@ OURS, ANOTHERS = "trinity-1a2b", "trinity-9f9f"
 
 
 def group(namespace, *, state="CREATED"):
-    return {"name": f"{namespace}/77/rooms", "state": state}
+    return {"name": f"{namespace}/77/workers", "state": state}
 
 
 def test_a_room_that_has_just_ended_keeps_neither_the_others_nor_their_places(monkeypatch) -> None:
-    """As after a second Ctrl-C, which leaves the run before its rooms are closed."""
+    """As after a second Ctrl-C, which leaves the run before its workers are closed."""
     actors = [
         {"name": name, "namespace": f"{namespace}/77"}
         for name, namespace in [("trainer", OURS), ("engine-0", OURS), ("engine-0", ANOTHERS)]
@@ -40,7 +40,7 @@ def test_a_room_that_has_just_ended_keeps_neither_the_others_nor_their_places(mo
     monkeypatch.setattr(ray.util, "placement_group_table", lambda: groups)
     monkeypatch.setattr(ray.util, "remove_placement_group", lambda gone: removed.append(gone.id))
 
-    cluster._end_rooms(OURS)
+    cluster._end_workers(OURS)
 
     assert killed == [("engine-0", f"{OURS}/77")]
     assert [number.hex() for number in removed] == ["0a" * 18, "0d" * 18]

@@ -1,4 +1,4 @@
-"""A room's module imports what the room needs, and nothing for the others."""
+"""A worker's module imports what the worker needs, and nothing for the others."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def a_config(model) -> Config:
 
 
 @pytest.fixture
-def rooms(ray_cluster, tmp_path):
-    """Return an engine's and a runner's room, and a scheduler over them."""
+def workers(ray_cluster, tmp_path):
+    """Return an engine's and a runner's worker, and a scheduler over them."""
     config = a_config(make_tiny_model(tmp_path / "model"))
     rundir = RunDir(tmp_path / "run")
     rundir.create()
@@ -67,8 +67,8 @@ def rooms(ray_cluster, tmp_path):
     yield engine, runner, scheduler
     kept.close()
     scheduler.close()
-    for room in (runner, engine):
-        room.kill()
+    for worker in (runner, engine):
+        worker.kill()
 
 
 def orders():
@@ -90,15 +90,15 @@ def said(results):
     ]
 
 
-def test_a_step_is_the_same_whoever_is_killed_in_it(rooms) -> None:
-    engine, runner, scheduler = rooms
+def test_a_step_is_the_same_whoever_is_killed_in_it(workers) -> None:
+    engine, runner, scheduler = workers
     undisturbed = scheduler.run(orders())
     assert [result.failure for result in undisturbed] == [None] * 16
 
-    for room in (engine, runner):
-        lost = room.facts().pid
+    for worker in (engine, runner):
+        lost = worker.facts().pid
         threading.Timer(0.02, os.kill, args=(lost, signal.SIGKILL)).start()
         results = scheduler.run(orders())
 
         assert said(results) == said(undisturbed)
-        assert room.facts().pid != lost
+        assert worker.facts().pid != lost

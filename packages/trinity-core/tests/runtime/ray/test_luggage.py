@@ -37,7 +37,7 @@ def test_classes_that_travel_by_value_are_named():
     mine = type("Mine", (), {"__module__": "__main__"})
     WORKFLOWS.register_module("mine", mine)
     assert value_line() == (
-        "sent to the rooms by value, as your script defines them: workflow mine (__main__:Mine)"
+        "sent to the workers by value, as your script defines them: workflow mine (__main__:Mine)"
     )
 
 
@@ -62,9 +62,9 @@ def test_a_folder_is_packed_without_byte_code_and_known_by_its_files(tmp_path):
 
 def test_the_time_before_the_first_task_is_listed():
     found = Cluster(address="a:1", namespace="n", is_own=True, seconds=4.14)
-    room = WorkerFacts(
+    worker = WorkerFacts(
         name="trainer", node="n", host="h", pid=1, digest="d", plugins=(),
         seconds={"plugins": 0.5, "build": 2.5},
     )  # fmt: skip
-    line = startup_line(found, [room], seconds=5.7)
+    line = startup_line(found, [worker], seconds=5.7)
     assert line == "started in 9.8 s: ray 4.1, trainer 3.0"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trinity.errors import ConfigError, RoomLostError
+from trinity.errors import ConfigError, WorkerLostError
 from trinity.runtime.ray import placement
 from trinity.runtime.ray.gpu_allocation import (
     Group,
@@ -35,7 +35,7 @@ def test_each_engine_has_its_gpus_together_and_the_ranks_have_theirs() -> None:
     (group,) = groups_for(idle(8), engine=2.0, num_engines=2, trainer=1.0, num_ranks=4)
 
     assert group == Group(
-        name="rooms",
+        name="workers",
         strategy="PACK",
         bundles=({"GPU": 2.0}, {"GPU": 2.0}, {"GPU": 4.0}),
         places={
@@ -152,7 +152,7 @@ def test_whatever_is_chosen_fits_onto_the_machines(counts, engines) -> None:
 
 
 def test_a_run_whose_machine_is_gone_does_not_wait_for_it(monkeypatch) -> None:
-    """All rooms are started anew then, and what can never fit is refused with the arithmetic."""
+    """All workers are started anew then, and what can never fit is refused with the arithmetic."""
     hosts = [Host(4, free=0), Host(4, free=4)]
     monkeypatch.setattr(placement, "hosts_of_cluster", lambda: hosts)
     monkeypatch.setattr(placement, "_state", lambda made: made)
@@ -162,7 +162,7 @@ def test_a_run_whose_machine_is_gone_does_not_wait_for_it(monkeypatch) -> None:
     assert "It goes on once others end" in own.lack()
 
     hosts.pop()
-    with pytest.raises(RoomLostError) as lost:
+    with pytest.raises(WorkerLostError) as lost:
         own.lack()
 
     assert str(lost.value) == (
@@ -177,7 +177,7 @@ def test_a_run_whose_machine_is_gone_does_not_wait_for_it(monkeypatch) -> None:
 def groups(monkeypatch):
     """Return the groups of a cluster, by job and name, which Ray may remove while one waits."""
     clock = SimpleNamespace(now=0.0, slept=[])
-    there = {"02": "trinity-aa/11/rooms", "03": "trinity-bb/11/rooms", "04": "somebody-s"}
+    there = {"02": "trinity-aa/11/workers", "03": "trinity-bb/11/workers", "04": "somebody-s"}
 
     def table():
         return {
@@ -216,7 +216,7 @@ def test_groups_that_ray_does_not_remove_are_named_and_waited_for_no_longer(grou
 
     assert groups.now == pytest.approx(placement.ENDED_S + placement.RETURNED_S, abs=0.2)
     (line,) = caplog.messages
-    assert line.startswith("Ray has not removed trinity-aa/11/rooms: ")
+    assert line.startswith("Ray has not removed trinity-aa/11/workers: ")
 
 
 @pytest.mark.parametrize(
@@ -233,13 +233,13 @@ def test_groups_that_ray_does_not_remove_are_named_and_waited_for_no_longer(grou
     ],
 )
 def test_what_never_fits_is_known_from_the_machines_that_are_left(sizes, counts, fits) -> None:
-    group = Group("rooms", "PACK", tuple({"GPU": size} for size in sizes))
+    group = Group("workers", "PACK", tuple({"GPU": size} for size in sizes))
 
     assert may_ever_fit(group, hosts=idle(*counts)) is fits
 
 
 def test_what_the_cluster_lacks_is_told_with_what_it_has_and_what_to_change() -> None:
-    waiting = [Group("rooms", "PACK", ({"GPU": 2.0}, {"GPU": 0.5}))]
+    waiting = [Group("workers", "PACK", ({"GPU": 2.0}, {"GPU": 0.5}))]
 
     assert lack_line(waiting, hosts=[Host(8, free=1), Host(4, free=0)]) == (
         "the run waits for GPUs. It asks for 2 + 0.5, each number on one machine; the cluster's "

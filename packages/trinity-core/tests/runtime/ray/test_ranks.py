@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from trinity.errors import ConfigError, DataError, ModelError, RoomLostError
+from trinity.errors import ConfigError, DataError, ModelError, WorkerLostError
 from trinity.runtime.preflight import refuse_local
 from trinity.runtime.ray import remote_trainer
 from trinity.runtime.ray.remote_trainer import RemoteRanks
@@ -38,7 +38,7 @@ class Call:
 
 
 class Rank:
-    """A room that answers each method as it is told."""
+    """A worker that answers each method as it is told."""
 
     def __init__(self, name, *, beats=True, **outcomes):
         self.name = name
@@ -85,87 +85,89 @@ def clock(monkeypatch):
 
 
 def test_every_rank_gets_the_same_reference_and_the_first_one_tells_the_metrics() -> None:
-    rooms = [Rank(f"trainer-{n}", train_step={"loss": float(n)}) for n in range(3)]
+    workers = [Rank(f"trainer-{n}", train_step={"loss": float(n)}) for n in range(3)]
 
-    metrics = RemoteRanks(rooms, timeout_s=60).train_step([], step=4)
+    metrics = RemoteRanks(workers, timeout_s=60).train_step([], step=4)
 
     assert metrics == {"loss": 0.0}
     packet = [0, "experiences by reference"]
-    assert [room.calls for room in rooms] == [[("train_step", packet, 4)]] * 3
+    assert [worker.calls for worker in workers] == [[("train_step", packet, 4)]] * 3
 
 
 def test_what_rank_0_cannot_do_with_the_weights_that_all_gave_it_is_told_and_ends_nobody() -> None:
     fault = ModelError("memory for the weights is lacking")
-    rooms = [Rank("trainer-0", weights=fault), Rank("trainer-1")]
+    workers = [Rank("trainer-0", weights=fault), Rank("trainer-1")]
 
     with pytest.raises(ModelError, match="memory for the weights is lacking"):
-        RemoteRanks(rooms, timeout_s=60).sender.pack()
+        RemoteRanks(workers, timeout_s=60).sender.pack()
 
-    assert [room.is_killed for room in rooms] == [False, False]
+    assert [worker.is_killed for worker in workers] == [False, False]
 
 
 def test_the_first_one_says_where_all_of_them_meet() -> None:
-    rooms = [Rank("trainer-0", host_rendezvous="10.0.0.1:77"), Rank("trainer-1")]
+    workers = [Rank("trainer-0", host_rendezvous="10.0.0.1:77"), Rank("trainer-1")]
 
-    RemoteRanks(rooms, timeout_s=60).init_process_group()
+    RemoteRanks(workers, timeout_s=60).init_process_group()
 
-    assert rooms[0].calls == [("host_rendezvous",), ("init_process_group", "10.0.0.1:77")]
-    assert rooms[1].calls == [("init_process_group", "10.0.0.1:77")]
+    assert workers[0].calls == [("host_rendezvous",), ("init_process_group", "10.0.0.1:77")]
+    assert workers[1].calls == [("init_process_group", "10.0.0.1:77")]
 
 
 def test_the_weights_are_the_first_ones_and_the_others_take_part() -> None:
-    rooms = [Rank("trainer-0", snapshot=7), Rank("trainer-1")]
+    workers = [Rank("trainer-0", snapshot=7), Rank("trainer-1")]
 
-    snapshot = RemoteRanks(rooms, timeout_s=60).snapshot(copy=False)
+    snapshot = RemoteRanks(workers, timeout_s=60).snapshot(copy=False)
 
     assert (snapshot.version, snapshot.tensors.ref) == (7, "what trainer-0 holds")
-    assert rooms[1].calls == [("snapshot_beside",)]
+    assert workers[1].calls == [("snapshot_beside",)]
 
 
 def test_a_rank_that_is_lost_ends_all_and_is_the_one_that_is_named() -> None:
     """The others hear first that its socket was closed, and say so."""
     broken = RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
-    lost = RoomLostError("trainer-1", cause="it ended or was killed", is_final=True)
-    rooms = [Rank("trainer-0", save=broken), Rank("trainer-1", save=lost)]
+    lost = WorkerLostError("trainer-1", cause="it ended or was killed", is_final=True)
+    workers = [Rank("trainer-0", save=broken), Rank("trainer-1", save=lost)]
 
-    with pytest.raises(RoomLostError, match="the process of trainer-1 was lost"):
-        RemoteRanks(rooms, timeout_s=60).save(SimpleNamespace(absolute=lambda: "there"))
+    with pytest.raises(WorkerLostError, match="the process of trainer-1 was lost"):
+        RemoteRanks(workers, timeout_s=60).save(SimpleNamespace(absolute=lambda: "there"))
 
-    assert all(room.is_killed for room in rooms)
+    assert all(worker.is_killed for worker in workers)
 
 
 def test_ranks_that_did_not_reach_each_other_are_no_error_of_the_step() -> None:
     late = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms")
-    rooms = [Rank(f"trainer-{n}", train_step=late) for n in range(2)]
+    workers = [Rank(f"trainer-{n}", train_step=late) for n in range(2)]
 
-    with pytest.raises(RoomLostError, match=r"trainer-0 was lost: RuntimeError: .*Timed out"):
-        RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
+    with pytest.raises(WorkerLostError, match=r"trainer-0 was lost: RuntimeError: .*Timed out"):
+        RemoteRanks(workers, timeout_s=60).train_step([], step=1)
 
 
 def test_a_machine_that_is_gone_is_named_before_ray_knows_it(clock) -> None:
     """Its rank does not answer, while the other one's connection broke at once."""
     broken = RuntimeError("[gloo/transport/tcp/pair.cc] Connection reset by peer")
-    rooms = [Rank("trainer-0", train_step=broken), Rank("trainer-1", train_step=NEVER)]
+    workers = [Rank("trainer-0", train_step=broken), Rank("trainer-1", train_step=NEVER)]
 
-    with pytest.raises(RoomLostError, match="trainer-1 was lost: it does not answer, and the"):
-        RemoteRanks(rooms, timeout_s=600).train_step([], step=1)
+    with pytest.raises(WorkerLostError, match="trainer-1 was lost: it does not answer, and the"):
+        RemoteRanks(workers, timeout_s=600).train_step([], step=1)
 
 
 def test_a_full_disk_is_told_as_the_rank_that_writes_met_it() -> None:
     full, heard = OSError(28, "No space left on device"), DataError("rank 0 failed")
-    rooms = [Rank("trainer-0", save=full), Rank("trainer-1", save=heard)]
+    workers = [Rank("trainer-0", save=full), Rank("trainer-1", save=heard)]
 
     with pytest.raises(OSError, match="No space left"):
-        RemoteRanks(rooms, timeout_s=60).save(SimpleNamespace(absolute=lambda: "there"))
+        RemoteRanks(workers, timeout_s=60).save(SimpleNamespace(absolute=lambda: "there"))
 
-    assert not any(room.is_killed for room in rooms)
+    assert not any(worker.is_killed for worker in workers)
 
 
 def test_a_first_rank_that_is_stopped_before_they_meet_is_named(clock) -> None:
-    rooms = [Rank("trainer-0", beats=False, host_rendezvous=NEVER), Rank("trainer-1")]
+    workers = [Rank("trainer-0", beats=False, host_rendezvous=NEVER), Rank("trainer-1")]
 
-    with pytest.raises(RoomLostError, match="trainer-0 was lost: it is there and has not answered"):
-        RemoteRanks(rooms, timeout_s=60).init_process_group()
+    with pytest.raises(
+        WorkerLostError, match="trainer-0 was lost: it is there and has not answered"
+    ):
+        RemoteRanks(workers, timeout_s=60).init_process_group()
 
     assert clock.now <= 60
 
@@ -179,44 +181,46 @@ def test_a_rank_that_never_met_the_others_has_nothing_to_close() -> None:
 
 
 def test_an_error_that_all_have_is_the_runs_and_ends_no_rank() -> None:
-    rooms = [Rank(f"trainer-{n}", train_step=DataError("no rewards")) for n in range(2)]
+    workers = [Rank(f"trainer-{n}", train_step=DataError("no rewards")) for n in range(2)]
 
     with pytest.raises(DataError, match="no rewards"):
-        RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
+        RemoteRanks(workers, timeout_s=60).train_step([], step=1)
 
-    assert not any(room.is_killed for room in rooms)
+    assert not any(worker.is_killed for worker in workers)
 
 
 @pytest.mark.parametrize("other", [None, NEVER])
 def test_a_rank_that_failed_alone_is_out_of_step_with_the_others(other, clock) -> None:
-    rooms = [Rank("trainer-0", load=other), Rank("trainer-1", load=OSError("no such disk"))]
+    workers = [Rank("trainer-0", load=other), Rank("trainer-1", load=OSError("no such disk"))]
 
-    with pytest.raises(RoomLostError, match="trainer-1 was lost: OSError: no such disk"):
-        RemoteRanks(rooms, timeout_s=60).load(SimpleNamespace(absolute=lambda: "there"))
+    with pytest.raises(WorkerLostError, match="trainer-1 was lost: OSError: no such disk"):
+        RemoteRanks(workers, timeout_s=60).load(SimpleNamespace(absolute=lambda: "there"))
 
-    assert all(room.is_killed for room in rooms)
+    assert all(worker.is_killed for worker in workers)
     assert clock.now <= remote_trainer.GRACE_S + 2
 
 
 @pytest.mark.parametrize("silent", [0, 1])
 def test_a_rank_that_is_stopped_is_named_within_the_timeout(silent, clock, caplog) -> None:
-    rooms = [Rank(f"trainer-{n}", train_step=NEVER, beats=n != silent) for n in range(2)]
+    workers = [Rank(f"trainer-{n}", train_step=NEVER, beats=n != silent) for n in range(2)]
 
-    with pytest.raises(RoomLostError, match=f"trainer-{silent} was lost: it is there and has not"):
-        RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
+    with pytest.raises(
+        WorkerLostError, match=f"trainer-{silent} was lost: it is there and has not"
+    ):
+        RemoteRanks(workers, timeout_s=60).train_step([], step=1)
 
     assert clock.now <= 60
     assert f"trainer-{silent} has not answered for" in caplog.text
-    assert all(room.is_killed for room in rooms)
+    assert all(worker.is_killed for worker in workers)
 
 
 def test_a_step_that_takes_longer_than_the_timeout_is_waited_for(clock) -> None:
     """Its ranks say that they are there."""
-    rooms = [Rank(f"trainer-{n}") for n in range(2)]
-    for room in rooms:
-        room.start = lambda *_, **__: SlowCall(clock, until_s=500)
+    workers = [Rank(f"trainer-{n}") for n in range(2)]
+    for worker in workers:
+        worker.start = lambda *_, **__: SlowCall(clock, until_s=500)
 
-    metrics = RemoteRanks(rooms, timeout_s=60).train_step([], step=1)
+    metrics = RemoteRanks(workers, timeout_s=60).train_step([], step=1)
 
     assert metrics == {"loss": 1.0}
     assert clock.now >= 500

@@ -16,7 +16,7 @@ from trinity.common.ports import (
     WeightSnapshot,
     WeightVersion,
 )
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, WorkerLostError
 from trinity.runtime.ray import engine_worker
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.engine_worker import EngineAnswers, EngineWorker
@@ -40,8 +40,10 @@ def remote():
     """Return a function that builds a remote engine; all are closed after the test."""
     made = []
 
-    def build(room, *, in_lockstep=True, **patience):
-        made.append(RemoteEngine(room, patience=RestartPolicy(**patience), in_lockstep=in_lockstep))
+    def build(worker, *, in_lockstep=True, **patience):
+        made.append(
+            RemoteEngine(worker, patience=RestartPolicy(**patience), in_lockstep=in_lockstep)
+        )
         return made[-1]
 
     yield build
@@ -50,9 +52,9 @@ def remote():
         engine.close()
 
 
-def test_the_answers_are_those_of_the_engine(rooms, remote, keyed_engine) -> None:
+def test_the_answers_are_those_of_the_engine(workers, remote, keyed_engine) -> None:
     requests = [a_request(run=run, n=2) for run in range(3)]
-    engine = remote(rooms.engine_room())
+    engine = remote(workers.engine_room())
 
     assert answers_of(engine, requests) == answers_of(keyed_engine(), requests)
 
@@ -73,39 +75,41 @@ def test_answers_arrive_as_they_left_though_completions_travel_as_tuples() -> No
     assert b"Completion" not in packed
 
 
-def test_a_wave_of_runs_is_one_message(rooms, remote) -> None:
-    room = rooms.engine_room()
-    engine = remote(room)
+def test_a_wave_of_runs_is_one_message(workers, remote) -> None:
+    worker = workers.engine_room()
+    engine = remote(worker)
     for run in range(32):
         engine.run_began(a_request(run=run).key)
     answers_of(engine, [a_request(run=run) for run in range(32)])
     for run in range(32):
         engine.run_ended(a_request(run=run).key)
 
-    assert room.calls == ["open", "exchange"]
-    assert rooms.built[0].num_requests == 32
+    assert worker.calls == ["open", "exchange"]
+    assert workers.built[0].num_requests == 32
 
 
-def test_the_engine_hears_of_runs_in_the_order_in_which_they_began_and_ended(rooms, remote) -> None:
-    room = rooms.engine_room()
-    engine = remote(room)
+def test_the_engine_hears_of_runs_in_the_order_in_which_they_began_and_ended(
+    workers, remote
+) -> None:
+    worker = workers.engine_room()
+    engine = remote(worker)
     engine.run_began(a_request(run=0).key)
     answers_of(engine, [a_request(run=0)])
     engine.run_began(a_request(run=1).key)
     engine.run_ended(a_request(run=0).key)
     answers_of(engine, [a_request(run=1)])
-    assert rooms.built[0].num_open_runs == 1
+    assert workers.built[0].num_open_runs == 1
     engine.run_ended(a_request(run=1).key)
 
 
-def test_a_request_that_cannot_be_answered_fails_alone(rooms, remote, keyed_engine) -> None:
+def test_a_request_that_cannot_be_answered_fails_alone(workers, remote, keyed_engine) -> None:
     class Choosy(keyed_engine):
         def submit(self, request):
             if request.key.run == 1:
                 raise ModelError("too long")
             return super().submit(request)
 
-    engine = remote(rooms.engine_room(Choosy()))
+    engine = remote(workers.engine_room(Choosy()))
     good, bad = engine.submit(a_request(run=0)), engine.submit(a_request(run=1))
 
     assert good.result(10)
@@ -113,51 +117,53 @@ def test_a_request_that_cannot_be_answered_fails_alone(rooms, remote, keyed_engi
         bad.result(10)
 
 
-def test_an_engine_that_dies_in_mid_generation_is_asked_again(rooms, remote, keyed_engine) -> None:
+def test_an_engine_that_dies_in_mid_generation_is_asked_again(
+    workers, remote, keyed_engine
+) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=4)
-    room = rooms.engine_room(stuck, keyed_engine())
-    engine = remote(room)
+    worker = workers.engine_room(stuck, keyed_engine())
+    engine = remote(worker)
     for run in range(4):
         engine.run_began(a_request(run=run).key)
     requests = [a_request(run=run) for run in range(4)]
     futures = [engine.submit(request) for request in requests]
     assert stuck.arrived.wait(60)
 
-    room.kill()
+    worker.kill()
 
     assert [future.result(10) for future in futures] == answers_of(keyed_engine(), requests)
-    assert [request.key.attempt for request in rooms.built[1].requests] == [1, 1, 1, 1]
-    assert rooms.built[1].num_open_runs == 4
+    assert [request.key.attempt for request in workers.built[1].requests] == [1, 1, 1, 1]
+    assert workers.built[1].num_open_runs == 4
 
 
-def test_what_was_answered_is_not_asked_again(rooms, remote, keyed_engine) -> None:
-    room = rooms.engine_room(keyed_engine(), keyed_engine())
-    engine = remote(room)
+def test_what_was_answered_is_not_asked_again(workers, remote, keyed_engine) -> None:
+    worker = workers.engine_room(keyed_engine(), keyed_engine())
+    engine = remote(worker)
     answers_of(engine, [a_request(run=0)])
-    room.kill()
+    worker.kill()
     answers_of(engine, [a_request(run=1)])
 
-    assert [request.key.run for request in rooms.built[1].requests] == [1]
+    assert [request.key.run for request in workers.built[1].requests] == [1]
 
 
-def test_the_time_of_a_lost_process_still_counts(rooms, remote, keyed_engine) -> None:
+def test_the_time_of_a_lost_process_still_counts(workers, remote, keyed_engine) -> None:
     first, second = keyed_engine(), keyed_engine()
     first.busy_s = second.busy_s = 0.0
     first.before_answer = lambda request: setattr(first, "busy_s", first.busy_s + 2.0)
     second.before_answer = lambda request: setattr(second, "busy_s", second.busy_s + 0.5)
-    room = rooms.engine_room(first, second)
-    engine = remote(room)
+    worker = workers.engine_room(first, second)
+    engine = remote(worker)
     answers_of(engine, [a_request(run=0)])
-    room.kill()
+    worker.kill()
     answers_of(engine, [a_request(run=1)])
 
     assert engine.busy_s == 2.5
 
 
-def test_an_engine_that_does_not_come_back_is_given_up(rooms, remote, golden) -> None:
-    room = rooms.engine_room()
-    engine = remote(room, return_s=0.0)
-    room.num_refused = 100
+def test_an_engine_that_does_not_come_back_is_given_up(workers, remote, golden) -> None:
+    worker = workers.engine_room()
+    engine = remote(worker, return_s=0.0)
+    worker.num_refused = 100
 
     with pytest.raises(ModelError) as caught:
         answers_of(engine, [a_request()])
@@ -165,25 +171,25 @@ def test_an_engine_that_does_not_come_back_is_given_up(rooms, remote, golden) ->
     golden(str(caught.value), "engine_lost")
 
 
-def test_an_engine_that_dies_of_every_request_is_given_up(rooms, remote, keyed_engine) -> None:
+def test_an_engine_that_dies_of_every_request_is_given_up(workers, remote, keyed_engine) -> None:
     class Deadly(keyed_engine):
         def submit(self, request):
-            threading.Thread(target=room.kill).start()
+            threading.Thread(target=worker.kill).start()
             return super().submit(request)
 
-    room = rooms.engine_room(*[Deadly(is_stuck=True) for _ in range(9)])
-    engine = remote(room, num_losses=2)
+    worker = workers.engine_room(*[Deadly(is_stuck=True) for _ in range(9)])
+    engine = remote(worker, num_losses=2)
 
     with pytest.raises(ModelError, match="cannot be reached any more"):
         answers_of(engine, [a_request()])
-    assert room.calls.count("open") == 3
+    assert worker.calls.count("open") == 3
 
 
-def test_a_closed_engine_leaves_no_thread_and_no_request(rooms, keyed_engine) -> None:
+def test_a_closed_engine_leaves_no_thread_and_no_request(workers, keyed_engine) -> None:
     before = set(threading.enumerate())
-    engine = RemoteEngine(rooms.engine_room(keyed_engine(is_stuck=True)))
+    engine = RemoteEngine(workers.engine_room(keyed_engine(is_stuck=True)))
     future = engine.submit(a_request())
-    assert rooms.built[0].arrived.wait(60)
+    assert workers.built[0].arrived.wait(60)
 
     engine.close()
 
@@ -194,10 +200,10 @@ def test_a_closed_engine_leaves_no_thread_and_no_request(rooms, keyed_engine) ->
     assert set(threading.enumerate()) <= before
 
 
-def test_a_request_that_is_given_up_is_ended_in_the_engine(rooms, remote, keyed_engine) -> None:
+def test_a_request_that_is_given_up_is_ended_in_the_engine(workers, remote, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    room = rooms.engine_room(stuck)
-    engine = remote(room)
+    worker = workers.engine_room(stuck)
+    engine = remote(worker)
     futures = [engine.submit(a_request(run=run)) for run in range(2)]
     assert stuck.arrived.wait(60)
 
@@ -209,12 +215,12 @@ def test_a_request_that_is_given_up_is_ended_in_the_engine(rooms, remote, keyed_
 
     assert futures[1].result(10) == []
     assert not futures[1].cancel()
-    assert room.part._session.futures == {}
+    assert worker.part._session.futures == {}
 
 
-def test_the_last_request_can_be_given_up_too(rooms, remote, keyed_engine) -> None:
+def test_the_last_request_can_be_given_up_too(workers, remote, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True)
-    engine = remote(rooms.engine_room(stuck))
+    engine = remote(workers.engine_room(stuck))
     future = engine.submit(a_request())
     assert stuck.arrived.wait(60)
 
@@ -224,47 +230,47 @@ def test_the_last_request_can_be_given_up_too(rooms, remote, keyed_engine) -> No
     assert engine.num_open == 0
 
 
-def test_a_request_that_did_not_leave_never_leaves(rooms, remote) -> None:
-    room = rooms.engine_room()
-    engine = remote(room)
+def test_a_request_that_did_not_leave_never_leaves(workers, remote) -> None:
+    worker = workers.engine_room()
+    engine = remote(worker)
     for run in range(2):
         engine.run_began(a_request(run=run).key)
     given_up = engine.submit(a_request(run=0))  # lingers: the other run may ask, too
     assert given_up.cancel()
     answers_of(engine, [a_request(run=run) for run in range(2)])
 
-    assert room.calls == ["open", "exchange"]
-    assert [request.key.run for request in rooms.built[0].requests] == [0, 1]
+    assert worker.calls == ["open", "exchange"]
+    assert [request.key.run for request in workers.built[0].requests] == [0, 1]
 
 
-def test_what_was_given_up_is_not_asked_again(rooms, remote, keyed_engine) -> None:
+def test_what_was_given_up_is_not_asked_again(workers, remote, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    room = rooms.engine_room(stuck, keyed_engine())
-    engine = remote(room)
+    worker = workers.engine_room(stuck, keyed_engine())
+    engine = remote(worker)
     first, second = [engine.submit(a_request(run=run)) for run in range(2)]
     assert stuck.arrived.wait(60)
-    room.num_refused = 1  # nobody hears of it
+    worker.num_refused = 1  # nobody hears of it
 
     assert first.cancel()
-    room.kill()
+    worker.kill()
 
     assert second.result(10)
-    assert [request.key.run for request in rooms.built[1].requests] == [1]
+    assert [request.key.run for request in workers.built[1].requests] == [1]
 
 
-def test_scores_come_from_the_engine(rooms, remote, keyed_engine) -> None:
-    room = rooms.engine_room(keyed_engine(), keyed_engine())
-    engine = remote(room)
+def test_scores_come_from_the_engine(workers, remote, keyed_engine) -> None:
+    worker = workers.engine_room(keyed_engine(), keyed_engine())
+    engine = remote(worker)
     wanted = keyed_engine().score((5, 6, 7)).result(0)
 
     assert engine.score((5, 6, 7), 0.5).result(10) == wanted
-    room.num_refused = 1  # it dies and comes back
+    worker.num_refused = 1  # it dies and comes back
     assert engine.score((5, 6, 7), 0.5).result(10) == wanted
 
 
-def test_a_new_session_ends_the_one_before(rooms, keyed_engine) -> None:
+def test_a_new_session_ends_the_one_before(workers, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True)
-    part = rooms.engine_room(stuck).part
+    part = workers.engine_room(stuck).part
     part.open("old")
     part.exchange("old", 1, [(True, [("1", 0, run) for run in range(3)]), (1, a_request())], 0.0)
 
@@ -272,13 +278,15 @@ def test_a_new_session_ends_the_one_before(rooms, keyed_engine) -> None:
 
     assert stuck.num_open_runs == 0
     assert stuck.futures[0].cancelled()
-    with pytest.raises(RoomLostError, match="was started anew"):
+    with pytest.raises(WorkerLostError, match="was started anew"):
         part.exchange("old", 2, [], 0.0)
 
 
-def test_the_news_of_a_session_are_told_in_the_order_of_their_numbers(rooms, keyed_engine) -> None:
+def test_the_news_of_a_session_are_told_in_the_order_of_their_numbers(
+    workers, keyed_engine
+) -> None:
     engine = keyed_engine()
-    part = rooms.engine_room(engine).part
+    part = workers.engine_room(engine).part
     part.open("one")
     later = threading.Thread(
         target=part.exchange, args=("one", 2, [(2, a_request(run=2))], 0.0), daemon=True
@@ -290,25 +298,25 @@ def test_the_news_of_a_session_are_told_in_the_order_of_their_numbers(rooms, key
     assert [request.key.run for request in engine.requests] == [1, 2]
 
 
-def test_weights_reach_the_engine_and_the_version_comes_back(rooms, remote) -> None:
-    room = rooms.engine_room()
-    engine = remote(room)
+def test_weights_reach_the_engine_and_the_version_comes_back(workers, remote) -> None:
+    worker = workers.engine_room()
+    engine = remote(worker)
     assert engine.version == 0
 
     snapshot = WeightSnapshot(version=WeightVersion(7), tensors={})
-    room.call("load_weights", PackedWeights.of(snapshot))
+    worker.call("load_weights", PackedWeights.of(snapshot))
     engine.expect_new_weights()
 
     assert engine.version == 7
-    assert room.calls.count("version") == 2
+    assert worker.calls.count("version") == 2
 
 
 def test_whoever_waits_for_weights_leaves_threads_to_the_one_who_brings_them(
-    rooms, keyed_engine
+    workers, keyed_engine
 ) -> None:
     """Calls of a runner that was killed are made nevertheless, beside those of the next one."""
-    rooms.engines = [keyed_engine()]
-    part = EngineWorker(rooms.context, number=0)
+    workers.engines = [keyed_engine()]
+    part = EngineWorker(workers.context, number=0)
     part.load_weights(None)
     with ThreadPoolExecutor(9) as threads:
         waiting = [threads.submit(part.version) for _ in range(9)]
@@ -319,25 +327,27 @@ def test_whoever_waits_for_weights_leaves_threads_to_the_one_who_brings_them(
 
     assert has_its_turn
     assert staying.done()
-    assert any(isinstance(one.exception(0), RoomLostError) for one in waiting)
+    assert any(isinstance(one.exception(0), WorkerLostError) for one in waiting)
 
 
 def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
-    rooms, keyed_engine, monkeypatch
+    workers, keyed_engine, monkeypatch
 ) -> None:
     """The first that it is given may be old by then: the model's own, of a run that goes on."""
     monkeypatch.setattr(engine_worker, "_GIVEN_S", 0.05)
-    rooms.engines = [keyed_engine()]
-    part = EngineWorker(rooms.context, number=0)
+    workers.engines = [keyed_engine()]
+    part = EngineWorker(workers.context, number=0)
     asks = (part.version, partial(part.open, "one"), partial(part.score, [1, 2], 1.0))
 
     def refuse_all():
         for ask in asks:
-            with pytest.raises(RoomLostError, match="waits: it was started anew, without weights"):
+            with pytest.raises(
+                WorkerLostError, match="waits: it was started anew, without weights"
+            ):
                 ask()
 
     refuse_all()
-    with pytest.raises(RoomLostError):
+    with pytest.raises(WorkerLostError):
         part.stay()
     part.load_weights(None)
     refuse_all()
@@ -353,8 +363,8 @@ def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
     staying.join(10.0)
 
 
-def test_who_stays_with_a_process_hears_that_it_is_closed(rooms) -> None:
-    part = rooms.engine_room().part
+def test_who_stays_with_a_process_hears_that_it_is_closed(workers) -> None:
+    part = workers.engine_room().part
     staying = threading.Thread(target=part.stay)
     staying.start()
     part.close()
@@ -363,16 +373,16 @@ def test_who_stays_with_a_process_hears_that_it_is_closed(rooms) -> None:
     assert not staying.is_alive()
 
 
-def test_however_often_the_network_fails_one_thread_stays(rooms) -> None:
-    part, ended = rooms.engine_room().part, []
+def test_however_often_the_network_fails_one_thread_stays(workers) -> None:
+    part, ended = workers.engine_room().part, []
 
     def stay():
         try:
             part.stay()
-        except RoomLostError as error:
+        except WorkerLostError as error:
             ended.append(str(error))
 
-    calls = [threading.Thread(target=stay) for _ in range(9)]  # as many threads as the room has
+    calls = [threading.Thread(target=stay) for _ in range(9)]  # as many threads as the worker has
     for number, call in enumerate(calls, start=1):
         call.start()
         until(lambda number=number: part._num_stays == number)
@@ -390,8 +400,8 @@ def until(is_true):
         time.sleep(0.001)
 
 
-def test_where_runs_do_not_wait_for_each_other_a_request_leaves_at_once(rooms, remote) -> None:
-    engine = remote(rooms.engine_room(), in_lockstep=False)
+def test_where_runs_do_not_wait_for_each_other_a_request_leaves_at_once(workers, remote) -> None:
+    engine = remote(workers.engine_room(), in_lockstep=False)
     for run in range(3):
         engine.run_began(a_request(run=run).key)
 

@@ -20,10 +20,10 @@ class TrainersRoom:
 
 
 def test_all_engines_that_come_back_after_a_sync_get_the_one_copy_of_it() -> None:
-    room = TrainersRoom()
-    sender = RemoteSender(room, pack=lambda *told: "a shipment")
+    worker = TrainersRoom()
+    sender = RemoteSender(worker, pack=lambda *told: "a shipment")
 
     assert [sender.kept(), sender.kept(), sender.snapshot().version] == ["copy 1", "copy 1", 1]
     assert sender.pack() == "a shipment"
     assert [sender.kept(), sender.kept()] == ["copy 2"] * 2
-    assert room.num_copies == 2
+    assert worker.num_copies == 2

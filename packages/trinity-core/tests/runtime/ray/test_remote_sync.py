@@ -7,7 +7,7 @@ import time
 
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, WorkerLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray.engine_supervisor import EngineSupervisor, RestartPolicy
 from trinity.runtime.ray.weight_sync import RemoteSync, snapshot_of
@@ -15,7 +15,7 @@ from trinity.runtime.ray.worker_handle import NoAnswerError
 
 
 class FakeRoom:
-    """A room whose process can be lost, and is started again when it is told to be."""
+    """A worker whose process can be lost, and is started again when it is told to be."""
 
     def __init__(self, name, log):
         self.name = name
@@ -51,33 +51,33 @@ class FakeRoom:
 
 
 class Answer:
-    def __init__(self, room, method, args):
-        self.room, self.method, self.args = room, method, args
-        self.died = room.died
+    def __init__(self, worker, method, args):
+        self.worker, self.method, self.args = worker, method, args
+        self.died = worker.died
 
     def result(self, timeout_s=None):
-        room = self.room
-        room.log.append((room.name, f"waited for {self.method}"))
-        if self.method == room.hangs_in and timeout_s is not None and not self.died.is_set():
+        worker = self.worker
+        worker.log.append((worker.name, f"waited for {self.method}"))
+        if self.method == worker.hangs_in and timeout_s is not None and not self.died.is_set():
             raise NoAnswerError
         if self.method == "stay" and not self.died.wait(min(timeout_s, 0.05)):
             raise TimeoutError
-        if room.dies_of_weights:
-            room.dies_of_weights = False
-            room.kill()
-        if self.died.is_set() or room.is_gone:
-            raise RoomLostError(room.name, cause="killed")
+        if worker.dies_of_weights:
+            worker.dies_of_weights = False
+            worker.kill()
+        if self.died.is_set() or worker.is_gone:
+            raise WorkerLostError(worker.name, cause="killed")
         return self.answer()
 
     def answer(self):
-        room = self.room
-        if room.fault_of_building is not None:
-            raise room.fault_of_building
+        worker = self.worker
+        if worker.fault_of_building is not None:
+            raise worker.fault_of_building
         if self.method == "is_there":
             return True
-        if room.fault is not None:
-            raise room.fault
-        room.weights += self.args
+        if worker.fault is not None:
+            raise worker.fault
+        worker.weights += self.args
         return int((self.args[0] or "v0").removeprefix("v"))
 
 
@@ -99,12 +99,12 @@ def log():
 
 
 @pytest.fixture
-def rooms(log):
+def workers(log):
     return [FakeRoom(f"engine-{number}", log) for number in range(2)]
 
 
 @pytest.fixture
-def start(rooms, log):
+def start(workers, log):
     """Return a function that gives the sync of a style, whose engines are there."""
     made = []
 
@@ -112,11 +112,11 @@ def start(rooms, log):
         config = config or Config()
         config.synchronizer.sync_method = "memory"
         patience = RestartPolicy(return_s=return_s)
-        engines = [EngineSupervisor(room, patience=patience, load_s=load_s) for room in rooms]
+        engines = [EngineSupervisor(worker, patience=patience, load_s=load_s) for worker in workers]
         made.append(RemoteSync(config, get_manager(), engines=engines))
         for engine in engines:
             engine.keep()
-        until(lambda: sum(entry[1] == "stay" for entry in log) == len(rooms))
+        until(lambda: sum(entry[1] == "stay" for entry in log) == len(workers))
         return made[-1]
 
     yield build
@@ -142,19 +142,19 @@ def test_all_engines_begin_before_one_is_waited_for_and_get_the_reference(start,
     ]
 
 
-def test_a_first_process_is_told_that_the_models_own_weights_are_wanted(start, rooms) -> None:
+def test_a_first_process_is_told_that_the_models_own_weights_are_wanted(start, workers) -> None:
     start()
 
-    assert [room.weights for room in rooms] == [[None], [None]]
+    assert [worker.weights for worker in workers] == [[None], [None]]
 
 
 def test_a_process_that_takes_the_place_of_a_lost_one_gets_the_latest_weights(
-    start, rooms, caplog
+    start, workers, caplog
 ) -> None:
     sync = start()
     sync.sync(of("v4"))
-    rooms[1].kill()
-    until(lambda: rooms[1].weights == ["v4"])
+    workers[1].kill()
+    until(lambda: workers[1].weights == ["v4"])
     until(lambda: caplog.messages)
 
     assert caplog.messages == [
@@ -169,113 +169,115 @@ def in_style(request):
     return config
 
 
-def test_a_lost_engine_is_not_waited_for_and_catches_up(start, rooms, caplog, in_style) -> None:
+def test_a_lost_engine_is_not_waited_for_and_catches_up(start, workers, caplog, in_style) -> None:
     sync = start(in_style)
-    rooms[1].kill(comes_back=False)
+    workers[1].kill(comes_back=False)
 
     assert sync.sync(of("v4")) == 4
     assert sync.sync(of("v5")) == 5
-    assert rooms[0].weights[-1] == "v5"
-    rooms[1].come_back()
-    until(lambda: rooms[1].weights[-1:] == ["v5"])
+    assert workers[0].weights[-1] == "v5"
+    workers[1].come_back()
+    until(lambda: workers[1].weights[-1:] == ["v5"])
     assert "engine-1 is lost: weights go to the others" in caplog.text
 
 
-def test_one_that_is_lost_in_a_sync_catches_up(start, rooms) -> None:
+def test_one_that_is_lost_in_a_sync_catches_up(start, workers) -> None:
     sync = start()
-    rooms[1].dies_of_weights = True
+    workers[1].dies_of_weights = True
 
     assert sync.sync(of("v4")) == 4
-    until(lambda: rooms[1].weights == ["v4"])
+    until(lambda: workers[1].weights == ["v4"])
 
 
-def test_one_that_cannot_be_built_again_is_done_without(start, rooms, caplog) -> None:
+def test_one_that_cannot_be_built_again_is_done_without(start, workers, caplog) -> None:
     sync = start()
-    rooms[1].fault_of_building = ModelError("no memory is left")
-    rooms[1].kill()
+    workers[1].fault_of_building = ModelError("no memory is left")
+    workers[1].kill()
 
     assert sync.sync(of("v4")) == 4
     until(lambda: "engine-1 gets no weights: no memory is left" in caplog.text)
-    rooms[1].fault_of_building = None  # there is again
+    workers[1].fault_of_building = None  # there is again
     assert sync.sync(of("v5")) == 5
-    until(lambda: rooms[1].weights[-1:] == ["v5"])
+    until(lambda: workers[1].weights[-1:] == ["v5"])
 
 
-def test_where_all_are_lost_the_sync_waits_for_the_first_that_is_back(start, rooms) -> None:
+def test_where_all_are_lost_the_sync_waits_for_the_first_that_is_back(start, workers) -> None:
     sync = start()
-    for room in rooms:
-        room.dies_of_weights = True
+    for worker in workers:
+        worker.dies_of_weights = True
     sync.sync(of("v4"))
 
-    assert ["v4"] in [room.weights for room in rooms]
+    assert ["v4"] in [worker.weights for worker in workers]
 
 
-def test_where_all_are_lost_one_that_stays_away_is_not_waited_for(start, rooms, caplog) -> None:
+def test_where_all_are_lost_one_that_stays_away_is_not_waited_for(start, workers, caplog) -> None:
     sync = start(return_s=1.0)
-    rooms[0].kill(comes_back=False)
-    rooms[1].dies_of_weights = True
+    workers[0].kill(comes_back=False)
+    workers[1].dies_of_weights = True
 
     assert sync.sync(of("v4")) == 4
-    assert rooms[1].weights == ["v4"]
+    assert workers[1].weights == ["v4"]
     assert "engine-0 is lost: weights go to the others" in caplog.text
-    rooms[0].come_back()
-    until(lambda: rooms[0].weights[-1:] == ["v4"])
+    workers[0].come_back()
+    until(lambda: workers[0].weights[-1:] == ["v4"])
 
 
-def test_where_all_are_lost_and_one_cannot_be_built_the_other_answers(start, rooms) -> None:
+def test_where_all_are_lost_and_one_cannot_be_built_the_other_answers(start, workers) -> None:
     sync = start()
-    rooms[0].fault_of_building = ModelError("no memory is left")
-    rooms[0].kill()
-    rooms[1].dies_of_weights = True
+    workers[0].fault_of_building = ModelError("no memory is left")
+    workers[0].kill()
+    workers[1].dies_of_weights = True
 
     assert sync.sync(of("v4")) == 4
-    assert rooms[1].weights == ["v4"]
+    assert workers[1].weights == ["v4"]
 
 
-def test_a_sync_ends_where_no_process_takes_the_place_of_any(start, rooms) -> None:
+def test_a_sync_ends_where_no_process_takes_the_place_of_any(start, workers) -> None:
     sync = start(return_s=0.3)
-    for room in rooms:
-        room.kill(comes_back=False)
+    for worker in workers:
+        worker.kill(comes_back=False)
 
-    with pytest.raises(RoomLostError, match="engine-0 was lost: none took its place in 0 s"):
+    with pytest.raises(WorkerLostError, match="engine-0 was lost: none took its place in 0 s"):
         sync.sync(of("v4"))
 
 
-def test_one_that_is_there_and_does_not_load_ends_the_sync_with_its_own_limit(start, rooms) -> None:
+def test_one_that_is_there_and_does_not_load_ends_the_sync_with_its_own_limit(
+    start, workers
+) -> None:
     sync = start(return_s=600.0, load_s=0.3)
-    for room in rooms:
-        room.hangs_in = "load_weights"
-        room.kill()
+    for worker in workers:
+        worker.hangs_in = "load_weights"
+        worker.kill()
     until(lambda: not any(engine._is_there for engine in sync._engines))
     for engine in sync._engines:
-        engine._room.kill = lambda **how: None  # it stays as it is
+        engine._worker.kill = lambda **how: None  # it stays as it is
 
     said = "another took its place, and has not loaded the weights in 0 s"
-    with pytest.raises(RoomLostError, match=said):
+    with pytest.raises(WorkerLostError, match=said):
         sync.sync(of("v4"))
 
 
 def test_one_that_comes_back_and_hangs_while_it_loads_is_ended_though_another_answers(
-    start, rooms, caplog
+    start, workers, caplog
 ) -> None:
     sync = start(load_s=0.1)
     assert sync.sync(of("v4")) == 4
-    kill = rooms[1].kill
-    rooms[1].hangs_in = "load_weights"
+    kill = workers[1].kill
+    workers[1].hangs_in = "load_weights"
 
     def end(**how):
-        rooms[1].hangs_in = ""
+        workers[1].hangs_in = ""
         kill(**how)
 
     kill()
-    rooms[1].kill = end
+    workers[1].kill = end
 
-    until(lambda: rooms[1].weights == ["v4"])
+    until(lambda: workers[1].weights == ["v4"])
     assert "engine-1 is there again and has not loaded its weights in 0 s" in caplog.text
 
 
 def test_one_that_is_lost_while_it_loads_has_the_whole_time_again_to_be_replaced(
-    start, rooms, monkeypatch
+    start, workers, monkeypatch
 ) -> None:
     engine = start(return_s=100.0)._engines[1]
     now = [1000.0]
@@ -288,65 +290,65 @@ def test_one_that_is_lost_while_it_loads_has_the_whole_time_again_to_be_replaced
     engine._check_wait(1000.0)
     now[0] += 101.0
 
-    with pytest.raises(RoomLostError, match="none took its place in 100 s"):
+    with pytest.raises(WorkerLostError, match="none took its place in 100 s"):
         engine._check_wait(1000.0)
 
 
-def test_one_that_cannot_be_built_again_ends_the_run(start, rooms) -> None:
+def test_one_that_cannot_be_built_again_ends_the_run(start, workers) -> None:
     sync = start()
-    for room in rooms:
-        room.fault_of_building = ModelError("no memory is left")
-        room.kill()
+    for worker in workers:
+        worker.fault_of_building = ModelError("no memory is left")
+        worker.kill()
 
     with pytest.raises(ModelError, match="no memory is left"):
         sync.sync(of("v4"))
 
 
 def test_weights_that_could_not_be_brought_between_two_syncs_are_brought_again(
-    start, rooms, monkeypatch
+    start, workers, monkeypatch
 ) -> None:
     monkeypatch.setattr("trinity.runtime.ray.engine_supervisor.AGAIN_S", 0.05)
     sync = start()
     sync.sync(of("v4"))
-    rooms[1].fault = ModelError("the memory of the process before is not free yet")
-    rooms[1].kill()
-    until(lambda: rooms[1].log.count((rooms[1].name, "waited for load_weights")) > 3)
+    workers[1].fault = ModelError("the memory of the process before is not free yet")
+    workers[1].kill()
+    until(lambda: workers[1].log.count((workers[1].name, "waited for load_weights")) > 3)
 
-    rooms[1].fault = None
+    workers[1].fault = None
 
-    until(lambda: rooms[1].weights == ["v4"])
+    until(lambda: workers[1].weights == ["v4"])
 
 
 def test_an_engine_that_does_not_come_back_from_loading_is_ended_and_the_next_one_loads(
-    start, rooms, caplog
+    start, workers, caplog
 ) -> None:
     """It beats: what hangs is below it, a worker that is stopped or a GPU."""
     sync = start(load_s=0.0)
-    rooms[1].hangs_in = "load_weights"
-    kill = rooms[1].kill
+    workers[1].hangs_in = "load_weights"
+    kill = workers[1].kill
 
     def end(**how):
-        rooms[1].hangs_in = ""
+        workers[1].hangs_in = ""
         kill(**how)
 
-    rooms[1].kill = end
+    workers[1].kill = end
     assert sync.sync(of("v4")) == 4
 
-    until(lambda: [room.weights[-1:] for room in rooms] == [["v4"], ["v4"]])
+    until(lambda: [worker.weights[-1:] for worker in workers] == [["v4"], ["v4"]])
     assert "engine-1 has not loaded its weights in 0 s (synchronizer.sync_timeout" in caplog.text
 
 
-def test_a_timeout_of_the_engines_own_is_an_answer(start, rooms) -> None:
+def test_a_timeout_of_the_engines_own_is_an_answer(start, workers) -> None:
     sync = start()
-    rooms[1].fault = TimeoutError("the cache was not written in 5 s")
+    workers[1].fault = TimeoutError("the cache was not written in 5 s")
 
     with pytest.raises(TimeoutError, match="the cache was not written in 5 s"):
         sync.sync(of("v4"))
 
 
-def test_an_engine_that_refuses_the_weights_ends_the_run(start, rooms) -> None:
+def test_an_engine_that_refuses_the_weights_ends_the_run(start, workers) -> None:
     sync = start()
-    rooms[1].fault = ModelError("of another model")
+    workers[1].fault = ModelError("of another model")
 
     with pytest.raises(ModelError, match="of another model"):
         sync.sync(of("v4"))
@@ -360,7 +362,7 @@ class FakeSender:
 
 
 def test_a_process_that_is_done_without_is_ended_and_the_next_takes_the_senders_copy(
-    start, rooms
+    start, workers
 ) -> None:
     engine = start()._engines[1]
     assert engine.expect(FakeSender()) == 1
@@ -369,22 +371,26 @@ def test_a_process_that_is_done_without_is_ended_and_the_next_takes_the_senders_
 
     assert not engine.finish()
     until(lambda: engine.is_back(since=time.monotonic(), wait_s=0.1))
-    assert rooms[1].weights == ["v4"]
+    assert workers[1].weights == ["v4"]
     assert engine.expect(FakeSender()) == 2
 
 
-def test_an_engine_that_is_away_expects_weights_and_gets_them_when_it_is_back(start, rooms) -> None:
+def test_an_engine_that_is_away_expects_weights_and_gets_them_when_it_is_back(
+    start, workers
+) -> None:
     engine = start()._engines[1]
-    rooms[1].kill(comes_back=False)
+    workers[1].kill(comes_back=False)
     until(lambda: not engine._is_there)
 
     assert engine.expect(FakeSender()) is None
 
-    rooms[1].come_back()
-    until(lambda: rooms[1].weights[-1:] == ["v4"])
+    workers[1].come_back()
+    until(lambda: workers[1].weights[-1:] == ["v4"])
 
 
-def test_an_explorer_apart_hands_on_what_it_read_in_the_folder_of_the_trainer(start, rooms) -> None:
+def test_an_explorer_apart_hands_on_what_it_read_in_the_folder_of_the_trainer(
+    start, workers
+) -> None:
     config = Config(mode="explore")
     config.synchronizer.sync_method = "checkpoint"  # between the sides
     ledger = ExperienceBufferConfig(storage_type="sql")
@@ -392,4 +398,4 @@ def test_an_explorer_apart_hands_on_what_it_read_in_the_folder_of_the_trainer(st
 
     start(config).sync(of("v7"))
 
-    assert [room.weights[-1] for room in rooms] == ["v7", "v7"]
+    assert [worker.weights[-1] for worker in workers] == ["v7", "v7"]

@@ -1,18 +1,18 @@
-"""A room that is lost is waited for so long, and so often; one that only waits is not lost."""
+"""A worker that is lost is waited for so long, and so often; one that only waits is not lost."""
 
 from __future__ import annotations
 
 import pickle
 
 import pytest
-from trinity.errors import RoomLostError, RoomWaitsError
+from trinity.errors import WorkerLostError, WorkerWaitsError
 from trinity.runtime.ray import engine_supervisor
 from trinity.runtime.ray.engine_supervisor import RestartPolicy, RestartWaiter
 
-WAITS = RoomWaitsError("engine-0", cause="new weights did not reach it whole")
+WAITS = WorkerWaitsError("engine-0", cause="new weights did not reach it whole")
 
 
-class Room:
+class Worker:
     name = "engine-0"
 
     def __init__(self, *outcomes):
@@ -35,32 +35,32 @@ def clock(monkeypatch):
 
 
 def test_a_room_that_says_it_waits_is_asked_again_as_long_as_it_says_so(clock) -> None:
-    room = Room(*[WAITS] * 40, "an answer")
+    worker = Worker(*[WAITS] * 40, "an answer")
 
     patience = RestartPolicy(return_s=10.0, weights_s=100.0)
-    assert RestartWaiter(room, patience=patience).first_answer("open") == "an answer"
+    assert RestartWaiter(worker, patience=patience).first_answer("open") == "an answer"
 
     assert clock[0] > 20.0
 
 
-LOST = RoomLostError("engine-0", cause="killed")
+LOST = WorkerLostError("engine-0", cause="killed")
 
 
 def test_a_room_that_is_lost_is_waited_for_as_long_as_agreed() -> None:
     said = "engine-0 was lost: killed, and no other process took its place in 10 s"
 
-    with pytest.raises(RoomLostError, match=said):
-        RestartWaiter(Room(*[LOST] * 40), patience=RestartPolicy(return_s=10.0)).first_answer(
+    with pytest.raises(WorkerLostError, match=said):
+        RestartWaiter(Worker(*[LOST] * 40), patience=RestartPolicy(return_s=10.0)).first_answer(
             "open"
         )
 
 
 def test_one_that_is_back_has_another_limit_for_its_weights(clock) -> None:
     said = "new weights did not reach it whole, and it was given none in 30 s"
-    room = Room(*[LOST] * 7, *[WAITS] * 40)  # back after 9 s
+    worker = Worker(*[LOST] * 7, *[WAITS] * 40)  # back after 9 s
 
-    with pytest.raises(RoomLostError, match=said):
-        RestartWaiter(room, patience=RestartPolicy(return_s=10.0, weights_s=30.0)).first_answer(
+    with pytest.raises(WorkerLostError, match=said):
+        RestartWaiter(worker, patience=RestartPolicy(return_s=10.0, weights_s=30.0)).first_answer(
             "open"
         )
 
@@ -68,17 +68,17 @@ def test_one_that_is_back_has_another_limit_for_its_weights(clock) -> None:
 
 
 def test_one_that_is_lost_again_has_the_whole_time_again_to_be_replaced(clock) -> None:
-    room = Room(*[LOST] * 7, WAITS, *[LOST] * 5, "an answer")
+    worker = Worker(*[LOST] * 7, WAITS, *[LOST] * 5, "an answer")
 
     assert (
-        RestartWaiter(room, patience=RestartPolicy(return_s=11.0)).first_answer("open")
+        RestartWaiter(worker, patience=RestartPolicy(return_s=11.0)).first_answer("open")
         == "an answer"
     )
     assert clock[0] > 15.0
 
 
 def test_a_room_that_waits_is_no_loss_and_no_process_is_said_to_be_lost(caplog) -> None:
-    back = RestartWaiter(Room(), patience=RestartPolicy(num_losses=0))
+    back = RestartWaiter(Worker(), patience=RestartPolicy(num_losses=0))
 
     back.lost(pickle.loads(pickle.dumps(WAITS)))
 
@@ -86,5 +86,5 @@ def test_a_room_that_waits_is_no_loss_and_no_process_is_said_to_be_lost(caplog) 
         "engine-0 waits: new weights did not reach it whole; what it had to do is done once it has "
         "them"
     ]
-    with pytest.raises(RoomLostError, match="engine-0 was lost: it was started anew"):
-        back.lost(RoomLostError("engine-0", cause="it was started anew"))
+    with pytest.raises(WorkerLostError, match="engine-0 was lost: it was started anew"):
+        back.lost(WorkerLostError("engine-0", cause="it was started anew"))

@@ -1,4 +1,4 @@
-"""A room is like the driver's process, and what happens in it is heard."""
+"""A worker is like the driver's process, and what happens in it is heard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trinity.common.config import Config
 from trinity.common.ports import GenerationRequest, RunKey
-from trinity.errors import PluginError, RoomLostError, TrinityError
+from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.extend import PluginManager, Registry, get_manager
 from trinity.runtime.error_context import boundary
 from trinity.runtime.ray.remote_engine import RemoteEngine
@@ -30,7 +30,7 @@ class Held:
 
 @pytest.fixture(scope="module")
 def kept():
-    """Return the handles of rooms that several tests ask; they are ended after the last test."""
+    """Return the handles of workers that several tests ask; they are ended after the last test."""
     handles = {}
     yield handles
     for handle in handles.values():
@@ -38,22 +38,22 @@ def kept():
 
 
 @pytest.fixture
-def shared_room(room, kept):
-    """Return a room with a function in its arguments; its process starts once for all tests."""
+def shared_room(worker, kept):
+    """Return a worker with a function in its arguments; its process starts once for all tests."""
     if "shared" not in kept:
-        kept["shared"] = room(is_kept=True, join=os.path.join)
+        kept["shared"] = worker(is_kept=True, join=os.path.join)
     return kept["shared"]
 
 
 @pytest.fixture(scope="module")
 def run_directory(tmp_path_factory):
-    """Return the run directory of all rooms."""
-    return tmp_path_factory.mktemp("rooms") / "run"
+    """Return the run directory of all workers."""
+    return tmp_path_factory.mktemp("workers") / "run"
 
 
 @pytest.fixture
-def room(ray_cluster, run_directory, monkeypatch):
-    """Return a function that starts a room with a part of ``parts_for_rooms``."""
+def worker(ray_cluster, run_directory, monkeypatch):
+    """Return a function that starts a worker with a part of ``parts_for_rooms``."""
     from trinity.runtime.ray.worker_handle import start_worker
     from trinity.runtime.ray.worker_spec import WorkerSpec
 
@@ -109,11 +109,11 @@ def folder(tmp_path):
     return path
 
 
-def test_working_directory_search_path_and_level_are_the_drivers(room, tmp_path, monkeypatch):
+def test_working_directory_search_path_and_level_are_the_drivers(worker, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_SOMETHING", "mine")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    about = room().call("about")
+    about = worker().call("about")
     assert about["directory"] == str(tmp_path)
     assert str(Path(__file__).parent) in about["path"]
     assert about["variables"]["HF_SOMETHING"] == "mine"
@@ -121,14 +121,14 @@ def test_working_directory_search_path_and_level_are_the_drivers(room, tmp_path,
     assert about["level"] == 20
 
 
-def test_nothing_heavy_is_imported_by_a_room_that_needs_nothing(room):
-    modules = set(room().call("about")["modules"])
+def test_nothing_heavy_is_imported_by_a_room_that_needs_nothing(worker):
+    modules = set(worker().call("about")["modules"])
     heavy = {"torch", "transformers", "datasets", "pandas", "matplotlib", "tensorboard"}
     assert not modules & heavy
 
 
-def test_the_variables_of_the_explorer_are_set_before_the_process_starts(room, tmp_path):
-    about = room(env_vars={"TMPDIR": str(tmp_path), "NUMBER": 3}).call("about")
+def test_the_variables_of_the_explorer_are_set_before_the_process_starts(worker, tmp_path):
+    about = worker(env_vars={"TMPDIR": str(tmp_path), "NUMBER": 3}).call("about")
     assert about["variables"]["TMPDIR"] == str(tmp_path)
     assert about["variables"]["NUMBER"] == "3"
 
@@ -142,7 +142,7 @@ def test_functions_in_workflow_args_arrive(shared_room):
 
 
 @pytest.mark.parametrize("change", ["none", "other files", "gone"])
-def test_a_plugin_folder_loads_under_the_same_names_on_every_node(room, folder, change):
+def test_a_plugin_folder_loads_under_the_same_names_on_every_node(worker, folder, change):
     manager = PluginManager.discover(env={}, plugin_dirs=[folder])
     name = manager.load("workflow", "mine").__module__
 
@@ -152,7 +152,7 @@ def test_a_plugin_folder_loads_under_the_same_names_on_every_node(room, folder, 
         if change == "gone":
             shutil.rmtree(folder)
 
-    handle = room(manager=manager, before_start=before_start)
+    handle = worker(manager=manager, before_start=before_start)
     assert handle.call("load", "workflow", "mine") == (f"{name}:Mine", 7)
     if change != "gone":
         (folder / "neighbour.py").write_text("SEVEN = 7\n")
@@ -185,7 +185,7 @@ def test_an_error_brings_its_place_and_the_command_that_shows_the_rest(shared_ro
     text = str(raised.value)
     assert text.startswith("step 3 failed: KeyError: 'no such thing' at ")
     assert "parts_for_rooms.py:" in text
-    assert f"trinity log {run_directory} --room shows has the traceback." in text
+    assert f"trinity log {run_directory} --worker shows has the traceback." in text
     assert "Traceback" in (run_directory / "logs" / "shows.log").read_text()
 
 
@@ -194,26 +194,28 @@ def test_an_error_that_does_not_pickle_arrives_as_its_text(shared_room):
         shared_room.call("fail_oddly")
 
 
-def test_a_part_that_cannot_be_built_says_so_at_every_call(room):
-    handle = room(part="Misspelt")
+def test_a_part_that_cannot_be_built_says_so_at_every_call(worker):
+    handle = worker(part="Misspelt")
     with pytest.raises(AttributeError, match="Misspelt"):
         handle.facts()
     with pytest.raises(AttributeError, match="Misspelt"):
         handle.call("about")
 
 
-def test_a_room_that_is_killed_is_lost(room):
-    handle = room()
+def test_a_room_that_is_killed_is_lost(worker):
+    handle = worker()
     handle.facts()
     handle.kill()
-    with pytest.raises(RoomLostError, match="shows was lost: it ended or was killed"):
+    with pytest.raises(WorkerLostError, match="shows was lost: it ended or was killed"):
         handle.call("about")
 
 
-def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_holds_no_beat(room):
+def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_holds_no_beat(
+    worker,
+):
     import ray
 
-    handle = room(part="BoundToItsThread", beats=True)
+    handle = worker(part="BoundToItsThread", beats=True)
     assert "build" in handle.facts().seconds
     copying = handle.aside().start("copy_for_long")
     assert [handle.call("step") for _ in range(3)] == [1, 2, 3]
@@ -222,12 +224,12 @@ def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_
     assert copying.result(timeout_s=20)
 
 
-def test_who_calls_aside_while_a_room_is_built_waits_and_who_asks_at_once_is_told(room, tmp_path):
+def test_who_calls_aside_while_a_room_is_built_waits_and_who_asks_at_once_is_told(worker, tmp_path):
     begun, may_go_on = tmp_path / "begun", tmp_path / "go on"
-    handle = room(part="BuiltForLong", beats=True, begun=str(begun), may_go_on=str(may_go_on))
+    handle = worker(part="BuiltForLong", beats=True, begun=str(begun), may_go_on=str(may_go_on))
     until(begun.exists)
 
-    with pytest.raises(RoomLostError, match="shows was lost: it is being built"):
+    with pytest.raises(WorkerLostError, match="shows was lost: it is being built"):
         handle.at_once().call("answer")
     aside = handle.aside().start("answer")
     may_go_on.touch()
@@ -236,19 +238,19 @@ def test_who_calls_aside_while_a_room_is_built_waits_and_who_asks_at_once_is_tol
     assert handle.at_once().call("answer") == "built"
 
 
-def test_a_request_that_is_given_up_frees_its_place_in_another_process(room):
-    engine = RemoteEngine(room(part="HoldsAnEngine", num_threads=4))
+def test_a_request_that_is_given_up_frees_its_place_in_another_process(worker):
+    engine = RemoteEngine(worker(part="HoldsAnEngine", num_threads=4))
     requests = [
         GenerationRequest(prompt_token_ids=(1,), key=RunKey(run=run), max_new_tokens=9)
         for run in range(2)
     ]
     first, second = [engine.submit(request) for request in requests]
-    until(lambda: engine._room.call("num_open") == 2)
+    until(lambda: engine._worker.call("num_open") == 2)
 
     assert first.cancel()
-    until(lambda: engine._room.call("num_open") == 1)
+    until(lambda: engine._worker.call("num_open") == 1)
     assert engine.num_open == 1
-    engine._room.call("release")
+    engine._worker.call("release")
 
     with pytest.raises(CancelledError):
         first.result(0)

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError
-from trinity.errors import ModelError, RoomLostError, TrinityError
+from trinity.errors import ModelError, TrinityError, WorkerLostError
 from trinity.runtime.ray import worker_group, worker_handle
 from trinity.runtime.ray.worker_handle import WorkerHandle
 
 
 class Asked:
-    """A room that says what it is at once, raises why it cannot be built, or is being built."""
+    """A worker that says what it is at once, raises why it cannot be built, or is being built."""
 
     def __init__(self, name, outcome=None):
         self.name = name
@@ -36,7 +36,7 @@ BUILDING = object()
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Let waiting for rooms that are being built take no time."""
+    """Let waiting for workers that are being built take no time."""
     clock = SimpleNamespace(now=0.0, built_at=400.0)
 
     def wait(refs, *, num_returns, timeout):
@@ -164,7 +164,7 @@ def test_who_calls_a_room_after_the_run_has_left_ray_starts_no_other(monkeypatch
     monkeypatch.setattr(worker_handle.ray, "is_initialized", lambda: False)
     actor = SimpleNamespace(call=None)  # nobody calls it
 
-    with pytest.raises(RoomLostError, match="engine-0 was lost: this process has left Ray"):
+    with pytest.raises(WorkerLostError, match="engine-0 was lost: this process has left Ray"):
         WorkerHandle(actor, "engine-0").call("stay")
     WorkerHandle(actor, "engine-0").kill()
 

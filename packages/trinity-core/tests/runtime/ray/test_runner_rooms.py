@@ -1,4 +1,4 @@
-"""A runner's room serves one dispatcher at a time, and looks for its judges where its engine is."""
+"""A rollout worker serves one dispatcher at a time, and has its judges where its engine is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
-from trinity.errors import RoomLostError
+from trinity.errors import WorkerLostError
 from trinity.explorer.packing import PackedOrders
 from trinity.explorer.requests import requests_of
 from trinity.runtime.ray import rollout_worker
@@ -45,11 +45,11 @@ def uids(ended):
 
 
 def test_another_dispatcher_leaves_behind_what_the_last_one_left_running(
-    rooms, keyed_engine
+    workers, keyed_engine
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=3)
-    rooms.engine_room(stuck)
-    runner = rooms.rollout_worker()
+    workers.engine_room(stuck)
+    runner = workers.rollout_worker()
     runner.call("open", "old")
     runner.call("begin", "old", packed(0))
     with ThreadPoolExecutor(1) as pool:
@@ -63,7 +63,7 @@ def test_another_dispatcher_leaves_behind_what_the_last_one_left_running(
         found = {}
         while not found:
             found = uids(runner.call("ended", "new", 0.1))
-        with pytest.raises(RoomLostError, match="was lost: it was started anew"):
+        with pytest.raises(WorkerLostError, match="was lost: it was started anew"):
             waiting.result(10)
 
     assert found == {2: ["1/2/0/0", "1/2/1/0", "1/2/2/0"]}
@@ -71,16 +71,16 @@ def test_another_dispatcher_leaves_behind_what_the_last_one_left_running(
     assert all(future.cancelled() for future in stuck.futures)
 
 
-def test_who_asks_for_all_is_told_once_they_ended_or_time_is_over(rooms, keyed_engine) -> None:
+def test_who_asks_for_all_is_told_once_they_ended_or_time_is_over(workers, keyed_engine) -> None:
     class StuckAfterThree(keyed_engine):
         def submit(self, request):
             self.is_stuck = len(self.requests) >= 3
             return super().submit(request)
 
-    rooms.config.explorer.runner_per_model = 3
+    workers.config.explorer.runner_per_model = 3
     engine = StuckAfterThree(num_wanted=4)
-    rooms.engine_room(engine)
-    runner = rooms.rollout_worker()
+    workers.engine_room(engine)
+    runner = workers.rollout_worker()
     runner.call("open", "own")
     runner.call("begin", "own", [*packed(0), *packed(1)])
     assert engine.arrived.wait(60)
@@ -115,29 +115,29 @@ def a_judge(**settings):
     ids=["an engine of its own", "an external one"],
 )
 def test_a_judge_is_on_the_gpus_of_the_engine_whose_runs_ask_it(
-    rooms, monkeypatch, judge, seen
+    workers, monkeypatch, judge, seen
 ) -> None:
     """Not on the machine's first one, with the judges of all other runners."""
     given, found = "2,3", []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    monkeypatch.setattr(EngineWorker, "gpus", lambda room: given)
+    monkeypatch.setattr(EngineWorker, "gpus", lambda worker: given)
     monkeypatch.setattr(
         rollout_worker,
         "make_auxiliary_models",
         lambda *_, **__: found.append(os.environ["CUDA_VISIBLE_DEVICES"]) or [],
     )
-    rooms.config.explorer.auxiliary_models = [judge]
-    rooms.engine_room().num_refused = 1  # it comes back, and is asked again
+    workers.config.explorer.auxiliary_models = [judge]
+    workers.engine_room().num_refused = 1  # it comes back, and is asked again
 
-    rooms.rollout_worker()
+    workers.rollout_worker()
 
     assert found == seen
 
 
 @pytest.mark.parametrize("given", ["4,5", None])
-def test_an_engine_says_which_gpus_ray_gave_it(rooms, monkeypatch, given) -> None:
+def test_an_engine_says_which_gpus_ray_gave_it(workers, monkeypatch, given) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if given is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
 
-    assert rooms.engine_room().call("gpus") == given
+    assert workers.engine_room().call("gpus") == given

@@ -1,4 +1,4 @@
-"""GPUs are divided so that every room of a stage can be placed."""
+"""GPUs are divided so that every worker of a stage can be placed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trinity.common.config import Config, Machine
 from trinity.errors import ConfigError
-from trinity.runtime.ray.cluster import _num_rooms
+from trinity.runtime.ray.cluster import num_workers
 from trinity.runtime.ray.gpu_allocation import Host, shares_of, unseen_gpus
 
 
@@ -123,6 +123,6 @@ def test_ray_starts_as_many_processes_as_the_stage_has_rooms() -> None:
     numbers = []
     for mode in ("both", "explore", "train", "bench"):
         config.mode = mode
-        numbers.append(_num_rooms(config))
+        numbers.append(num_workers(config))
 
     assert numbers == [5, 4, 1, 4]

@@ -14,7 +14,7 @@ AWAY = ActorUnavailableError("it is started again", b"1" * 16)
 
 
 class Stoppable:
-    """A room that answers, is stopped, or is being started again (an error)."""
+    """A worker that answers, is stopped, or is being started again (an error)."""
 
     def __init__(self, name, *, comes_back=True):
         self.name = name
@@ -32,17 +32,17 @@ class Stoppable:
 
 
 @pytest.fixture
-def rooms(monkeypatch):
+def workers(monkeypatch):
     """Return an engine and a trainer, who can be stopped."""
     clock = SimpleNamespace(now=0.0)
 
-    def get(room, *, timeout):
-        if isinstance(room.answer, Exception):
-            raise room.answer
-        return room.answer
+    def get(worker, *, timeout):
+        if isinstance(worker.answer, Exception):
+            raise worker.answer
+        return worker.answer
 
     def wait(asked, *, timeout):
-        return [room for room in asked if room.answer is not None], []
+        return [worker for worker in asked if worker.answer is not None], []
 
     fake = SimpleNamespace(get=get, wait=wait, is_initialized=lambda: True)
     monkeypatch.setattr(health, "ray", fake)
@@ -52,93 +52,95 @@ def rooms(monkeypatch):
     )
 
 
-def watching(rooms, *, limit_s):
-    where = {room.name: "process 7 on " + room.name for room in rooms}
-    return HealthMonitor(rooms, limit_s=limit_s, where=where)
+def watching(workers, *, limit_s):
+    where = {worker.name: "process 7 on " + worker.name for worker in workers}
+    return HealthMonitor(workers, limit_s=limit_s, where=where)
 
 
-def look_for(rooms, silences, seconds):
-    until_s = rooms.clock.now + seconds
-    while rooms.clock.now < until_s:
-        rooms.clock.now += silences._pause_s
+def look_for(workers, silences, seconds):
+    until_s = workers.clock.now + seconds
+    while workers.clock.now < until_s:
+        workers.clock.now += silences._pause_s
         silences.look()
 
 
 @pytest.mark.parametrize("limit_s", [20.0, 60.0, 3600.0])
-def test_a_room_that_is_stopped_is_named_and_ended_within_the_limit(rooms, limit_s, caplog) -> None:
-    silences = watching([rooms.engine, rooms.trainer], limit_s=limit_s)
-    look_for(rooms, silences, limit_s)
+def test_a_room_that_is_stopped_is_named_and_ended_within_the_limit(
+    workers, limit_s, caplog
+) -> None:
+    silences = watching([workers.engine, workers.trainer], limit_s=limit_s)
+    look_for(workers, silences, limit_s)
     assert caplog.messages == []
-    stopped = rooms.clock.now
+    stopped = workers.clock.now
 
-    rooms.engine.answer = None
-    look_for(rooms, silences, limit_s)
+    workers.engine.answer = None
+    look_for(workers, silences, limit_s)
 
-    (ended,) = rooms.engine.ended_at
+    (ended,) = workers.engine.ended_at
     assert ended - stopped <= limit_s
     named, lost = caplog.messages
     assert named.startswith("engine-0 (process 7 on engine-0) has not answered for ")
     assert f"(kill -CONT); it is ended within {limit_s:.0f} s (synchronizer.sync_tim" in named
     assert lost.endswith("and is ended: it is started again.")
-    assert rooms.trainer.ended_at == []
+    assert workers.trainer.ended_at == []
 
 
-def test_a_trainer_that_is_stopped_takes_the_run_back_to_its_checkpoint(rooms, caplog) -> None:
-    silences = watching([rooms.trainer], limit_s=20.0)
-    rooms.trainer.answer = None
-    look_for(rooms, silences, 20)
+def test_a_trainer_that_is_stopped_takes_the_run_back_to_its_checkpoint(workers, caplog) -> None:
+    silences = watching([workers.trainer], limit_s=20.0)
+    workers.trainer.answer = None
+    look_for(workers, silences, 20)
 
-    assert len(rooms.trainer.ended_at) == 1
+    assert len(workers.trainer.ended_at) == 1
     assert "is ended: the run goes back to its checkpoint." in caplog.text
 
 
-def test_a_room_that_goes_on_in_time_and_one_that_is_started_again_are_left_alone(rooms) -> None:
-    silences = watching([rooms.engine, rooms.trainer], limit_s=60.0)
+def test_a_room_that_goes_on_in_time_and_one_that_is_started_again_are_left_alone(workers) -> None:
+    silences = watching([workers.engine, workers.trainer], limit_s=60.0)
     for _ in range(3):
-        rooms.engine.answer, rooms.trainer.answer = None, AWAY
-        look_for(rooms, silences, 30)
-        rooms.engine.answer = "process 7"
-        look_for(rooms, silences, 12)
+        workers.engine.answer, workers.trainer.answer = None, AWAY
+        look_for(workers, silences, 30)
+        workers.engine.answer = "process 7"
+        look_for(workers, silences, 12)
 
-    assert rooms.engine.ended_at == rooms.trainer.ended_at == []
+    assert workers.engine.ended_at == workers.trainer.ended_at == []
 
 
-def test_a_driver_that_was_stopped_itself_takes_nobody_for_silent(rooms) -> None:
-    silences = watching([rooms.engine], limit_s=60.0)
-    look_for(rooms, silences, 12)
-    rooms.clock.now += 600  # and nobody's answer has been read yet
-    rooms.engine.answer = None
+def test_a_driver_that_was_stopped_itself_takes_nobody_for_silent(workers) -> None:
+    silences = watching([workers.engine], limit_s=60.0)
+    look_for(workers, silences, 12)
+    workers.clock.now += 600  # and nobody's answer has been read yet
+    workers.engine.answer = None
     silences.look()
-    look_for(rooms, silences, 12)
+    look_for(workers, silences, 12)
 
-    assert rooms.engine.ended_at == []
+    assert workers.engine.ended_at == []
 
 
-def test_an_error_of_any_kind_ends_no_watch_and_is_told_once(rooms, caplog) -> None:
-    silences = watching([rooms.engine, rooms.trainer], limit_s=20.0)
-    look_for(rooms, silences, 4)
-    rooms.engine.answer = AttributeError("'NoneType' object has no attribute 'worker'")
-    rooms.trainer.answer = None
-    look_for(rooms, silences, 20)
-    rooms.engine.answer = AttributeError("the same, in words with an address: 0x7f")
-    look_for(rooms, silences, 4)
+def test_an_error_of_any_kind_ends_no_watch_and_is_told_once(workers, caplog) -> None:
+    silences = watching([workers.engine, workers.trainer], limit_s=20.0)
+    look_for(workers, silences, 4)
+    workers.engine.answer = AttributeError("'NoneType' object has no attribute 'worker'")
+    workers.trainer.answer = None
+    look_for(workers, silences, 20)
+    workers.engine.answer = AttributeError("the same, in words with an address: 0x7f")
+    look_for(workers, silences, 4)
 
-    assert len(rooms.trainer.ended_at) == 1
-    assert rooms.engine.ended_at == []
+    assert len(workers.trainer.ended_at) == 1
+    assert workers.engine.ended_at == []
     (told,) = [line for line in caplog.messages if "could not be asked" in line]
     assert told.startswith("whether engine-0 is there could not be asked (AttributeError: 'None")
 
 
-def test_nobody_is_asked_or_ended_once_the_watch_is_closed(rooms) -> None:
+def test_nobody_is_asked_or_ended_once_the_watch_is_closed(workers) -> None:
     asking, goes_on = threading.Event(), threading.Event()
 
     def beat():
         asking.set()
         assert goes_on.wait(20)
-        return rooms.engine
+        return workers.engine
 
-    rooms.engine.beat = beat
-    silences = watching([rooms.engine, rooms.trainer], limit_s=20.0)
+    workers.engine.beat = beat
+    silences = watching([workers.engine, workers.trainer], limit_s=20.0)
     silences._pause_s = 0.01
     silences.start()
     assert asking.wait(20)

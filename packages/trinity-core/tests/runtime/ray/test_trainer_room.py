@@ -1,4 +1,4 @@
-"""The trainer's room, made as any object: it trains on packets and gives weights as bytes."""
+"""The trainer's worker, made as any object: it trains on packets and gives weights as bytes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(tmp_pat
     manager = SimpleNamespace(load=lambda kind, name: AddingTrainer)
     config = Config(buffer={"record_samples": False})
     context = WorkerContext(name="trainer", config=config, rundir=RunDir(tmp_path), manager=manager)
-    room = TrainerWorker(context, total_steps=5)
+    worker = TrainerWorker(context, total_steps=5)
     packet = encode([Experience(tokens=[1, 2], reward=reward) for reward in (0.5, 2.0)])
 
-    metrics = room.train_step(packet, step=1)
-    snapshot = room.snapshot()
+    metrics = worker.train_step(packet, step=1)
+    snapshot = worker.snapshot()
 
     assert metrics == {"loss": 1.0}
     assert snapshot.value == snapshot.payload.version == 1

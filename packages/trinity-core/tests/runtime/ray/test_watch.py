@@ -1,4 +1,4 @@
-"""Whoever waits for a room hears within seconds that a process of Ray is gone."""
+"""Whoever waits for a worker hears within seconds that a process of Ray is gone."""
 
 from __future__ import annotations
 

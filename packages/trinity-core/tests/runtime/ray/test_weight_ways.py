@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import distributed
 from trinity.common.ports import WeightSnapshot
-from trinity.errors import ModelError, RoomLostError, RoomWaitsError
+from trinity.errors import ModelError, WorkerLostError, WorkerWaitsError
 from trinity.runtime.ray import address, engine_worker, weight_transfer
 from trinity.runtime.ray.weight_transfer import WeightReceiver, WeightSender
 from trinity.synchronizer.channel import BrokenOffError, Invitation
@@ -153,40 +153,46 @@ def test_before_a_first_sync_there_is_no_copy() -> None:
 
 
 def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_until_it_has_others(
-    rooms, monkeypatch
+    workers, monkeypatch
 ) -> None:
     monkeypatch.setattr(engine_worker, "_GIVEN_S", 0.1)
-    room = rooms.engine_room().part
-    room.open("a")
-    room.load_weights(None)
+    worker = workers.engine_room().part
+    worker.open("a")
+    worker.load_weights(None)
     out = WeightSender(Trainer().snapshot, timeout_s=1.0)
 
     with pytest.raises(BrokenOffError):
-        room.weights("receive", out.pack())
+        worker.weights("receive", out.pack())
 
-    for asked in (lambda: room.exchange("a", 0, [], 0.0), lambda: room.open("b"), room.version):
-        with pytest.raises(RoomWaitsError, match=r"^engine-0 waits: new weights did not reach it"):
+    for asked in (
+        lambda: worker.exchange("a", 0, [], 0.0),
+        lambda: worker.open("b"),
+        worker.version,
+    ):
+        with pytest.raises(
+            WorkerWaitsError, match=r"^engine-0 waits: new weights did not reach it"
+        ):
             asked()
-    with pytest.raises(RoomLostError, match="engine-0"):
-        room.load_received()  # there is nothing
-    room.load_weights(out.kept().payload)
-    room.serve()
-    assert room.version() == 1
-    room.open("b")
+    with pytest.raises(WorkerLostError, match="engine-0"):
+        worker.load_received()  # there is nothing
+    worker.load_weights(out.kept().payload)
+    worker.serve()
+    assert worker.version() == 1
+    worker.open("b")
 
 
-def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(rooms) -> None:
-    room = rooms.engine_room().part
-    room._way_in._received = WeightSnapshot(version=5, tensors={})
-    monkey = type(room._engine)
+def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(workers) -> None:
+    worker = workers.engine_room().part
+    worker._way_in._received = WeightSnapshot(version=5, tensors={})
+    monkey = type(worker._engine)
     loads, monkey.load_weights = monkey.load_weights, lambda self, snapshot: None
     try:
         with pytest.raises(ModelError, match="given the weights of version 5 and says that it has"):
-            room.load_received()
+            worker.load_received()
     finally:
         monkey.load_weights = loads
 
-    assert not room._serves.is_set()
+    assert not worker._serves.is_set()
 
 
 class OfGpu:
@@ -198,7 +204,7 @@ class OfGpu:
 
 @pytest.mark.parametrize("is_cuda", [True, False])
 def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
-    rooms, keyed_engine, monkeypatch, is_cuda
+    workers, keyed_engine, monkeypatch, is_cuda
 ) -> None:
     held, freed = [], []
 
@@ -215,11 +221,11 @@ def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
 
     monkeypatch.setattr(weight_transfer, "received", receive)
     monkeypatch.setattr(weight_transfer, "empty_cache", lambda: freed.append(held[-1]()))
-    room = rooms.engine_room(Loading()).part
+    worker = workers.engine_room(Loading()).part
     told = WeightSender(Trainer().snapshot, timeout_s=1.0).share([])
 
     for _ in range(2):
-        room.weights("receive", told)
-        room.load_received()
+        worker.weights("receive", told)
+        worker.load_received()
 
     assert freed == ([None, None] if is_cuda else [])

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 from trinity.common.experience import Experience
-from trinity.errors import CheckpointError, ConfigError, RoomLostError
+from trinity.errors import CheckpointError, ConfigError, WorkerLostError
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.rundir import RunDir
@@ -188,9 +188,9 @@ def test_waiting_experiences_that_cannot_be_read_are_told_with_the_folder(tmp_pa
 
 def test_a_lost_trainer_is_told_as_itself(tmp_path) -> None:
     def trainer_dies(folder) -> None:
-        raise RoomLostError("trainer", cause="killed")
+        raise WorkerLostError("trainer", cause="killed")
 
-    with pytest.raises(RoomLostError):
+    with pytest.raises(WorkerLostError):
         save(CheckpointStore(tmp_path), 4, write_actor=trainer_dies)
 
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import RoomLostError, TrinityError
+from trinity.errors import TrinityError, WorkerLostError
 from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.checks.witness import forget_witness, witness
@@ -43,7 +43,7 @@ def survives_the_trip(component: Component, context: CheckContext) -> Finding | 
     own = f"{cls.__module__}:{cls.__qualname__}"
     try:
         found, arrived = _met(context.manager, component.kind, name, sent)
-    except RoomLostError:
+    except WorkerLostError:
         return Finding("importing it ended the worker's process")
     except (TrinityError, ImportError, AttributeError) as error:
         return Finding(f"in a worker: {error}")
@@ -56,7 +56,7 @@ def survives_the_trip(component: Component, context: CheckContext) -> Finding | 
 def _met(manager: PluginManager, kind: str, name: str, sent: bytes) -> tuple[str, str]:
     try:
         found, arrived = witness(manager).call("meet", kind, name, sent)
-    except RoomLostError:
+    except WorkerLostError:
         forget_witness()
         raise
     return str(found), str(arrived)

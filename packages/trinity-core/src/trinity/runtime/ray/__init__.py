@@ -1,1 +1,1 @@
-"""The rooms of a run as Ray actors: the same rooms, each in a process of its own."""
+"""The workers of a run as Ray actors: the same workers, each in a process of its own."""

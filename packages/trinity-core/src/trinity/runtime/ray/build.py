@@ -1,4 +1,4 @@
-"""Start the rooms of a stage that stand in processes of their own, beside the driver.
+"""Start the workers of a stage that stand in processes of their own, beside the driver.
 
 driver: pipeline, tasks, explorer's logic,     trainer, or trainer-0 .. trainer-n
 |       buffer, weights, monitors              engine-0 .. engine-n   (started again if lost)
@@ -57,7 +57,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     interrupt: Interrupt,
     stage: str = "",
 ) -> Parts:
-    """Return the rooms of one resolved stage, each in a process of its own.
+    """Return the workers of one resolved stage, each in a process of its own.
 
     Args:
         config: of the stage.
@@ -73,7 +73,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     """
     began = time.perf_counter()
     worker_spec = WorkerSpec.of(config, rundir=rundir, manager=manager, namespace=ground.namespace)
-    rooms = WorkerGroup(worker_spec, timeout_s=config.synchronizer.sync_timeout)
+    workers = WorkerGroup(worker_spec, timeout_s=config.synchronizer.sync_timeout)
     parts = Parts(
         config=config,
         rundir=rundir,
@@ -81,11 +81,11 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
         manager=manager,
         display=display,
         interrupt=interrupt,
-        rooms=rooms,
+        workers=workers,
     )
     try:
         with boundary("the start of the run"):
-            builder = _RayBuilder(parts, rooms)
+            builder = _RayBuilder(parts, workers)
             builder.build()
     except BaseException:
         parts.close()
@@ -95,16 +95,16 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
 
 
 class _RayBuilder(StageBuilder):
-    def __init__(self, parts: Parts, rooms: WorkerGroup) -> None:
+    def __init__(self, parts: Parts, workers: WorkerGroup) -> None:
         super().__init__(parts)
-        self._rooms = rooms
-        namespace = rooms.worker_spec.namespace
+        self._workers = workers
+        namespace = workers.worker_spec.namespace
         await_ended_groups(namespace.partition("/")[0])
         hosts = hosts_of_cluster()
         if said := unseen_gpus(parts.config, hosts=hosts, machine=probe()):
             parts.display.say(said)
         self._shares, groups = gpu_shares(parts.config, parts.manager, hosts=hosts)
-        rooms.placement = Placement(groups, namespace=namespace)
+        workers.placement = Placement(groups, namespace=namespace)
         self._engines: list[EngineSupervisor] = []
         self._format = _chat_format(parts.config)
         self.facts: Sequence[WorkerFacts] = ()
@@ -112,7 +112,7 @@ class _RayBuilder(StageBuilder):
     def build(self) -> None:
         super().build()
         parts = self._parts
-        self.facts = self._rooms.check(parts.manager)
+        self.facts = self._workers.check(parts.manager)
         check_machines(parts.config, parts.manager, facts=self.facts)
         if isinstance(parts.trainer, RemoteRanks):
             parts.trainer.init_process_group()
@@ -128,10 +128,10 @@ class _RayBuilder(StageBuilder):
         common = {"num_gpus": num_gpus, "total_steps": total_steps}
         if num_ranks == 1:
             return RemoteTrainer(
-                self._rooms.start("trainer", "trainer_worker:TrainerWorker", **common)
+                self._workers.start("trainer", "trainer_worker:TrainerWorker", **common)
             )
-        rooms = [
-            self._rooms.start(
+        workers = [
+            self._workers.start(
                 f"trainer-{rank}",
                 "trainer_worker:TrainerRank",
                 beats=True,
@@ -141,7 +141,7 @@ class _RayBuilder(StageBuilder):
             )
             for rank in range(num_ranks)
         ]
-        return RemoteRanks(rooms, timeout_s=self._config.synchronizer.sync_timeout)
+        return RemoteRanks(workers, timeout_s=self._config.synchronizer.sync_timeout)
 
     def _make_scheduler(self) -> Dispatcher:
         parts, config = self._parts, self._config
@@ -165,8 +165,8 @@ class _RayBuilder(StageBuilder):
         return self._sync
 
     def _start_engine(self, number: int) -> WorkerHandle:
-        """Start an engine and its runner; return the runner's room."""
-        engine = self._rooms.start(
+        """Start an engine and its runner; return the runner's worker."""
+        engine = self._workers.start(
             f"engine-{number}",
             "engine_worker:EngineWorker",
             num_threads=9,  # one of them in `stay`
@@ -176,12 +176,12 @@ class _RayBuilder(StageBuilder):
         )
         load_s = max(LEAST_LOAD_S, self._config.synchronizer.sync_timeout)
         self._engines.append(EngineSupervisor(engine, load_s=load_s))
-        return self._rooms.start(
+        return self._workers.start(
             f"runner-{number}",
             "rollout_worker:RolloutWorker",
             num_threads=4,
             max_restarts=MAX_RESTARTS,
-            namespace=self._rooms.worker_spec.namespace,
+            namespace=self._workers.worker_spec.namespace,
             engine=f"engine-{number}",
         )
 

@@ -171,7 +171,7 @@ def read_settings_again() -> None:
 
 logger = logging.getLogger(__name__)
 
-MAX_CPUS = 4  # so many processes Ray starts at once, for the first rooms
+MAX_CPUS = 4  # so many processes Ray starts at once, for the first workers
 MIN_STORE_BYTES = 256 << 20
 MAX_STORE_SHARE = 0.3  # of the memory: Ray's own default
 NUM_COPIES_OF_WEIGHTS = 6  # float32 of bfloat16 files, the snapshot in use and the next, spare
@@ -179,7 +179,7 @@ NUM_COPIES_OF_WEIGHTS = 6  # float32 of bfloat16 files, the snapshot in use and 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The Ray that the rooms of a run live in."""
+    """The Ray that the workers of a run live in."""
 
     address: str  # of its head, host:port
     namespace: str  # how the namespaces of this run begin
@@ -227,24 +227,26 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
                 ray.shutdown()
 
 
-def startup_line(found: Cluster, rooms: Sequence[WorkerFacts], *, seconds: float) -> str:
-    """Return where the time before the first task went, and log it room by room.
+def startup_line(found: Cluster, workers: Sequence[WorkerFacts], *, seconds: float) -> str:
+    """Return where the time before the first task went, and log it worker by worker.
 
     Args:
         found: the Ray.
-        rooms: of the stage; they start side by side.
-        seconds: from the first room's start until all were built.
+        workers: of the stage; they start side by side.
+        seconds: from the first worker's start until all were built.
     """
-    for room in rooms:
-        parts = ", ".join(f"{name} {value:.2f} s" for name, value in room.seconds.items())
-        logger.info("%s started: node %s, process %d, %s", room.name, room.host, room.pid, parts)
-    each = "".join(f", {room.name} {sum(room.seconds.values()):.1f}" for room in rooms)
+    for worker in workers:
+        parts = ", ".join(f"{name} {value:.2f} s" for name, value in worker.seconds.items())
+        logger.info(
+            "%s started: node %s, process %d, %s", worker.name, worker.host, worker.pid, parts
+        )
+    each = "".join(f", {worker.name} {sum(worker.seconds.values()):.1f}" for worker in workers)
     return f"started in {found.seconds + seconds:.1f} s: ray {found.seconds:.1f}{each}"
 
 
 @contextmanager
 def _as_found(*, is_joined: bool, began: float, say: Callable[[str], None]) -> Iterator[Cluster]:
-    """Give the description of the connected cluster; at the end, no room is left in it."""
+    """Give the description of the connected cluster; at the end, no worker is left in it."""
     import ray
 
     found = Cluster(
@@ -258,7 +260,7 @@ def _as_found(*, is_joined: bool, began: float, say: Callable[[str], None]) -> I
         yield found
     finally:
         if not is_ray_lost():
-            _end_rooms(found.namespace)
+            _end_workers(found.namespace)
 
 
 def _watched(*, is_own: bool, say: Callable[[str], None]) -> AbstractContextManager[RayWatch]:
@@ -268,7 +270,7 @@ def _watched(*, is_own: bool, say: Callable[[str], None]) -> AbstractContextMana
     return watched_ray(ray.get_runtime_context().gcs_address, is_own=is_own, say=say)
 
 
-def _end_rooms(namespace: str) -> None:
+def _end_workers(namespace: str) -> None:
     """Kill the run's own actors that are still there, and nobody else's; free their places."""
     import ray
     from ray.exceptions import RayError
@@ -307,7 +309,7 @@ def _init(address: str, config: Config) -> None:
             with _without_helpers():
                 ray.init(
                     "local",
-                    num_cpus=min(MAX_CPUS, _num_rooms(config)),
+                    num_cpus=min(MAX_CPUS, num_workers(config)),
                     include_dashboard=False,
                     object_store_memory=_store_bytes(config),
                     log_to_driver=False,
@@ -360,7 +362,7 @@ def _own_signal_handlers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _num_rooms(config: Config) -> int:
+def num_workers(config: Config) -> int:
     """Return how many processes the stage has beside the driver: Ray starts no others."""
     explores = config.mode in {"both", "explore", "bench"}
     num_engines = max(1, config.explorer.rollout_model.engine_num) if explores else 0
@@ -394,7 +396,7 @@ def _loopback_only(*, is_wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the raylet's own lines off the terminal: a lost room is told by who called it."""
+    """Keep the raylet's own lines off the terminal: a lost worker is told by who called it."""
     from ray._private import worker
 
     before = getattr(worker, "_worker_logs_enabled", True)

@@ -24,7 +24,7 @@ import uuid
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
-from trinity.errors import RayLostError, RoomLostError
+from trinity.errors import RayLostError, WorkerLostError
 from trinity.explorer.failure import cut_short
 from trinity.explorer.requests import RolloutResult
 from trinity.runtime.ray.engine_supervisor import RestartPolicy
@@ -92,7 +92,7 @@ class Dispatcher:
 
         Raises:
             RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
-            RoomLostError: all workers are lost, or too many were that ran the same task.
+            WorkerLostError: all workers are lost, or too many were that ran the same task.
             CancelledError: :meth:`stop` was called.
             TrinityError: an error that concerns all runs.
         """
@@ -130,7 +130,7 @@ class Dispatcher:
 
         Raises:
             RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
-            RoomLostError: all workers are lost, or too many were that ran the same group.
+            WorkerLostError: all workers are lost, or too many were that ran the same group.
             TrinityError: an error that concerns all runs.
         """
         with self._changed:
@@ -240,7 +240,7 @@ class Dispatcher:
             if request.num_losses > self._patience.num_losses:
                 key, count = request.orders[0].key, request.num_losses
                 cause = f"task {key.task} of step {key.batch} has lost {count} workers in a row"
-                error = RoomLostError(lost.engine, cause=cause, is_final=True)
+                error = WorkerLostError(lost.engine, cause=cause, is_final=True)
                 self._error = self._error or error
         self._queue[:0] = requests
         self._moved += [request.name for request in requests if request.name is not None]
@@ -311,16 +311,16 @@ class Dispatcher:
         if self._is_stopped:
             return
         is_lost, has_others = worker.state is WorkerState.LOST, len(self._workers) > 1
-        if is_lost and has_others and not isinstance(error, RoomLostError | RayLostError):
-            error = RoomLostError(worker.handle.name, cause=f"it is not built again: {error}")
-        if isinstance(error, RoomLostError):
+        if is_lost and has_others and not isinstance(error, WorkerLostError | RayLostError):
+            error = WorkerLostError(worker.handle.name, cause=f"it is not built again: {error}")
+        if isinstance(error, WorkerLostError):
             self._note_loss(worker, error)
         else:
             self._error = self._error or error
             worker.disconnect()
         self._dispatch()
 
-    def _note_loss(self, worker: RolloutWorkerClient, error: RoomLostError) -> None:
+    def _note_loss(self, worker: RolloutWorkerClient, error: WorkerLostError) -> None:
         is_new = worker.state is not WorkerState.LOST
         requests = worker.note_loss()
         for request in requests:
@@ -334,7 +334,7 @@ class Dispatcher:
             worker.gone = error
         elif worker.lost_s > (limit_s := self._patience.return_s):
             cause = f"{error.cause}, and no other process took its place in {limit_s:.0f} s"
-            worker.gone = RoomLostError(error.room, cause=cause)
+            worker.gone = WorkerLostError(error.worker, cause=cause)
         if all(one.gone for one in self._workers):
             self._error = self._error or worker.gone
 

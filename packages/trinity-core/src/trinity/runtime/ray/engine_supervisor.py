@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import ray
 
 from trinity.common.ports import WeightVersion
-from trinity.errors import RayLostError, RoomLostError, RoomWaitsError
+from trinity.errors import RayLostError, WorkerLostError, WorkerWaitsError
 from trinity.runtime.ray.health import LOOK_S
 from trinity.runtime.ray.weight_sync import RemoteTensors
 from trinity.runtime.ray.worker_handle import NoAnswerError
@@ -33,7 +33,7 @@ _LONGEST_PAUSE_S = 2.0
 
 
 class Callee(Protocol):
-    """Another room, as :class:`~trinity.runtime.ray.worker_handle.WorkerHandle` calls it."""
+    """Another worker, as :class:`~trinity.runtime.ray.worker_handle.WorkerHandle` calls it."""
 
     name: str
 
@@ -43,7 +43,7 @@ class Callee(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestartPolicy:
-    """How long a room is waited for, and how often it may be lost before it did anything."""
+    """How long a worker is waited for, and how often it may be lost before it did anything."""
 
     return_s: float = 300.0  # until another process took its place: a large model takes its time
     weights_s: float = 900.0  # then until that was given weights; who brings them gives up earlier
@@ -61,29 +61,29 @@ class RestartPolicy:
 
 
 class RestartWaiter:
-    """Counts the losses of one room.
+    """Counts the losses of one worker.
 
     Args:
-        room: whose process may be lost.
+        worker: whose process may be lost.
         patience: with it.
     """
 
-    def __init__(self, room: Callee, *, patience: RestartPolicy | None = None) -> None:
-        self._room = room
+    def __init__(self, worker: Callee, *, patience: RestartPolicy | None = None) -> None:
+        self._worker = worker
         self._patience = patience or RestartPolicy()
         self._num_losses = 0
 
     def is_well(self) -> None:
-        """Note that the room did something: earlier losses are forgiven."""
+        """Note that the worker did something: earlier losses are forgiven."""
         self._num_losses = 0
 
-    def lost(self, error: RoomLostError) -> None:
+    def lost(self, error: WorkerLostError) -> None:
         """Note a loss.
 
         Raises:
-            RoomLostError: it was one too many.
+            WorkerLostError: it was one too many.
         """
-        if isinstance(error, RoomWaitsError):
+        if isinstance(error, WorkerWaitsError):
             logger.warning("%s; what it had to do is done once it has them", error)
             return
         self._num_losses += 1
@@ -91,23 +91,23 @@ class RestartWaiter:
             raise error
         logger.warning("%s; it is started again and what it had to do is done again", error)
 
-    def loss_of(self, error: Exception, *, has_others: bool) -> RoomLostError:
-        """Return an error of a call as a loss of the room.
+    def loss_of(self, error: Exception, *, has_others: bool) -> WorkerLostError:
+        """Return an error of a call as a loss of the worker.
 
         Args:
             error: that the call raised.
-            has_others: who waits is moved to another room: one that is gone for good, or is not
+            has_others: who waits is moved to another worker: one that is gone for good, or is not
                 built again, is then waited for as others are.
 
         Raises:
             Exception: the error, where it is no loss.
         """
-        if isinstance(error, RoomLostError) and not (error.is_final and has_others):
+        if isinstance(error, WorkerLostError) and not (error.is_final and has_others):
             return error
         if not has_others:
             raise error
-        cause = error.cause if isinstance(error, RoomLostError) else f"it is not built: {error}"
-        return RoomLostError(self._room.name, cause=cause)
+        cause = error.cause if isinstance(error, WorkerLostError) else f"it is not built: {error}"
+        return WorkerLostError(self._worker.name, cause=cause)
 
     def first_answer(
         self,
@@ -116,26 +116,26 @@ class RestartWaiter:
         is_wanted: Callable[[], bool] = lambda: True,
         has_others: bool = False,
     ) -> Any:  # Any: what the method returns
-        """Return what the room answers once it is back, and has its weights.
+        """Return what the worker answers once it is back, and has its weights.
 
         Args:
-            method: of the room.
+            method: of the worker.
             args: of the method.
             is_wanted: whether to go on.
             has_others: as for :meth:`loss_of`.
 
         Raises:
-            RoomLostError: no process took its place in time, the one that did was given no weights
+            WorkerLostError: no process took its place in time, or it was given no weights
                 in time, or nobody wants it any more.
-            Exception: the method's own, or why the room is not built.
+            Exception: the method's own, or why the worker is not built.
         """
         began, pause_s, was_there = time.monotonic(), _FIRST_PAUSE_S, False
         while True:
             try:
-                return self._room.call(method, *args)
+                return self._worker.call(method, *args)
             except Exception as fault:
                 error = self.loss_of(fault, has_others=has_others)
-                is_there, now = isinstance(error, RoomWaitsError), time.monotonic()
+                is_there, now = isinstance(error, WorkerWaitsError), time.monotonic()
                 if is_there is not was_there:  # another wait, with a limit of its own
                     began, was_there = now, is_there
                 if error.is_final or not is_wanted():
@@ -148,10 +148,12 @@ class RestartWaiter:
     def _limit_s(self, *, is_there: bool) -> float:
         return self._patience.weights_s if is_there else self._patience.return_s
 
-    def _too_late(self, error: RoomLostError, *, is_there: bool) -> RoomLostError:
+    def _too_late(self, error: WorkerLostError, *, is_there: bool) -> WorkerLostError:
         limit_s = self._limit_s(is_there=is_there)
         what = "it was given none" if is_there else "no other process took its place"
-        return RoomLostError(self._room.name, cause=f"{error.cause}, and {what} in {limit_s:.0f} s")
+        return WorkerLostError(
+            self._worker.name, cause=f"{error.cause}, and {what} in {limit_s:.0f} s"
+        )
 
 
 WARN_S = 300.0  # of loading, until it is said
@@ -164,22 +166,22 @@ class EngineSupervisor:
     AWAY -> THERE once a process has the weights that are wanted, AWAY again when it is lost.
 
     Args:
-        room: of the engine.
+        worker: of the engine.
         patience: with a process that was lost.
         load_s: with one that loads weights; one that takes longer is ended.
     """
 
     def __init__(
         self,
-        room: WorkerHandle,
+        worker: WorkerHandle,
         *,
         patience: RestartPolicy | None = None,
         load_s: float = LEAST_LOAD_S,
     ) -> None:
-        self._room = room
+        self._worker = worker
         self._load_s = load_s
         self._patience = patience or RestartPolicy()
-        self._returning = RestartWaiter(room, patience=patience)
+        self._returning = RestartWaiter(worker, patience=patience)
         self._changed = threading.Condition()  # guards the following
         # Gives a reference to the weights that are wanted; None: the model's own are.
         self._wanted: Callable[[], ray.ObjectRef[PackedWeights]] | None = None
@@ -195,8 +197,8 @@ class EngineSupervisor:
 
     @property
     def name(self) -> str:
-        """Return the name of its room."""
-        return self._room.name
+        """Return the name of its worker."""
+        return self._worker.name
 
     def keep(self) -> None:
         """Begin to look after its processes: the first one is there."""
@@ -209,7 +211,7 @@ class EngineSupervisor:
         with self._changed:
             self._wanted, self._failure = lambda: ref, None
             self._load_began = time.monotonic()
-            pending = self._room.start("load_weights", ref) if self._is_there else None
+            pending = self._worker.start("load_weights", ref) if self._is_there else None
             self._loading = pending, self._num_brought
             self._changed.notify_all()
 
@@ -226,23 +228,23 @@ class EngineSupervisor:
 
     def start(self, step: str, *told: Any) -> Pending:
         """Let the process take a step of a sync from process to process."""
-        return self._room.start("weights", step, *told)
+        return self._worker.start("weights", step, *told)
 
     def leave(self, group: str) -> None:
         """Let the process leave the group, which it may wait in."""
-        self._room.at_once().start("weights", "leave", group)
+        self._worker.at_once().start("weights", "leave", group)
 
     def load(self) -> None:
         """Begin to load what the process received; :meth:`finish` tells how it ended."""
         assert self._loading is not None
         self._load_began = time.monotonic()
-        self._loading = self._room.start("load_received"), self._loading[1]
+        self._loading = self._worker.start("load_received"), self._loading[1]
 
     def miss(self, *, ends: bool) -> None:
         """Note that the process is lost; ``ends``: it is there, and another takes its place."""
         assert self._loading is not None
         if ends:
-            self._room.kill(comes_back=True)
+            self._worker.kill(comes_back=True)
         self._miss(self._loading[1])
 
     def finish(self) -> bool:
@@ -266,7 +268,7 @@ class EngineSupervisor:
             )  # fmt: skip
             self.miss(ends=True)
             return False
-        except RoomLostError:
+        except WorkerLostError:
             self._miss(num_before)
             return False
         except Exception as error:
@@ -305,7 +307,7 @@ class EngineSupervisor:
             wait_s: how long this call waits for it, in seconds.
 
         Raises:
-            RoomLostError: there is none in time.
+            WorkerLostError: there is none in time.
             Exception: it cannot be built, or refuses the weights.
         """
         assert self._loading is not None
@@ -320,7 +322,7 @@ class EngineSupervisor:
             if self._failure is not None:
                 raise self._failure
             if self._is_closed:
-                raise RoomLostError(self.name, cause="the run is over", is_final=True)
+                raise WorkerLostError(self.name, cause="the run is over", is_final=True)
             self._check_wait(since)
         return False
 
@@ -328,7 +330,7 @@ class EngineSupervisor:
         """Check that a process is there in time, and then has its weights in time.
 
         Raises:
-            RoomLostError: it is, or has, not.
+            WorkerLostError: it is, or has, not.
         """
         limit_s, what = self._patience.return_s, "none took its place"
         hung = self._hung_at - began > self._load_s  # the next one has no time of its own
@@ -336,7 +338,7 @@ class EngineSupervisor:
             limit_s, what = self._load_s, "another took its place, and has not loaded the weights"
         if hung or time.monotonic() - max(began, self._since) > limit_s:
             cause = f"{what} in {limit_s:.0f} s"
-            raise RoomLostError(self.name, cause=cause, is_final=True)
+            raise WorkerLostError(self.name, cause=cause, is_final=True)
 
     def close(self) -> None:
         """Bring no more weights; safe to call twice."""
@@ -351,14 +353,14 @@ class EngineSupervisor:
                 self._bring()
                 self._stay()
             except Exception as error:  # noqa: BLE001 -- raised where a sync waits for it
-                if not isinstance(error, RoomLostError) or error.is_final:
+                if not isinstance(error, WorkerLostError) or error.is_final:
                     self._note(error)
 
     def _bring(self) -> None:
         """Give a process that is new the weights that are wanted.
 
         Raises:
-            RoomLostError: none came.
+            WorkerLostError: none came.
             Exception: it cannot be built, or refuses them.
         """
         is_brought, version = False, WeightVersion(0)
@@ -387,10 +389,10 @@ class EngineSupervisor:
         """Return the version that a new process has loaded; one that hangs is ended.
 
         Raises:
-            RoomLostError: it is lost, or was ended.
+            WorkerLostError: it is lost, or was ended.
             Exception: it refuses the weights.
         """
-        pending = self._room.start("load_weights", weights)
+        pending = self._worker.start("load_weights", weights)
         while True:
             try:
                 version: WeightVersion = pending.result(timeout_s=LOOK_S)
@@ -407,18 +409,18 @@ class EngineSupervisor:
                 "(synchronizer.sync_timeout, 600 at least): it is ended and started again",
                 self.name, waited_s,
             )  # fmt: skip
-            self._room.kill(comes_back=True)
-        raise RoomLostError(self.name, cause="it did not load its weights")
+            self._worker.kill(comes_back=True)
+        raise WorkerLostError(self.name, cause="it did not load its weights")
 
     def _stay(self) -> None:
         """Return when the process is lost, or somebody missed it."""
-        staying = self._room.start("stay")
+        staying = self._worker.start("stay")
         while self._is_there and not self._is_closed:
             try:
                 staying.result(timeout_s=LOOK_S)
             except TimeoutError:
                 continue
-            except RoomLostError:
+            except WorkerLostError:
                 self._miss(self._num_brought)
             else:
                 self.close()
@@ -444,7 +446,7 @@ class EngineSupervisor:
 
     def _is_built(self) -> bool:
         try:
-            self._room.facts()
+            self._worker.facts()
         except Exception:  # noqa: BLE001 -- what keeps it from being built
             return False
         return True

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Completion, RunKey
-from trinity.errors import EngineBrokenError, ModelError, RoomLostError, RoomWaitsError
+from trinity.errors import EngineBrokenError, ModelError, WorkerLostError, WorkerWaitsError
 from trinity.runtime.assembly import make_engine
 from trinity.runtime.ray.weight_transfer import ReceivesWeights
 
@@ -93,7 +93,7 @@ class EngineWorker(ReceivesWeights):
     the place of another one has the model's own, and the run may be further.
 
     Args:
-        context: of the room.
+        context: of the worker.
         number: of the engine.
     """
 
@@ -135,7 +135,7 @@ class EngineWorker(ReceivesWeights):
             timeout_s: how long to wait for a first answer.
 
         Raises:
-            RoomLostError: the session is over: another was opened, or this process is a new one.
+            WorkerLostError: the session is over: another was opened, or this process is a new one.
         """
         own = self._running(session)
         if number:
@@ -207,7 +207,7 @@ class EngineWorker(ReceivesWeights):
         One call stays: who calls again, after the network failed, ends the call before.
 
         Raises:
-            RoomLostError: it was lost before: this one was given no weights; or another call came.
+            WorkerLostError: it was lost and has no weights yet; or another call came.
         """
         if not self._is_loaded:
             raise self._over()
@@ -219,7 +219,7 @@ class EngineWorker(ReceivesWeights):
             while not self._is_closed and own == self._num_stays:
                 self._staying.wait(_STAY_S)
             if not self._is_closed:
-                raise RoomLostError(f"engine-{self._number}", cause="another call stays")
+                raise WorkerLostError(f"engine-{self._number}", cause="another call stays")
 
     def close(self) -> None:
         """End the engine, and the session; safe to call twice."""
@@ -314,12 +314,12 @@ class EngineWorker(ReceivesWeights):
         """Return once it has the weights that are wanted.
 
         Raises:
-            RoomWaitsError: nobody gave it any.
+            WorkerWaitsError: nobody gave it any.
         """
         if not self._serves.wait(_GIVEN_S):
             if self._is_poisoned:
                 raise self._over()
-            raise RoomWaitsError(
+            raise WorkerWaitsError(
                 f"engine-{self._number}", cause="it was started anew, without weights"
             )
 

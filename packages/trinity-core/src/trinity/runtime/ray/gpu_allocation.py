@@ -35,7 +35,7 @@ class Group:
     name: str
     strategy: str  # Ray's word for how its bundles lie to each other
     bundles: tuple[Mapping[str, float], ...]
-    places: Mapping[str, int] = field(default_factory=dict)  # by the room's name
+    places: Mapping[str, int] = field(default_factory=dict)  # by the worker's name
 
 
 def ranks_left(hosts: Sequence[Host], *, own: int, width: int, others: int = 0) -> int:
@@ -76,7 +76,7 @@ def groups_for(
     num_ranks: int,
     is_together: bool = False,
 ) -> list[Group]:
-    """Return what is reserved before the rooms start; empty: they may stand anywhere.
+    """Return what is reserved before the workers start; empty: they may stand anywhere.
 
     Args:
         hosts: of the cluster.
@@ -94,10 +94,10 @@ def groups_for(
         sizes = [width * trainer for width in widths] if num_ranks else []
         bundles = [{"GPU": engine}] * num_engines + [{"GPU": size} for size in sizes]
         places = _engines(num_engines, num_engines) | _ranks(widths, first=num_engines)
-        return [Group("rooms", "PACK", tuple(bundles), places)] if bundles else []
+        return [Group("workers", "PACK", tuple(bundles), places)] if bundles else []
     if is_together and num_engines and num_ranks and len(hosts) > 1:
         places = _engines(num_engines, 1) | _ranks([num_ranks])
-        return [Group("rooms", "STRICT_PACK", (_ANY,), places)]
+        return [Group("workers", "STRICT_PACK", (_ANY,), places)]
     groups = []
     num_bundles = min(num_engines, len(hosts))
     if num_bundles > 1:
@@ -113,11 +113,11 @@ def groups_for(
 def may_ever_fit(group: Group, *, hosts: Sequence[Host]) -> bool:
     """Return whether machines may hold a group once nobody else is there; False is certain.
 
-    >>> may_ever_fit(Group("rooms", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 0)] * 2)
+    >>> may_ever_fit(Group("workers", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 0)] * 2)
     True
-    >>> may_ever_fit(Group("rooms", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(8, 8)])
+    >>> may_ever_fit(Group("workers", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(8, 8)])
     True
-    >>> may_ever_fit(Group("rooms", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 4)])
+    >>> may_ever_fit(Group("workers", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 4)])
     False
     """
     sizes = [bundle["GPU"] for bundle in group.bundles if "GPU" in bundle]
@@ -188,8 +188,8 @@ def _apart(totals: Sequence[int], *, num: int, width: int) -> str:
 
 
 def _engines(num: int, num_bundles: int) -> dict[str, int]:
-    rooms = [(room, n) for n in range(num) for room in (f"engine-{n}", f"runner-{n}")]
-    return {room: n % num_bundles for room, n in rooms}
+    workers = [(worker, n) for n in range(num) for worker in (f"engine-{n}", f"runner-{n}")]
+    return {worker: n % num_bundles for worker, n in workers}
 
 
 def _ranks(widths: Sequence[int], *, first: int = 0) -> dict[str, int]:
@@ -205,7 +205,7 @@ _GPUS = "cluster.gpu_per_node"
 
 @dataclass(frozen=True, slots=True)
 class GpuShares:
-    """What each room asks Ray for."""
+    """What each worker asks Ray for."""
 
     trainer: float  # each of its ranks
     engine: float  # each of them
@@ -215,7 +215,7 @@ class GpuShares:
 def gpu_shares(
     config: Config, manager: PluginManager, *, hosts: Sequence[Host]
 ) -> tuple[GpuShares, list[Group]]:
-    """Return what each room asks for in a cluster, and what is reserved for them together.
+    """Return what each worker asks for in a cluster, and what is reserved for them together.
 
     Args:
         config: of the stage.
@@ -339,7 +339,7 @@ def _no_teams(ranks: int, size: int) -> str:
     )
 
 
-def _part(num_gpus: int, num_rooms: int) -> float:
-    """Return a part that so many rooms can have; Ray gives whole GPUs or parts of one."""
-    per_gpu = -(-num_rooms // num_gpus)
+def _part(num_gpus: int, num_workers: int) -> float:
+    """Return a part that so many workers can have; Ray gives whole GPUs or parts of one."""
+    per_gpu = -(-num_workers // num_gpus)
     return 1.0 if per_gpu <= 1 else int(100 / per_gpu) / 100

@@ -245,10 +245,10 @@ def watched_ray(
 
 
 def check_ray(*, looks: bool = False) -> None:
-    """Let whoever waits for a room hear that Ray itself is lost; outside the driver, nothing.
+    """Let whoever waits for a worker hear that Ray itself is lost; outside the driver, nothing.
 
     Args:
-        looks: True looks at once: a room was lost, perhaps with all others.
+        looks: True looks at once: a worker was lost, perhaps with all others.
 
     Raises:
         RayLostError: a process of Ray is gone.
@@ -294,24 +294,24 @@ class _Heartbeat:
 
 
 class HealthMonitor:
-    """Looks after rooms as long as they are built.
+    """Looks after workers as long as they are built.
 
     Args:
-        rooms: started with ``beats``.
+        workers: started with ``beats``.
         limit_s: within which one that is silent is ended.
-        where: by room, the process that it is in, as :meth:`WorkerHandle.beat` tells it.
+        where: by worker, the process that it is in, as :meth:`WorkerHandle.beat` tells it.
     """
 
     def __init__(
-        self, rooms: Sequence[WorkerHandle], *, limit_s: float, where: Mapping[str, str]
+        self, workers: Sequence[WorkerHandle], *, limit_s: float, where: Mapping[str, str]
     ) -> None:
-        self._rooms = rooms
+        self._workers = workers
         self._limit_s = limit_s
         self._pause_s = min(PAUSE_S, limit_s / 10)
         self._asked: dict[str, _Heartbeat] = {}
         self._where = dict(where)
         self._looked = time.monotonic()
-        self._failed: set[tuple[str, type]] = set()  # what kept a room from a look, told once
+        self._failed: set[tuple[str, type]] = set()  # what kept a worker from a look, told once
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="trinity-silence", daemon=True)
 
@@ -320,7 +320,7 @@ class HealthMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more: who has returned from here hears of no room; safe to call twice."""
+        """Look no more: who has returned from here hears of no worker; safe to call twice."""
         self._closed.set()
         if self._thread.is_alive() and not is_ray_lost():  # whose calls may not come back
             self._thread.join(CLOSE_S)
@@ -331,61 +331,63 @@ class HealthMonitor:
         if now - self._looked > LATE * self._pause_s:
             self._asked.clear()
         self._looked = now
-        for room in self._rooms:
+        for worker in self._workers:
             if self._closed.is_set():
                 return
             try:
-                self._look_at(room, now)
+                self._look_at(worker, now)
             except RayError as error:  # Ray itself is lost, which others tell
-                logger.info("rooms cannot be asked: %s", " ".join(str(error).split()))
+                logger.info("workers cannot be asked: %s", " ".join(str(error).split()))
             except Exception as error:  # noqa: BLE001 -- the others are looked at, and it again
-                self._tell_failure(room, error)
+                self._tell_failure(worker, error)
 
     def _look_on(self) -> None:
         while not self._closed.wait(self._pause_s) and ray.is_initialized():
             self.look()
 
-    def _look_at(self, room: WorkerHandle, now: float) -> None:
-        asked = self._asked.get(room.name)
-        if asked is None or self._has_answered(room, asked):
-            self._asked[room.name] = _Heartbeat(room.beat(), now)
+    def _look_at(self, worker: WorkerHandle, now: float) -> None:
+        asked = self._asked.get(worker.name)
+        if asked is None or self._has_answered(worker, asked):
+            self._asked[worker.name] = _Heartbeat(worker.beat(), now)
         else:
-            self._note(room, asked, silence_s=now - asked.since)
+            self._note(worker, asked, silence_s=now - asked.since)
 
-    def _tell_failure(self, room: WorkerHandle, error: Exception) -> None:
-        """Say once what keeps a room from being looked at; the log has the traceback."""
-        self._asked.pop(room.name, None)
+    def _tell_failure(self, worker: WorkerHandle, error: Exception) -> None:
+        """Say once what keeps a worker from being looked at; the log has the traceback."""
+        self._asked.pop(worker.name, None)
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        if (room.name, type(error)) in self._failed:
+        if (worker.name, type(error)) in self._failed:
             return
-        self._failed.add((room.name, type(error)))
-        tracebacks.error("%s was not asked whether it is there", room.name, exc_info=error)
+        self._failed.add((worker.name, type(error)))
+        tracebacks.error("%s was not asked whether it is there", worker.name, exc_info=error)
         logger.warning(
             "whether %s is there could not be asked (%s). It is asked again; where this stays so, "
             "a process that is stopped is not noticed: stop the run and start it again.",
-            room.name, what,
+            worker.name, what,
         )  # fmt: skip
 
-    def _has_answered(self, room: WorkerHandle, asked: _Heartbeat) -> bool:
+    def _has_answered(self, worker: WorkerHandle, asked: _Heartbeat) -> bool:
         if not ray.wait([asked.beat], timeout=0)[0]:
             return False
         try:
             where: str = ray.get(asked.beat, timeout=READ_S)
         except RayError:  # it is lost, or started again: who calls it hears so
             return True
-        self._where[room.name] = where
+        self._where[worker.name] = where
         return True
 
-    def _note(self, room: WorkerHandle, asked: _Heartbeat, *, silence_s: float) -> None:
-        where = self._where[room.name]
+    def _note(self, worker: WorkerHandle, asked: _Heartbeat, *, silence_s: float) -> None:
+        where = self._where[worker.name]
         if silence_s > PART_OF_LIMIT * self._limit_s:
             logger.warning(
                 "%s (%s) has not answered for %.0f s and is ended: %s.",
-                room.name, where, silence_s,
-                "it is started again" if room.comes_back else "the run goes back to its checkpoint",
+                worker.name, where, silence_s,
+                "it is started again"
+                if worker.comes_back
+                else "the run goes back to its checkpoint",
             )  # fmt: skip
-            del self._asked[room.name]
-            room.kill(comes_back=room.comes_back)  # one that is stopped ends 5 s later
+            del self._asked[worker.name]
+            worker.kill(comes_back=worker.comes_back)  # one that is stopped ends 5 s later
         elif silence_s > min(WARN_S, self._limit_s / 3) and not asked.is_told:
             asked.is_told = True
             logger.warning(
@@ -393,5 +395,5 @@ class HealthMonitor:
                 "long call, or its machine is very busy. "
                 "If it is stopped, let it go on (kill -CONT); it is ended within %.0f s "
                 "(synchronizer.sync_timeout).",
-                room.name, where, silence_s, self._limit_s,
+                worker.name, where, silence_s, self._limit_s,
             )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from trinity.errors import ConfigError, RoomLostError
+from trinity.errors import ConfigError, WorkerLostError
 from trinity.runtime.assembly import needs_one_machine
 from trinity.runtime.ray.gpu_allocation import Host, may_ever_fit
 from trinity.runtime.ray.health import check_ray
@@ -31,7 +31,7 @@ def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[Wo
     Args:
         config: of the stage.
         manager: the plugins.
-        facts: of all rooms.
+        facts: of all workers.
 
     Raises:
         ConfigError: an engine is elsewhere, and the sync method reaches it nowhere else.
@@ -39,7 +39,7 @@ def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[Wo
     sender = next((room for room in facts if room.name in _SENDERS), None)
     if sender is None or not needs_one_machine(config, manager):
         return
-    engines = [room for room in facts if room.name.startswith("engine-")]
+    engines = [worker for worker in facts if worker.name.startswith("engine-")]
     elsewhere = [one for one in engines if one.machine != sender.machine]
     method = f"synchronizer.sync_method {config.synchronizer.sync_method} shares memory"
     others = "Set memory, gloo or nccl"
@@ -56,7 +56,7 @@ def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[Wo
         more = f"; {len(elsewhere)} engines are such" if len(elsewhere) > 1 else ""
         raise ConfigError(
             f"{method}: {sender.name} is on {sender.host}, and {first.name} {where}{more}. "
-            f"{others}, or let all of them have room on one machine."
+            f"{others}, or let all of them have worker on one machine."
         )
 
 
@@ -92,7 +92,7 @@ class Placement:
     """The groups of one stage.
 
     Args:
-        groups: what is reserved; Ray does it while rooms are started.
+        groups: what is reserved; Ray does it while workers are started.
         namespace: of the run: names in the cluster begin with it.
     """
 
@@ -103,13 +103,13 @@ class Placement:
             for group in groups
         ]
 
-    def options(self, room: str) -> dict[str, Any]:
-        """Return the options of the actor that place a room; empty: anywhere."""
+    def options(self, worker: str) -> dict[str, Any]:
+        """Return the options of the actor that place a worker; empty: anywhere."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         for group, made in self._groups:
-            if room in group.places:
-                place: Any = PlacementGroupSchedulingStrategy(made, group.places[room])
+            if worker in group.places:
+                place: Any = PlacementGroupSchedulingStrategy(made, group.places[worker])
                 return {"scheduling_strategy": place}
         return {}
 
@@ -117,7 +117,7 @@ class Placement:
         """Return what the run waits for, and what can be done; empty: it has its places.
 
         Raises:
-            RoomLostError: a machine is gone that it would need; on what is left, others may fit.
+            WorkerLostError: a machine is gone that it would need; on what is left, others may fit.
         """
         waiting = [group for group, made in self._groups if _state(made) != _CREATED]
         if not waiting:
@@ -125,7 +125,9 @@ class Placement:
         hosts = hosts_of_cluster()
         for group in waiting:
             if not may_ever_fit(group, hosts=hosts):
-                raise RoomLostError(next(iter(group.places)), cause=_gone_line(group, hosts=hosts))
+                raise WorkerLostError(
+                    next(iter(group.places)), cause=_gone_line(group, hosts=hosts)
+                )
         return lack_line(waiting, hosts=hosts)
 
     def close(self) -> None:
@@ -170,7 +172,7 @@ def _asked(group: Group) -> str:
 
 
 def remove_groups(namespace: str) -> None:
-    """Remove what a run's rooms reserved and nobody has removed: its Ray may be there for long.
+    """Remove what a run's workers reserved and nobody has removed: its Ray may be there for long.
 
     Args:
         namespace: of the run.
@@ -186,7 +188,7 @@ def remove_groups(namespace: str) -> None:
 
 
 def await_ended_groups(namespace: str) -> None:
-    """Return once no group is left of a run that ended, or of this one's rooms before.
+    """Return once no group is left of a run that ended, or of this one's workers before.
 
     Args:
         namespace: of this run.

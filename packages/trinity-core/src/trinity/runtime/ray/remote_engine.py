@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.generation import PendingReply
 from trinity.engines.lockstep import is_first
-from trinity.errors import ModelError, RoomLostError
+from trinity.errors import ModelError, WorkerLostError
 from trinity.runtime.ray.engine_supervisor import Callee, RestartPolicy, RestartWaiter
 from trinity.runtime.ray.engine_worker import run_id
 from trinity.synchronizer.weights import PackedWeights
@@ -59,7 +59,9 @@ _LINGER_ALONE_S = 0.002  # where no request waits for another run's
 _LINGER_OF_FIRST_S = 0.1  # other runs still judge what they got; below an engine's patience
 _POLL_S = 20.0
 _CLOSE_TIMEOUT_S = 5.0
-_NUM_SCORERS = 4  # texts on their way at a time: fewer than the calls that the room answers at once
+_NUM_SCORERS = (
+    4  # texts on their way at a time: fewer than the calls that the worker answers at once
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,12 @@ class _Exchange:
 
 
 class RemoteEngine:
-    """A rollout engine over the handle of its room; only one process may hold one of it.
+    """A rollout engine over the handle of its worker; only one process may hold one of it.
 
-    Two threads speak with the room: one waits for answers, the other sends what comes meanwhile.
+    Two threads speak with the worker: one waits for answers, the other sends what comes meanwhile.
 
     Args:
-        room: the engine's.
+        worker: the engine's.
         patience: with a process that dies.
         in_lockstep: whether the engine lets first requests wait for each other.
         has_others: whether others make the runs of an engine that is lost: requests wait for that.
@@ -90,15 +92,15 @@ class RemoteEngine:
 
     def __init__(
         self,
-        room: Callee,
+        worker: Callee,
         *,
         patience: RestartPolicy | None = None,
         in_lockstep: bool = True,
         has_others: bool = False,
     ) -> None:
-        self._room = room
+        self._worker = worker
         self._in_lockstep, self._has_others = in_lockstep, has_others
-        self._returning = RestartWaiter(room, patience=patience)
+        self._returning = RestartWaiter(worker, patience=patience)
         self._changed = threading.Condition()
         self._news: list[News] = []
         self._oldest_news = 0.0  # since when they wait
@@ -155,7 +157,7 @@ class RemoteEngine:
             if self._is_closed:
                 raise closed()
             if self._scorers is None:
-                self._scorers = ThreadPoolExecutor(_NUM_SCORERS, f"{self._room.name}-score")
+                self._scorers = ThreadPoolExecutor(_NUM_SCORERS, f"{self._worker.name}-score")
         return self._scorers.submit(self._score, tuple(token_ids), temperature)
 
     def away_s(self) -> float:
@@ -166,7 +168,7 @@ class RemoteEngine:
             return 0.0
         if not is_speaking:  # nobody else would notice that it is back
             with suppress(Exception):  # lost, or what keeps it from being built
-                self._room.call("version")
+                self._worker.call("version")
                 self._away_since = None
                 return 0.0
         return time.monotonic() - since
@@ -190,7 +192,7 @@ class RemoteEngine:
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Replace the engine's weights, between two batches."""
-        self._room.call("load_weights", PackedWeights.of(snapshot))
+        self._worker.call("load_weights", PackedWeights.of(snapshot))
         self._version = snapshot.version
 
     def forget(self) -> None:
@@ -214,8 +216,8 @@ class RemoteEngine:
             has_spoken = self._is_open
             self._changed.notify_all()
         if has_spoken:
-            with suppress(RoomLostError):
-                self._room.call("open", "")  # whoever waits for answers there returns
+            with suppress(WorkerLostError):
+                self._worker.call("open", "")  # whoever waits for answers there returns
         if self._scorers is not None:
             self._scorers.shutdown(wait=False, cancel_futures=True)
         for thread in self._threads:
@@ -226,7 +228,7 @@ class RemoteEngine:
             answer: list[float] = self._returning.first_answer(
                 "score", token_ids, temperature, is_wanted=self._is_wanted
             )
-        except RoomLostError as error:
+        except WorkerLostError as error:
             raise given_up(error) from error
         return answer
 
@@ -261,7 +263,7 @@ class RemoteEngine:
     def _start_threads(self) -> None:
         if not self._threads:
             self._threads = [
-                threading.Thread(target=self._speak, name=f"{self._room.name}-{n}", daemon=True)
+                threading.Thread(target=self._speak, name=f"{self._worker.name}-{n}", daemon=True)
                 for n in (1, 2)
             ]
             for thread in self._threads:
@@ -318,7 +320,7 @@ class RemoteEngine:
 
     def _say(self, exchange: _Exchange) -> None:
         try:
-            answers: EngineAnswers = self._room.call(
+            answers: EngineAnswers = self._worker.call(
                 "exchange", exchange.session, exchange.number, exchange.news, exchange.timeout_s
             )
         except Exception as error:  # noqa: BLE001 -- the boundary to another process
@@ -346,7 +348,7 @@ class RemoteEngine:
     def _tell_silence(self) -> None:
         logger.info(
             "%s: no answer for %.0f s; %d requests wait; %d runs are active; %d news are held back",
-            self._room.name, _POLL_S, len(self._asked), len(self._runs), len(self._news),
+            self._worker.name, _POLL_S, len(self._asked), len(self._runs), len(self._news),
         )  # fmt: skip
 
     def _note_failure(self, exchange: _Exchange, error: Exception) -> None:
@@ -370,7 +372,7 @@ class RemoteEngine:
             self._returning.first_answer(
                 "open", session, is_wanted=self._is_wanted, has_others=self._has_others
             )
-        except Exception as error:  # noqa: BLE001 -- also why the room cannot be built
+        except Exception as error:  # noqa: BLE001 -- also why the worker cannot be built
             failure = given_up(error)
         with self._changed:
             self._is_opening = False

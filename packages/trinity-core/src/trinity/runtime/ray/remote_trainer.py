@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.common.wire import encode
-from trinity.errors import RoomLostError
+from trinity.errors import WorkerLostError
 from trinity.runtime.ray.health import LOOK_S, check_ray
 from trinity.runtime.ray.weight_sync import RemoteSender, snapshot_of
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 
 
 class RemoteTrainer:
-    """The trainer's room.
+    """The trainer's worker.
 
     Attributes:
         sender: of its weights, for sync methods that do without the object store.
     """
 
-    def __init__(self, room: WorkerHandle) -> None:
-        self._room = room
-        self.sender = RemoteSender(room, pack=lambda *told: room.call("weights", *told))
+    def __init__(self, worker: WorkerHandle) -> None:
+        self._worker = worker
+        self.sender = RemoteSender(worker, pack=lambda *told: worker.call("weights", *told))
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         """Return the metrics of one optimizer step."""
-        metrics: Metrics = self._room.call("train_step", encode(experiences), step=step)
+        metrics: Metrics = self._worker.call("train_step", encode(experiences), step=step)
         return metrics
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
         """Return the weights, which stay in the object store; ``copy`` makes no difference."""
-        version, ref = self._room.call_with_payload("snapshot")
+        version, ref = self._worker.call_with_payload("snapshot")
         return snapshot_of(version, ref)
 
     def save(self, directory: Path) -> None:
         """Write the trainer's part of a checkpoint."""
-        self._room.call("save", directory.absolute())
+        self._worker.call("save", directory.absolute())
 
     def load(self, directory: Path) -> None:
         """Go on from a checkpoint."""
-        self._room.call("load", directory.absolute())
+        self._worker.call("load", directory.absolute())
 
     def close(self) -> None:
-        """Leave the room to whoever started it."""
+        """Leave the worker to whoever started it."""
 
 
 logger = logging.getLogger(__name__)
@@ -64,19 +64,19 @@ PART_OF_TIMEOUT = 0.8  # silence that is a loss: before the others give up their
 
 
 class RemoteRanks:
-    """The rooms of all ranks.
+    """The workers of all ranks.
 
     Args:
-        rooms: by rank, at least two, started with ``beats``.
+        workers: by rank, at least two, started with ``beats``.
         timeout_s: within which one that is stopped is named.
 
     Attributes:
         sender: of their weights, for sync methods that do without the object store.
     """
 
-    def __init__(self, rooms: Sequence[WorkerHandle], *, timeout_s: float) -> None:
-        self._rooms = rooms
-        self.sender = RemoteSender(rooms[0], pack=self._packed)
+    def __init__(self, workers: Sequence[WorkerHandle], *, timeout_s: float) -> None:
+        self._workers = workers
+        self.sender = RemoteSender(workers[0], pack=self._packed)
         # Who is silent is asked after LOOK_S, and looked at each LOOK_S.
         self._limit_s = max(LOOK_S, PART_OF_TIMEOUT * timeout_s - 2 * LOOK_S)
 
@@ -86,7 +86,7 @@ class RemoteRanks:
         Raises:
             TrinityError: they cannot.
         """
-        (endpoint,) = self._gathered([self._rooms[0].start("host_rendezvous")])
+        (endpoint,) = self._gathered([self._workers[0].start("host_rendezvous")])
         self._all("init_process_group", endpoint)
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
@@ -97,14 +97,14 @@ class RemoteRanks:
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
         """Return the weights, which stay in the object store; ``copy`` makes no difference."""
-        first, ref = self._rooms[0].start_with_payload("snapshot")
-        others = [room.start("snapshot_beside") for room in self._rooms[1:]]
+        first, ref = self._workers[0].start_with_payload("snapshot")
+        others = [worker.start("snapshot_beside") for worker in self._workers[1:]]
         version = self._gathered([first, *others])[0]
         return snapshot_of(version, ref)
 
     def _packed(self, *told: Any) -> Any:  # Any: a step, and what it gives
-        first = self._rooms[0].start("weights", *told)
-        others = [room.start("snapshot_beside") for room in self._rooms[1:]]
+        first = self._workers[0].start("weights", *told)
+        others = [worker.start("snapshot_beside") for worker in self._workers[1:]]
         return self._gathered([first, *others], may_fail_alone=True)[0]
 
     def save(self, directory: Path) -> None:
@@ -116,10 +116,10 @@ class RemoteRanks:
         self._all("load", directory.absolute())
 
     def close(self) -> None:
-        """Leave the rooms to whoever started them."""
+        """Leave the workers to whoever started them."""
 
     def _all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        return self._gathered([room.start(method, *args, **kwargs) for room in self._rooms])
+        return self._gathered([worker.start(method, *args, **kwargs) for worker in self._workers])
 
     def _gathered(self, calls: Sequence[Pending], *, may_fail_alone: bool = False) -> list[Any]:
         """Return what each rank returned.
@@ -130,10 +130,10 @@ class RemoteRanks:
                 cannot, the others are still in step.
 
         Raises:
-            RoomLostError: a rank is gone, is silent or failed alone; the others are ended.
+            WorkerLostError: a rank is gone, is silent or failed alone; the others are ended.
             Exception: all ranks failed.
         """
-        watch = _Watch(self._rooms, limit_s=self._limit_s)
+        watch = _Watch(self._workers, limit_s=self._limit_s)
         waiting = {call.ref: rank for rank, call in enumerate(calls)}
         values: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
@@ -166,25 +166,25 @@ class RemoteRanks:
             waiting: ranks that have not answered.
             num_of_all: so many failures leave the ranks in step.
         """
-        lost = next((one for one in failures.values() if isinstance(one, RoomLostError)), None)
+        lost = next((one for one in failures.values() if isinstance(one, WorkerLostError)), None)
         if lost is not None:
             return self._ended(lost)
         own = {rank: error for rank, error in failures.items() if not _is_of_group(error)}
         if waiting and not own:  # a machine that is gone is known to be so a minute later
             cause = "it does not answer, and the other ranks do not reach it"
-            return self._ended(RoomLostError(self._rooms[waiting[0]].name, cause=cause))
+            return self._ended(WorkerLostError(self._workers[waiting[0]].name, cause=cause))
         rank = min(own or failures)
         first = failures[rank]
         if own and len(failures) == num_of_all:
             return first
         cause = f"{type(first).__name__}: {first}"
-        return self._ended(RoomLostError(self._rooms[rank].name, cause=cause))
+        return self._ended(WorkerLostError(self._workers[rank].name, cause=cause))
 
-    def _ended(self, lost: RoomLostError) -> RoomLostError:
+    def _ended(self, lost: WorkerLostError) -> WorkerLostError:
         """End all ranks, which could only wait for the one that is lost."""
         logger.warning("%s; the trainer's other ranks end with it", lost)
-        for room in self._rooms:
-            room.kill()
+        for worker in self._workers:
+            worker.kill()
         return lost
 
 
@@ -196,32 +196,32 @@ def _is_of_group(error: Exception) -> bool:
 class _Watch:
     """Asks ranks that work whether they are still there."""
 
-    def __init__(self, rooms: Sequence[WorkerHandle], *, limit_s: float) -> None:
-        self._rooms = rooms
+    def __init__(self, workers: Sequence[WorkerHandle], *, limit_s: float) -> None:
+        self._workers = workers
         self._limit_s = limit_s
         self._asked: dict[int, tuple[Any, float]] = {}  # the question, and since when it is open
         self._next = time.monotonic() + LOOK_S  # most calls are over before anybody is asked
         self._told: set[int] = set()
 
-    def silent(self, ranks: Sequence[int]) -> RoomLostError | None:
+    def silent(self, ranks: Sequence[int]) -> WorkerLostError | None:
         """Return the loss of the rank that has been silent for too long; None: there is none."""
         now = time.monotonic()
         if now < self._next:
             return None
         self._next = now + LOOK_S
         for rank in ranks:
-            asked, since = self._asked.get(rank) or (self._rooms[rank].beat(), now)
+            asked, since = self._asked.get(rank) or (self._workers[rank].beat(), now)
             is_there = bool(ray.wait([asked], timeout=0)[0])
-            self._asked[rank] = (self._rooms[rank].beat(), now) if is_there else (asked, since)
+            self._asked[rank] = (self._workers[rank].beat(), now) if is_there else (asked, since)
             silence_s = 0.0 if is_there else now - since
             if silence_s > self._limit_s:
                 cause = f"it is there and has not answered for {silence_s:.0f} s"
-                return RoomLostError(self._rooms[rank].name, cause=cause)
+                return WorkerLostError(self._workers[rank].name, cause=cause)
             if silence_s > WARN_S and rank not in self._told:
                 self._told.add(rank)
                 logger.warning(
                     "%s has not answered for %.0f s: it is stopped, or its machine is very busy. "
                     "It is taken for lost after %.0f s (synchronizer.sync_timeout).",
-                    self._rooms[rank].name, silence_s, self._limit_s,
+                    self._workers[rank].name, silence_s, self._limit_s,
                 )  # fmt: skip
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.sync_policy import policy_of
-from trinity.errors import RoomLostError
+from trinity.errors import WorkerLostError
 from trinity.explorer.packing import PackedOrders, PackedResults
 from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
@@ -40,9 +40,9 @@ class RolloutWorker:
     """Holds a scheduler over one engine.
 
     Args:
-        context: of the room.
+        context: of the worker.
         namespace: of the run.
-        engine: the name of the engine's room.
+        engine: the name of the engine's worker.
     """
 
     def __init__(self, context: WorkerContext, *, namespace: str, engine: str) -> None:
@@ -52,12 +52,12 @@ class RolloutWorker:
         self._session = ""  # of the dispatcher that is served
         self._ended: list[tuple[int, PackedResults]] = []  # of this session, and not told yet
         self._busy_s = 0.0  # that was told of
-        room = find_worker(namespace, engine)
+        worker = find_worker(namespace, engine)
         patience = RestartPolicy.of_runner(sync_timeout=config.synchronizer.sync_timeout)
         if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
-            _use_gpus_of(room, patience=patience)  # before anything here has looked for one
+            _use_gpus_of(worker, patience=patience)  # before anything here has looked for one
         self._engine = RemoteEngine(
-            room,
+            worker,
             patience=patience,
             in_lockstep=not policy_of(config).in_groups,
             has_others=config.explorer.rollout_model.engine_num > 1,
@@ -117,7 +117,7 @@ class RolloutWorker:
             for_all: wait as long for all that began.
 
         Raises:
-            RoomLostError: the session is another's, or of a process that ended before this one.
+            WorkerLostError: the session is another's, or of a process that ended before this one.
             RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
             TrinityError: an error that concerns all runs.
         """
@@ -154,7 +154,7 @@ class RolloutWorker:
 
     def _check(self, session: str) -> None:
         if session != self._session:
-            raise RoomLostError(self._name, cause="it was started anew")
+            raise WorkerLostError(self._name, cause="it was started anew")
 
 
 def _use_gpus_of(engine: Callee, *, patience: RestartPolicy) -> None:

@@ -19,7 +19,7 @@ from trinity.explorer.packing import PackedOrders
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from trinity.errors import RoomLostError
+    from trinity.errors import WorkerLostError
     from trinity.explorer.requests import RolloutRequest, RolloutResult
     from trinity.runtime.ray.worker_handle import Pending
 
@@ -83,7 +83,7 @@ class RolloutWorkerClient:
         self._unsent: list[int] = []
         self._replies: list[Pending] = []  # to messages that nobody waits for
         self._lost_since = 0.0
-        self.gone: RoomLostError | None = None  # why no process takes its place
+        self.gone: WorkerLostError | None = None  # why no process takes its place
         self.num_hung = 0
         self.busy_s = 0.0
 

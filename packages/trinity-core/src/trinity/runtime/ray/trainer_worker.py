@@ -1,4 +1,4 @@
-"""The trainer in a process of its own, or in several: each rank is a room."""
+"""The trainer in a process of its own, or in several: each rank is a worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrainerWorker:
     """Trains on packets.
 
     Args:
-        context: of the room.
+        context: of the worker.
         total_steps: optimizer steps of the run, for the learning rate.
     """
 
@@ -75,7 +75,7 @@ class TrainerWorker:
         """Make the trainer, and keep its samples if this is the process that does.
 
         Args:
-            context: of the room.
+            context: of the worker.
             total_steps: optimizer steps of the run.
             group: of ``torch.distributed``; None: this process trains alone.
             is_first: whether it is the first of its group.
@@ -97,7 +97,7 @@ class TrainerRank(TrainerWorker):
     does, the others may have to do with it.
 
     Args:
-        context: of the room.
+        context: of the worker.
         total_steps: optimizer steps of the run, for the learning rate.
         rank: of this process.
         num_ranks: how many there are.

@@ -64,15 +64,15 @@ def snapshot_of(version: WeightVersion, ref: ray.ObjectRef[PackedWeights]) -> We
 
 
 class RemoteSender:
-    """Takes the steps of a sync from process to process in the trainer's room, or its first rank.
+    """Takes the steps of a sync from process to process in the trainer's worker, or its first rank.
 
     Args:
-        room: started with ``beats``, whose thread gives the copy while the trainer works.
+        worker: started with ``beats``, whose thread gives the copy while the trainer works.
         pack: lets the trainer, all of its ranks, take a step of that name, as it is told.
     """
 
-    def __init__(self, room: WorkerHandle, *, pack: Callable[..., Any]) -> None:
-        self._room = room
+    def __init__(self, worker: WorkerHandle, *, pack: Callable[..., Any]) -> None:
+        self._worker = worker
         self._pack = pack
         self._place = ""  # "": nobody has asked
         self._fetching = threading.Lock()  # guards the copy: engines that come back ask together
@@ -80,8 +80,8 @@ class RemoteSender:
 
     @property
     def name(self) -> str:
-        """Return the name of the room."""
-        return self._room.name
+        """Return the name of the worker."""
+        return self._worker.name
 
     def pack(self) -> Shipment:
         """Copy the weights there, for this sync and for engines that come back after it."""
@@ -96,16 +96,16 @@ class RemoteSender:
     def place(self) -> str:
         """Return where the members meet."""
         if not self._place:
-            self._place = self._room.call("weights", "host")
+            self._place = self._worker.call("weights", "host")
         return self._place
 
     def start(self, step: str, *told: Any) -> Pending:
-        """Let the room take a step."""
-        return self._room.start("weights", step, *told)
+        """Let the worker take a step."""
+        return self._worker.start("weights", step, *told)
 
     def leave(self, group: str) -> None:
-        """Let the room leave the group at once."""
-        self._room.at_once().start("weights", "leave", group)
+        """Let the worker leave the group at once."""
+        self._worker.at_once().start("weights", "leave", group)
 
     def kept(self) -> ray.ObjectRef[PackedWeights]:
         """Return a reference to a copy of what was packed last; the trainer may be at work."""
@@ -117,7 +117,7 @@ class RemoteSender:
 
     def end(self) -> None:
         """End the process."""
-        self._room.kill()
+        self._worker.kill()
 
     def _packed(self, step: str, *told: Any) -> Any:  # Any: what the step gives
         with self._fetching:
@@ -128,7 +128,7 @@ class RemoteSender:
         """Return the version of what was packed last and a reference to the one copy of it."""
         with self._fetching:
             if self._copy is None:
-                self._copy = self._room.aside().call_with_payload("weights", "kept")
+                self._copy = self._worker.aside().call_with_payload("weights", "kept")
             return self._copy
 
 
@@ -168,7 +168,7 @@ class RemoteSync:
             snapshot: gives a reference to them.
 
         Raises:
-            RoomLostError: the trainer's process ended, or those of all engines and none took the
+            WorkerLostError: the trainer's process ended, or those of all engines and none took the
                 place of one.
         """
         self._latest = self._sender.snapshot if self._sender is not None else None
@@ -240,5 +240,5 @@ class RemoteEngines:
         self._sync.load(snapshot)
 
     def close(self) -> None:
-        """Bring them no more weights; their rooms are closed by who started them."""
+        """Bring them no more weights; their workers are closed by who started them."""
         self._sync.close()

@@ -7,7 +7,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import EngineBrokenError, ModelError, RoomLostError, RoomWaitsError
+from trinity.errors import EngineBrokenError, ModelError, WorkerLostError, WorkerWaitsError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.worker import WithPayload
@@ -175,7 +175,7 @@ class WeightReceiver(_Way):
         )  # fmt: skip
 
     def let_go(self) -> None:
-        """Give a GPU back the room of what was taken, which is loaded."""
+        """Give a GPU back the worker of what was taken, which is loaded."""
         if self._was_on_gpu:
             empty_cache()
 
@@ -223,12 +223,12 @@ class ReceivesWeights:
         """Load the weights that came whole, before the next batch; return their version.
 
         Raises:
-            RoomLostError: none came: this process is a new one.
+            WorkerLostError: none came: this process is a new one.
             ModelError: they are of another model, or the engine took others.
         """
         snapshot = self._way_in.taken()
         if snapshot is None:
-            raise RoomLostError(f"engine-{self._number}", cause="it was started anew")
+            raise WorkerLostError(f"engine-{self._number}", cause="it was started anew")
         self._load(snapshot)
         if self._engine.version != snapshot.version:
             self._poison()
@@ -250,18 +250,18 @@ class ReceivesWeights:
         except EngineBrokenError as error:
             raise self._ended(error) from error
 
-    def _ended(self, error: EngineBrokenError) -> RoomLostError:
+    def _ended(self, error: EngineBrokenError) -> WorkerLostError:
         """End this process, so that another one takes its place and does what is asked of it."""
         logger.error("engine-%d ends its process: %s", self._number, error)
         end_process()
-        return RoomLostError(f"engine-{self._number}", cause=str(error))
+        return WorkerLostError(f"engine-{self._number}", cause=str(error))
 
-    def _over(self) -> RoomLostError:
+    def _over(self) -> WorkerLostError:
         """Return why a session is over."""
-        room = f"engine-{self._number}"
+        worker = f"engine-{self._number}"
         if self._is_poisoned:
-            return RoomWaitsError(room, cause="new weights did not reach it whole")
-        return RoomLostError(room, cause="it was started anew")
+            return WorkerWaitsError(worker, cause="new weights did not reach it whole")
+        return WorkerLostError(worker, cause="it was started anew")
 
     def _poison(self) -> None:
         self._is_loaded, self._is_poisoned = False, True

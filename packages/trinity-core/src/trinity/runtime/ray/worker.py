@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import PluginError, RoomLostError, TrinityError
+from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
 from trinity.runtime.gc_paused import uncollected
@@ -113,27 +113,27 @@ class _Lines(io.TextIOBase):
 
 
 def check_plugin_sets(facts: Sequence[WorkerFacts], *, manager: PluginManager) -> None:
-    """Do nothing where every room found the plugins that this process has.
+    """Do nothing where every worker found the plugins that this process has.
 
     Raises:
-        PluginError: one found others; node, room and what differs are named.
+        PluginError: one found others; node, worker and what differs are named.
     """
     own = manager.digest()
-    others = [room for room in facts if room.digest != own]
+    others = [worker for worker in facts if worker.digest != own]
     if not others:
         return
-    room, mine = others[0], plugin_lines(manager)
+    worker, mine = others[0], plugin_lines(manager)
     names = ", ".join(other.name for other in others)
-    only_there = ", ".join(sorted(set(room.plugins) - set(mine))) or "nothing that is not here"
-    only_here = ", ".join(sorted(set(mine) - set(room.plugins))) or "nothing that is not there"
+    only_there = ", ".join(sorted(set(worker.plugins) - set(mine))) or "nothing that is not here"
+    only_here = ", ".join(sorted(set(mine) - set(worker.plugins))) or "nothing that is not there"
     remedy = (
         "Install the same versions on both (python -m pip install there), or leave a plugin out "
         "with plugins.disabled."
     )
-    if room.host == platform.node():
+    if worker.host == platform.node():
         remedy = "If files were changed while the run started, start it again."
     raise PluginError(
-        f"the plugins on node {room.host} (room {names}) are not those of the driver on "
+        f"the plugins on node {worker.host} (worker {names}) are not those of the driver on "
         f"{platform.node()}: there {only_there}; here {only_here}. {remedy}"
     )
 
@@ -153,7 +153,7 @@ _ALLOCATIONS_AT_START = gc.get_threshold()[0]
 _ALLOCATIONS = 20_000  # between two collections: of the order of what a batch of experiences makes
 
 # What says that something is over, late or elsewhere: its traceback tells nobody anything.
-_NO_FAULTS = (StopIteration, TimeoutError, RoomLostError)
+_NO_FAULTS = (StopIteration, TimeoutError, WorkerLostError)
 
 tracebacks = logging.getLogger(TRACEBACKS)
 
@@ -162,7 +162,7 @@ tracebacks = logging.getLogger(TRACEBACKS)
 class WorkerContext:
     """What a part learns about the run it stands in."""
 
-    name: str  # of the room: "trainer", "engine-0"
+    name: str  # of the worker: "trainer", "engine-0"
     config: Config  # of the stage, resolved
     rundir: RunDir
     manager: PluginManager
@@ -179,7 +179,7 @@ class WorkerFacts:
     digest: str  # of the plugin set that this process found
     plugins: tuple[str, ...]  # as digests.plugin_lines gives them, to name what differs
     seconds: Mapping[str, float]  # start-up by part: "plugins", "build"
-    machine: str = ""  # the same for rooms that can share memory; empty: none can
+    machine: str = ""  # the same for workers that can share memory; empty: none can
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class WithPayload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerReply:
-    """How a call ended, and what the room has to say to the person who watches."""
+    """How a call ended, and what the worker has to say to the person who watches."""
 
     value: Any = None  # Any: what the part's method returned
     error: BaseException | None = None
@@ -204,7 +204,7 @@ class Worker:
 
     Args:
         worker_spec: what this process needs to be like the driver's.
-        name: of the room.
+        name: of the worker.
         part: ``"module:Class"``, called as ``Class(context, **arguments)``.
         arguments: of the part.
         waits: whether it is not built here but by :meth:`build`, in the thread that makes its calls
@@ -224,7 +224,7 @@ class Worker:
         self._said: list[dict[str, Any]] = []
         self._error: BaseException | None = None  # told by every call: a restart runs only this
         self._seconds: dict[str, float] = {}
-        self._log_command = f"trinity log {worker_spec.directory} --room {name}"
+        self._log_command = f"trinity log {worker_spec.directory} --worker {name}"
         self._make: Callable[[], None] | None = partial(self._build, worker_spec, part, arguments)
         self._building, self._is_built = threading.Lock(), False
         if not waits:
@@ -246,7 +246,7 @@ class Worker:
             self._is_built = True
 
     def facts(self) -> WorkerReply:
-        """Return the :class:`WorkerFacts`, or why the room could not be built."""
+        """Return the :class:`WorkerFacts`, or why the worker could not be built."""
         self.build()
         if self._error is not None:
             return WorkerReply(error=self._error, said=self._heard())
@@ -270,7 +270,7 @@ class Worker:
     def call_built(self, method: str, /, *args: Any, **kwargs: Any) -> WorkerReply:
         """Call a method of the part, if it is built: who asks for beats waits for no build."""
         if not self._is_built:
-            return WorkerReply(error=RoomLostError(self._name, cause="it is being built"))
+            return WorkerReply(error=WorkerLostError(self._name, cause="it is being built"))
         return self.call(method, *args, **kwargs)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> WorkerReply:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from trinity.errors import RayLostError, RoomLostError, TrinityError
+from trinity.errors import RayLostError, TrinityError, WorkerLostError
 from trinity.runtime.ray.health import LOOK_S, HealthMonitor, check_ray, is_ray_lost
 from trinity.runtime.ray.placement import Placement
 from trinity.runtime.ray.worker import check_plugin_sets, settle, unsettle
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 300.0  # with the start of a room, until it is said that it takes long
+PATIENCE_S = 300.0  # with the start of a worker, until it is said that it takes long
 LACK_S = 30.0  # with them, until it is said what the cluster lacks
 LONGEST_S = 1800.0  # a start may take, at least; sync_timeout where that is more
 LEAST_S = 15.0  # of silence, however short sync_timeout is: a slow import is no loss
 TOLD_S = 60.0  # for facts that are on their way
-CLOSE_S = 5.0  # how long a room may take to close before it is ended
+CLOSE_S = 5.0  # how long a worker may take to close before it is ended
 _ROOMS = "trinity.runtime.ray"
-_COMPUTING = ("engine-", "trainer")  # how the names of rooms begin that use all cores
+_COMPUTING = ("engine-", "trainer")  # how the names of workers begin that use all cores
 
 
 class WorkerGroup:
@@ -85,7 +85,7 @@ class WorkerGroup:
         self._are_built = True
         self._num_threads = _leave_cores(facts)
         settle()
-        where = {room.name: f"process {room.pid} on {room.host}" for room in facts}
+        where = {worker.name: f"process {worker.pid} on {worker.host}" for worker in facts}
         self._silences = HealthMonitor(
             self._watched, limit_s=max(LEAST_S, self._timeout_s), where=where
         )
@@ -93,7 +93,7 @@ class WorkerGroup:
         return facts
 
     def close(self) -> None:
-        """Let each room close what it holds, and end all processes; safe to call twice."""
+        """Let each worker close what it holds, and end all processes; safe to call twice."""
         handles, self._handles = self._handles, []
         if self._silences is not None:
             self._silences.close()
@@ -117,12 +117,12 @@ def _facts(
     """Return each one's facts, in their order; say what they wait for where that takes long.
 
     Args:
-        handles: of the rooms.
+        handles: of the workers.
         lack: tells what they wait for in the cluster, as long as it takes.
-        limit_s: for rooms that have their places.
+        limit_s: for workers that have their places.
 
     Raises:
-        TrinityError: a room is not built in time.
+        TrinityError: a worker is not built in time.
         Exception: why one of them cannot be.
     """
     asked = [handle.ask_facts() for handle in handles]
@@ -149,7 +149,7 @@ def _facts(
 
 
 def _check_time(names: str, *, waited_s: float, limit_s: float) -> None:
-    """Check how long rooms have been built since they have their places.
+    """Check how long workers have been built since they have their places.
 
     Raises:
         TrinityError: too long.
@@ -164,7 +164,7 @@ def _check_time(names: str, *, waited_s: float, limit_s: float) -> None:
 
 
 def _say_slow(names: str, lack: str, *, waited_s: float, limit_s: float) -> None:
-    """Say what rooms wait for in the cluster, and after a while that they are slow."""
+    """Say what workers wait for in the cluster, and after a while that they are slow."""
     if lack:
         logger.warning("%s", lack)
     if waited_s > PATIENCE_S:
@@ -184,7 +184,7 @@ def _leave_cores(facts: Sequence[WorkerFacts]) -> int | None:
     """
     torch = sys.modules.get("torch")
     here = platform.node()
-    beside = sum(room.host == here and room.name.startswith(_COMPUTING) for room in facts)
+    beside = sum(worker.host == here and worker.name.startswith(_COMPUTING) for worker in facts)
     if torch is None or not beside or "OMP_NUM_THREADS" in os.environ:
         return None
     before: int = torch.get_num_threads()
@@ -202,7 +202,7 @@ def _close(handles: Sequence[WorkerHandle]) -> None:
 def _await_end(pending: Pending, *, timeout_s: float) -> None:
     try:
         pending.result(timeout_s=timeout_s)
-    except (RoomLostError, RayLostError, TimeoutError):
+    except (WorkerLostError, RayLostError, TimeoutError):
         return
-    except Exception as error:  # noqa: BLE001 -- the boundary around one room
-        logger.warning("a room did not close: %s: %s", type(error).__name__, error)
+    except Exception as error:  # noqa: BLE001 -- the boundary around one worker
+        logger.warning("a worker did not close: %s: %s", type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""How one process of a run calls a room in another."""
+"""How one process of a run calls a worker in another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ray.exceptions import (
     RayTaskError,
 )
 
-from trinity.errors import RoomLostError, TrinityError
+from trinity.errors import TrinityError, WorkerLostError
 from trinity.runtime.ray.health import LOOK_S, check_ray
 from trinity.runtime.ray.worker import Worker, WorkerFacts, WorkerReply
 
@@ -41,13 +41,13 @@ class Pending:
 
     def __init__(
         self,
-        room: str,
+        worker: str,
         reply: ray.ObjectRef[WorkerReply],
         *,
         method: str = "",
         patience_s: float = FIRST_PATIENCE_S,
     ) -> None:
-        self._room = room
+        self._worker = worker
         self._patience_s = patience_s
         self._reply = reply
         self._method = method
@@ -61,7 +61,7 @@ class Pending:
         """Return what the method returned.
 
         Raises:
-            RoomLostError: the process ended.
+            WorkerLostError: the process ended.
             RayLostError: a process of Ray itself did.
             NoAnswerError: there is none yet.
             Exception: what the method raised.
@@ -70,32 +70,34 @@ class Pending:
             reply = self._awaited(timeout_s)
         except GetTimeoutError as error:
             check_ray()
-            raise NoAnswerError(f"{self._room} did not answer in {timeout_s} s") from error
-        except RayTaskError as error:  # before the room was asked: an argument cannot be read there
+            raise NoAnswerError(f"{self._worker} did not answer in {timeout_s} s") from error
+        except (
+            RayTaskError
+        ) as error:  # before the worker was asked: an argument cannot be read there
             raise TrinityError(
-                f"a call of {self._room} did not reach it: {str(error).splitlines()[-1]}"
+                f"a call of {self._worker} did not reach it: {str(error).splitlines()[-1]}"
             ) from None
         except RayError as error:
             check_ray(looks=True)
-            _log_loss(self._room, error)
+            _log_loss(self._worker, error)
             is_back_soon = isinstance(error, RayActorError) and not isinstance(
                 error, ActorDiedError
             )
-            raise RoomLostError(
-                self._room, cause=_cause(error), is_final=not is_back_soon
+            raise WorkerLostError(
+                self._worker, cause=_cause(error), is_final=not is_back_soon
             ) from None
-        _lost.pop(self._room, None)
+        _lost.pop(self._worker, None)
         for record in reply.said:  # said here as if it had happened here, so it travels upwards
             logging.getLogger(record["name"]).handle(logging.makeLogRecord(record))
         if reply.error is not None:
-            if isinstance(reply.error, RoomLostError):  # as that room met it
+            if isinstance(reply.error, WorkerLostError):  # as that worker met it
                 check_ray(looks=True)
             raise reply.error
         return reply.value
 
     def _awaited(self, timeout_s: float | None) -> WorkerReply:
         """Return the reply; say now and then that there is none yet, and of whom."""
-        _check_connected(self._room)
+        _check_connected(self._worker)
         if timeout_s is not None:
             in_time: WorkerReply = ray.get(self._reply, timeout=timeout_s)
             return in_time
@@ -105,13 +107,13 @@ class Pending:
                 reply: WorkerReply = ray.get(self._reply, timeout=LOOK_S)
             except GetTimeoutError:
                 check_ray()
-                _check_connected(self._room)
+                _check_connected(self._worker)
                 if time.monotonic() - began < patience_s:
                     continue
                 logger.warning(
                     "%s has not answered %s for %.0f s: it is busy, or stopped. What it does "
                     "stands in its log, logs/%s.log in the run directory.",
-                    self._room, self._method, time.monotonic() - began, self._room,
+                    self._worker, self._method, time.monotonic() - began, self._worker,
                 )  # fmt: skip
                 patience_s *= 3
             else:
@@ -119,7 +121,7 @@ class Pending:
 
 
 class WorkerHandle:
-    """Calls one room; travels between processes.
+    """Calls one worker; travels between processes.
 
     Attributes:
         patience_s: with an answer, until it is said that there is none.
@@ -168,9 +170,9 @@ class WorkerHandle:
         return Pending(self.name, reply, method=method, patience_s=self.patience_s), payload
 
     def aside(self) -> WorkerHandle:
-        """Return a handle whose calls a thread beside the room's own makes, one after the other.
+        """Return a handle whose calls a thread beside the worker's own makes, one after the other.
 
-        So they begin at once, whatever a room that was started with ``beats`` does, and may take
+        So they begin at once, whatever a worker that was started with ``beats`` does, and may take
         long: it is another thread than that of :meth:`beat`.
         """
         return WorkerHandle(self.actor, self.name, group=_ASIDE)
@@ -178,17 +180,17 @@ class WorkerHandle:
     def at_once(self) -> WorkerHandle:
         """Return a handle whose calls the thread of :meth:`beat` makes; they have to be quick.
 
-        A room that is being built answers them with a ``RoomLostError``.
+        A worker that is being built answers them with a ``WorkerLostError``.
         """
         return WorkerHandle(self.actor, self.name, group=_BEATS)
 
     def beat(self) -> ray.ObjectRef[str]:
-        """Ask a room that was started with ``beats`` whether it is there, whatever it does."""
+        """Ask a worker that was started with ``beats`` whether it is there, whatever it does."""
         asked: ray.ObjectRef[str] = self.actor.beat.options(concurrency_group=_BEATS).remote()
         return asked
 
     def facts(self) -> WorkerFacts:
-        """Return the facts, once the room is built; raises why it could not be."""
+        """Return the facts, once the worker is built; raises why it could not be."""
         facts: WorkerFacts = self.ask_facts().result()
         return facts
 
@@ -215,7 +217,7 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
     place: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> WorkerHandle:
-    """Start a room; it is built in its process while this returns.
+    """Start a worker; it is built in its process while this returns.
 
     Args:
         worker_spec: of the run.
@@ -232,12 +234,12 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
         arguments: of the part.
     """
     remote: Any = ray.remote  # half typed
-    room = remote(concurrency_groups={_BEATS: 1, _ASIDE: 1})(Worker) if beats else remote(Worker)
+    worker = remote(concurrency_groups={_BEATS: 1, _ASIDE: 1})(Worker) if beats else remote(Worker)
     waits = beats and num_threads == 1
-    actor = room.options(
+    actor = worker.options(
         name=name,
         namespace=worker_spec.namespace,
-        num_cpus=0,  # a room waits more than it computes; the machine is divided by threads
+        num_cpus=0,  # a worker waits more than it computes; the machine is divided by threads
         num_gpus=num_gpus,
         max_concurrency=num_threads,
         max_restarts=max_restarts,
@@ -251,25 +253,25 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
     return handle
 
 
-_lost: dict[str, set[str]] = {}  # rooms that have not answered since, and the errors logged
+_lost: dict[str, set[str]] = {}  # workers that have not answered since, and the errors logged
 
 
-def _log_loss(room: str, error: RayError) -> None:
-    """Log Ray's words once, not at each call of a room that is started again."""
-    logged = _lost.setdefault(room, set())
+def _log_loss(worker: str, error: RayError) -> None:
+    """Log Ray's words once, not at each call of a worker that is started again."""
+    logged = _lost.setdefault(worker, set())
     if type(error).__name__ not in logged:
         logged.add(type(error).__name__)
-        logger.info("%s was lost: %s", room, error)
+        logger.info("%s was lost: %s", worker, error)
 
 
-def _check_connected(room: str) -> None:
+def _check_connected(worker: str) -> None:
     """Call no Ray that was left: it would start another one for that call.
 
     Raises:
-        RoomLostError: this process is connected to none.
+        WorkerLostError: this process is connected to none.
     """
     if not ray.is_initialized():
-        raise RoomLostError(room, cause="this process has left Ray", is_final=True)
+        raise WorkerLostError(worker, cause="this process has left Ray", is_final=True)
 
 
 def _cause(error: RayError) -> str:
@@ -282,12 +284,12 @@ def _cause(error: RayError) -> str:
 
 
 def find_worker(passport_namespace: str, name: str) -> WorkerHandle:
-    """Return the room of that name in a run's namespace.
+    """Return the worker of that name in a run's namespace.
 
     Raises:
-        RoomLostError: there is none.
+        WorkerLostError: there is none.
     """
     try:
         return WorkerHandle(ray.get_actor(name, namespace=passport_namespace), name)
     except ValueError:
-        raise RoomLostError(name, cause="there is no such actor") from None
+        raise WorkerLostError(name, cause="there is no such actor") from None

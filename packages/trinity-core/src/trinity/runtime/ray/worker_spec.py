@@ -95,7 +95,7 @@ def value_line() -> str:
     if not own:
         return ""
     names = ", ".join(f"{entry.kind} {entry.name} ({entry.target})" for entry in own)
-    return f"sent to the rooms by value, as your script defines them: {names}"
+    return f"sent to the workers by value, as your script defines them: {names}"
 
 
 def _users_classes() -> list[HeldClass]:
@@ -172,7 +172,7 @@ def _digest(path: Path) -> str:
     return content.hexdigest()
 
 
-# A room has of these what the driver has, also where Ray's own processes were started by others.
+# A worker has of these what the driver has, also where Ray's own processes were started by others.
 _TRAVELLING = (
     *("TRINITY_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_", "OPENBLAS_"),
     *("GLOO_", "NCCL_"),
@@ -222,7 +222,7 @@ class WorkerSpec:
         )
 
     def runtime_env(self, env_vars: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return Ray's runtime environment of a room; None starts a process faster.
+        """Return Ray's runtime environment of a worker; None starts a process faster.
 
         What only the start of a process reads (``LD_PRELOAD``) has to stand in it; the rest is set
         by :meth:`enter`.
@@ -234,7 +234,7 @@ class WorkerSpec:
         """Make this process like the driver's and return what a part learns.
 
         Args:
-            name: of the room: its log is ``logs/<name>.log`` in the run directory.
+            name: of the worker: its log is ``logs/<name>.log`` in the run directory.
             say: gets the dict of each log record of WARNING and above.
 
         Raises:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from trinity.common.experience import Experience
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.errors import CheckpointError, RoomLostError
+from trinity.errors import CheckpointError, WorkerLostError
 from trinity.runtime.record.progress import read_progress
 from trinity.runtime.record.records import (
     DamagedError,
@@ -344,7 +344,7 @@ class CheckpointStore:
             self._replace(target, scratch)
             sync_folder(self._directory)
             write_atomically(self._directory / LATEST, f"{step}\n")
-        except RoomLostError:
+        except WorkerLostError:
             raise  # a RuntimeError too
         except (OSError, RuntimeError, SafetensorError) as error:  # torch raises RuntimeError
             reason = getattr(error, "strerror", None) or error

@@ -96,7 +96,7 @@ class LogRecord:
 
     time: str  # sorts as text
     level: int
-    room: str  # "driver", "trainer"; with stages "sft/trainer"
+    worker: str  # "driver", "trainer"; with stages "sft/trainer"
     text: str  # without time, level and logger, and without the newline at the end
     logger: str = ""  # "trinity.explorer.scheduler", "stdout"; "": it is not told
 
@@ -106,7 +106,7 @@ class LogFile:
     """One file, read from where the last reading ended."""
 
     path: Path
-    room: str
+    worker: str
     _position: int = field(default=0, init=False)
     _waiting: str = field(default="", init=False)  # a line that is not yet whole
 
@@ -130,7 +130,7 @@ class LogFile:
         except OSError as error:
             raise CheckpointError(
                 f"{self.path} cannot be read: {error.strerror or error}. Make it readable, or name "
-                f"another room."
+                f"another worker."
             ) from error
         *lines, self._waiting = text.split("\n")
         return lines
@@ -138,14 +138,14 @@ class LogFile:
     def _record(self, lines: list[str]) -> LogRecord:
         head = _HEAD.match(lines[0])
         if head is None:
-            return LogRecord("", logging.INFO, self.room, "\n".join(lines))
+            return LogRecord("", logging.INFO, self.worker, "\n".join(lines))
         level = logging.getLevelNamesMapping().get(head[2], logging.INFO)
         text = "\n".join([lines[0][head.end() :], *lines[1:]])
-        return LogRecord(head[1], level, self.room, text, logger=head[3] or "")
+        return LogRecord(head[1], level, self.worker, text, logger=head[3] or "")
 
 
 def log_files(directory: Path) -> list[LogFile]:
-    """Return the logs of a run directory: the driver's, each room's, those of its stages."""
+    """Return the logs of a run directory: the driver's, each worker's, those of its stages."""
     found = [LogFile(directory / "trinity.log", DRIVER)]
     for folder in sorted(directory.glob("logs")) + sorted(directory.glob("*/logs")):
         stage = "" if folder.parent == directory else f"{folder.parent.name}/"

@@ -8,7 +8,7 @@
     plugins.json             the plugin set: distribution, version, source
     starts.jsonl             one line a start: when, with which plugins, what was changed
     trinity.log              the log
-    logs/<room>.log          over Ray: what each room logs and prints
+    logs/<worker>.log          over Ray: what each worker logs and prints
     history.jsonl            the experiences that each optimizer step trained (history.py)
     samples/                 what each optimizer step trained (samples.py)
     run.lock                 who has the folder while a run is going (lock.py); .run.lock guards it
@@ -21,7 +21,7 @@
     buffer/                  experiences that a file storage keeps
     buffer/ledger.id         by which a ledger knows this folder from others of its name
     plots/reward.png success.png loss.png
-    profile/<time>/<room>.svg what trinity perf --profile wrote
+    profile/<time>/<worker>.svg what trinity perf --profile wrote
     global_step_<N>/         a checkpoint, complete or absent (checkpoint.py)
     global_step_<N>.damaged/ one that was found damaged, and that the run went back from
     latest_checkpointed_iteration.txt
@@ -72,7 +72,7 @@ class RunDir:
 
     @property
     def logs(self) -> Path:
-        """Return the folder of the rooms' logs."""
+        """Return the folder of the workers' logs."""
         return self.path / "logs"
 
     @property

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
 
 
-# side, the metric of the whole side, and what of it which room spends
+# side, the metric of the whole side, and what of it which worker spends
 _SIDES = (
     (
         "explore",
@@ -54,10 +54,10 @@ _STEP, _BESIDE, _EVALUATION = "time/step_s", "time/trained_beside_s", "time/eval
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedPart:
-    """Mean seconds a step of one thing that a room does."""
+    """Mean seconds a step of one thing that a worker does."""
 
     side: str
-    room: str
+    worker: str
     what: str
     seconds: float
 
@@ -140,11 +140,11 @@ def _parts(
 ) -> list[TimedPart]:
     parts = []
     left_s = whole_s
-    for room, metric, what in members:
+    for worker, metric, what in members:
         seconds = _a_step(rows, metric, num_steps) if metric else max(0.0, left_s)
         left_s -= seconds
         if seconds:
-            parts.append(TimedPart(side=side, room=room, what=what, seconds=seconds))
+            parts.append(TimedPart(side=side, worker=worker, what=what, seconds=seconds))
     return parts
 
 
