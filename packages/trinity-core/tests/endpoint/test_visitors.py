@@ -11,8 +11,9 @@ from trinity.common.config import Config
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Endpoint, RunKey
-from trinity.endpoint.keys import KeyRing, Visitors
+from trinity.endpoint.keys import KeyRing
 from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.visitors import Visitors
 from trinity.engines.lockstep import is_first
 from trinity.runtime.endpoints import make_endpoints
 from trinity_testing.engines import ScriptedEngine

@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 from transformers import AutoModelForCausalLM
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.runtime.ray.weight_transfer import ReceivesWeights
+from trinity.runtime.ray.engine_worker import ReceivesWeights
 from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
 from trinity.synchronizer.machine import machine_id
 from trinity.synchronizer.shared import SharedOutbox

@@ -1,4 +1,18 @@
-"""A row of supervised data, of two answers or of plain text becomes an experience."""
+"""A row of supervised data, of two answers or of plain text becomes an experience.
+
+    plaintext   {prompt_key: "1+1=", response_key: "2"}          prompt | response
+    messages    {messages_key: [user, assistant, user, assistant]}   all but the last | the last
+    ... with enable_concatenated_multi_turn          the first question | the rest; assistant
+                                                     tokens are trained on, the others masked
+
+Prompt and responses are tokenised apart, as they are when the model answers.
+
+    plaintext   {prompt_key: "1+1=", chosen_key: "2", rejected_key: "3"}
+    messages    {messages_key or prompt_key: [user, ...], chosen_key: [assistant], ...}
+    whole conversations   {chosen_key: [user, assistant], rejected_key: [user, assistant]}
+
+The answers are what the assistant says last; all that stands before is the prompt of both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Hand out experiences by priority, and again after a while."""
+"""Hand out experiences by priority, and again after a while.
+
+put(batch) --priority--> [ 9  7  7  4 ] --get(), take(n)--> the highest, of equal ones the oldest
+     ^                                       |
+     +---- after the cooldown, judged anew --+
+
+place --> held --pop--> given --rest--> resting --wake--> place again, or given up
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The SQLite file of a service: one service at a time has it, and it forgets runs that are over."""
+"""The SQLite file of a service: one service at a time has it, and it forgets runs that are over.
+
+What nobody can ask for again goes: the replies of a reward that every checkpoint was trained on, or
+that the newest one was and that are old; then, where the run is old and every checkpoint was
+trained on it, the run and its rewards: till then a start from an older one counts what it lacks.
+What is rewarded and not trained stays, however old. What went is counted in the file.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,13 @@
 """A folder as plugins: each module or package in it becomes one, and nothing is copied.
 
 ``import sibling`` works in it: each folder's modules find their own neighbours.
+
+The folder gets a package name of its own, made from its path, so that a module has the same name in
+every process, relative imports work, and ``workflow.py`` here and ``workflow.py`` there are two. A
+plain ``import sibling`` finds the neighbour, after all other finders.
+
+A neighbour is known to Python by its bare name only while a plugin of its folder is imported: two
+folders may both have a ``helper.py``.
 """
 
 from __future__ import annotations

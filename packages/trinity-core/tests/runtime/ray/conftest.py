@@ -126,7 +126,7 @@ class World:
     def context(self):
         return SimpleNamespace(config=self.config, manager=get_manager(), name="room")
 
-    def engine_room(self, *engines, number=0):
+    def engine_worker(self, *engines, number=0):
         self.engines = list(engines) or [KeyedEngine()]
         return self._kept(FakeRoom(f"engine-{number}", lambda: self._with_weights(number)))
 
@@ -136,7 +136,7 @@ class World:
         part.serve()
         return part
 
-    def runner_room(self, number=0):
+    def rollout_worker(self, number=0):
         return self._kept(
             FakeRoom(
                 f"runner-{number}",

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from trinity.common.ports import GenerationRequest, RunKey, WeightSnapshot, WeightVersion
 from trinity.errors import EngineBrokenError, WorkerLostError
-from trinity.runtime.ray import weight_transfer
+from trinity.runtime.ray import engine_worker
 from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity.synchronizer.weights import PackedWeights
 
@@ -27,7 +27,7 @@ def test_the_process_of_an_engine_that_can_do_nothing_any_more_is_ended(
         failed.set_exception(EngineBrokenError("a worker is gone"))
         return failed
 
-    monkeypatch.setattr(weight_transfer, "end_process", lambda: ends.append("ended"))
+    monkeypatch.setattr(engine_worker, "end_process", lambda: ends.append("ended"))
     engine.submit = fail if where == "submit" else answer
     engine.score, engine.load_weights = answer, fail
     workers.engines = [engine]

@@ -91,8 +91,11 @@ def two(workers, dispatcher, keyed_engine, request):
     workers.config.explorer.rollout_model.engine_num = 2
     workers.config.explorer.on_failed_run = getattr(request, "param", "drop")
     stuck = keyed_engine(is_stuck=True)
-    engines = [workers.engine_room(number=0), workers.engine_room(stuck, keyed_engine(), number=1)]
-    runners = [workers.runner_room(number) for number in (0, 1)]
+    engines = [
+        workers.engine_worker(number=0),
+        workers.engine_worker(stuck, keyed_engine(), number=1),
+    ]
+    runners = [workers.rollout_worker(number) for number in (0, 1)]
     return dispatcher(*runners, move_s=0.3), engines, runners, stuck
 
 
@@ -115,7 +118,7 @@ def lose(worker, *, fault=None, is_final=False):
 def test_a_step_is_one_message_each_way(workers, dispatcher, local) -> None:
     workers.config.explorer.runner_per_model = 4
     orders = some_orders()
-    engine, runner = workers.engine_room(), workers.runner_room()
+    engine, runner = workers.engine_worker(), workers.rollout_worker()
 
     results = dispatcher(runner).run(orders)
 
@@ -138,9 +141,9 @@ def test_the_engines_share_the_tasks(two, workers, local) -> None:
 
 def test_a_failed_run_arrives_as_data(workers, dispatcher, local) -> None:
     orders = some_orders(2, Failing)
-    workers.engine_room()
+    workers.engine_worker()
 
-    results = dispatcher(workers.runner_room()).run(orders)
+    results = dispatcher(workers.rollout_worker()).run(orders)
 
     assert ends(results) == local(workers.config, orders)
     failure = results[1].failure
@@ -152,8 +155,8 @@ def test_a_failed_run_arrives_as_data(workers, dispatcher, local) -> None:
 def test_what_concerns_every_run_arrives_as_itself_and_ends_one_step(
     workers, dispatcher, local
 ) -> None:
-    workers.engine_room()
-    remote = dispatcher(workers.runner_room())
+    workers.engine_worker()
+    remote = dispatcher(workers.rollout_worker())
     task = a_task(workflow="math_workflow", reward_fn="no_such_reward")
     with pytest.raises(UnknownComponentError, match="no_such_reward"):
         remote.run(requests_of(task, batch="1", number=0, max_repeat_times=None))
@@ -163,8 +166,8 @@ def test_what_concerns_every_run_arrives_as_itself_and_ends_one_step(
 
 
 def test_what_cannot_be_read_in_the_worker_ends_the_step(workers, dispatcher) -> None:
-    workers.engine_room()
-    runner = workers.runner_room()
+    workers.engine_worker()
+    runner = workers.rollout_worker()
     call = runner.call
 
     def unreadable(method, *args, **kwargs):
@@ -190,7 +193,7 @@ def test_a_runner_that_dies_in_mid_run_does_its_runs_again(
     workers, dispatcher, local, keyed_engine, caplog
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=8)
-    engine, runner = workers.engine_room(stuck), workers.runner_room()
+    engine, runner = workers.engine_worker(stuck), workers.rollout_worker()
     orders = some_orders()
 
     def kill():
@@ -234,8 +237,8 @@ def test_where_all_engines_are_lost_each_is_waited_for_as_the_only_one_is(
 ) -> None:
     """They are there again, and get their weights, later than a runner's process would be."""
     stuck = [keyed_engine(is_stuck=True) for _ in range(2)]
-    engines = [workers.engine_room(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
-    remote = dispatcher(*map(workers.runner_room, (0, 1)), move_s=0.0, return_s=0.5)
+    engines = [workers.engine_worker(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
+    remote = dispatcher(*map(workers.rollout_worker, (0, 1)), move_s=0.0, return_s=0.5)
     orders = some_orders()
 
     def lose_both_for_a_while():
@@ -252,8 +255,11 @@ def test_an_engine_that_is_back_soon_answers_its_runs_itself(
     workers, dispatcher, keyed_engine, local
 ) -> None:
     stuck = keyed_engine(is_stuck=True)
-    engines = [workers.engine_room(number=0), workers.engine_room(stuck, keyed_engine(), number=1)]
-    runners = [workers.runner_room(number) for number in (0, 1)]
+    engines = [
+        workers.engine_worker(number=0),
+        workers.engine_worker(stuck, keyed_engine(), number=1),
+    ]
+    runners = [workers.rollout_worker(number) for number in (0, 1)]
     orders = some_orders()
 
     def kill():
@@ -269,8 +275,8 @@ def test_runs_stay_with_a_lost_engine_as_long_as_the_others_are_busy(
     workers, dispatcher, keyed_engine, local
 ) -> None:
     stuck = [keyed_engine(is_stuck=True) for _ in range(2)]
-    engines = [workers.engine_room(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
-    runners = [workers.runner_room(number) for number in (0, 1)]
+    engines = [workers.engine_worker(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
+    runners = [workers.rollout_worker(number) for number in (0, 1)]
     orders = some_orders()
 
     def lose_one_long_before_the_other_is_free():
@@ -295,9 +301,9 @@ def test_runs_of_tasks_that_had_ended_are_not_made_anew(
 
     workers.config.explorer.runner_per_model = 3  # a task after the other
     engine = DiesAfterThree(num_wanted=4)
-    workers.engine_room(number=0)
-    dying = workers.engine_room(engine, keyed_engine(), number=1)
-    remote = dispatcher(*map(workers.runner_room, (0, 1)), move_s=0.3)
+    workers.engine_worker(number=0)
+    dying = workers.engine_worker(engine, keyed_engine(), number=1)
+    remote = dispatcher(*map(workers.rollout_worker, (0, 1)), move_s=0.3)
     orders = some_orders()
 
     assert run_and(lambda: lose(dying), remote, orders, engine) == local(workers.config, orders)
@@ -353,8 +359,8 @@ def test_where_all_are_lost_the_first_that_is_back_runs_what_there_is(two, worke
 @pytest.mark.parametrize("count", [1, 2])
 def test_where_all_are_lost_and_none_comes_back_the_step_ends(workers, dispatcher, count) -> None:
     for number in range(count):
-        workers.engine_room(number=number)
-    runners = [workers.runner_room(number) for number in range(count)]
+        workers.engine_worker(number=number)
+    runners = [workers.rollout_worker(number) for number in range(count)]
     for runner in runners:
         runner.num_refused = 10**6
 
@@ -386,8 +392,8 @@ def test_the_workers_tell_how_long_their_engines_were_busy(
     engine = keyed_engine()
     engine.busy_s = 0.0
     engine.before_answer = lambda request: setattr(engine, "busy_s", engine.busy_s + 0.5)
-    workers.engine_room(engine)
-    remote = dispatcher(workers.runner_room())
+    workers.engine_worker(engine)
+    remote = dispatcher(workers.rollout_worker())
 
     for _ in range(2):
         remote.run(some_orders(2))
@@ -397,8 +403,8 @@ def test_the_workers_tell_how_long_their_engines_were_busy(
 
 def test_a_closed_one_leaves_no_thread(workers, dispatcher) -> None:
     before = set(threading.enumerate())
-    workers.engine_room()
-    runner = workers.runner_room()
+    workers.engine_worker()
+    runner = workers.rollout_worker()
     remote = dispatcher(runner)
     remote.run(some_orders())
     assert len(threading.enumerate()) > len(before)

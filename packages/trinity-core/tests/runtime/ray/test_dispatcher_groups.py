@@ -45,8 +45,8 @@ def expected(*numbers):
 
 def test_groups_begin_while_others_are_on_their_way(workers, dispatcher, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    workers.engine_room(stuck)
-    remote = dispatcher(workers.runner_room())
+    workers.engine_worker(stuck)
+    remote = dispatcher(workers.rollout_worker())
     begin(remote, 0)
     assert stuck.arrived.wait(LIMIT_S)
     stuck.is_stuck = False
@@ -61,8 +61,8 @@ def test_a_group_goes_to_the_engine_that_has_the_fewest(workers, dispatcher, key
     engines = [keyed_engine(is_stuck=True) for _ in range(2)]
     runners = []
     for number, engine in enumerate(engines):
-        workers.engine_room(engine, number=number)
-        runners.append(workers.runner_room(number))
+        workers.engine_worker(engine, number=number)
+        runners.append(workers.rollout_worker(number))
     remote = dispatcher(*runners)
     for number in range(3):
         begin(remote, number)
@@ -71,8 +71,8 @@ def test_a_group_goes_to_the_engine_that_has_the_fewest(workers, dispatcher, key
 
 
 def test_a_runner_that_died_between_two_calls_is_noticed(workers, dispatcher) -> None:
-    workers.engine_room()
-    runner = workers.runner_room()
+    workers.engine_worker()
+    runner = workers.rollout_worker()
     remote = dispatcher(runner)
     begin(remote, 0)
     assert ends(remote, 1) == expected(0)
@@ -84,8 +84,8 @@ def test_a_runner_that_died_between_two_calls_is_noticed(workers, dispatcher) ->
 
 def test_a_group_whose_end_was_lost_on_its_way_is_run_again(workers, dispatcher) -> None:
     """The process lives on: only the network failed for a moment."""
-    workers.engine_room()
-    runner = workers.runner_room()
+    workers.engine_worker()
+    runner = workers.rollout_worker()
     call, lost = runner.call, []
 
     def losing(method, *args, **kwargs):
@@ -111,8 +111,8 @@ def test_a_group_whose_end_was_lost_on_its_way_is_run_again(workers, dispatcher)
 def two(workers, dispatcher, keyed_engine):
     """Return a dispatcher over two engines, whose groups move soon, and the workers."""
     workers.config.explorer.rollout_model.engine_num = 2
-    engines = [workers.engine_room(keyed_engine(), number=number) for number in (0, 1)]
-    runners = [workers.runner_room(number) for number in (0, 1)]
+    engines = [workers.engine_worker(keyed_engine(), number=number) for number in (0, 1)]
+    runners = [workers.rollout_worker(number) for number in (0, 1)]
     return dispatcher(*runners, move_s=0.3), engines, runners
 
 
@@ -164,8 +164,8 @@ def test_a_runner_whose_groups_others_run_may_stay_away_for_good(
     workers, dispatcher, keyed_engine
 ) -> None:
     for number in (0, 1):
-        workers.engine_room(keyed_engine(), number=number)
-    runners = [workers.runner_room(number) for number in (0, 1)]
+        workers.engine_worker(keyed_engine(), number=number)
+    runners = [workers.rollout_worker(number) for number in (0, 1)]
     remote = dispatcher(*runners, return_s=0.2)
     runners[0].num_refused = 10**6
     begin(remote, 0)
@@ -186,8 +186,8 @@ def test_a_group_that_is_cut_ends_as_far_as_it_is(workers, dispatcher, keyed_eng
 
     workers.config.explorer.runner_per_model = 2
     engine = StuckAfterThree(num_wanted=4)
-    workers.engine_room(engine)
-    remote = dispatcher(workers.runner_room())
+    workers.engine_worker(engine)
+    remote = dispatcher(workers.rollout_worker())
     begin(remote, 0)
     begin(remote, 1)  # one of its two runs has an answer
     assert ends(remote, 1) == expected(0)
@@ -202,8 +202,8 @@ def test_a_group_that_is_cut_is_not_begun_again_where_its_runner_is_lost(
     workers, dispatcher, keyed_engine
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    workers.engine_room(stuck)
-    runner = workers.runner_room()
+    workers.engine_worker(stuck)
+    runner = workers.rollout_worker()
     remote = dispatcher(runner)
     call = runner.call
     runner.call = lambda method, *args, **kwargs: method == "cut" or call(method, *args, **kwargs)
@@ -220,8 +220,8 @@ def test_a_group_that_is_cut_is_not_begun_again_where_its_runner_is_lost(
 
 
 def test_the_only_engine_is_waited_for_and_that_is_told(workers, dispatcher, caplog) -> None:
-    engine = workers.engine_room()
-    remote = dispatcher(workers.runner_room(), move_s=0.2, num_losses=10**6)
+    engine = workers.engine_worker()
+    remote = dispatcher(workers.rollout_worker(), move_s=0.2, num_losses=10**6)
     engine.num_refused = 10**6
     begin(remote, 0)
     limit = time.monotonic() + LIMIT_S
@@ -240,8 +240,8 @@ def test_what_keeps_a_group_from_beginning_arrives_as_itself(
     workers, dispatcher, keyed_engine, monkeypatch
 ) -> None:
     stuck = keyed_engine(is_stuck=True)
-    workers.engine_room(stuck)
-    runner = workers.runner_room()
+    workers.engine_worker(stuck)
+    runner = workers.rollout_worker()
     remote = dispatcher(runner, poll_s=LIMIT_S)
     begin(remote, 0)
     assert stuck.arrived.wait(LIMIT_S)

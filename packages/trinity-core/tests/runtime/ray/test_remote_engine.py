@@ -54,7 +54,7 @@ def remote():
 
 def test_the_answers_are_those_of_the_engine(workers, remote, keyed_engine) -> None:
     requests = [a_request(run=run, n=2) for run in range(3)]
-    engine = remote(workers.engine_room())
+    engine = remote(workers.engine_worker())
 
     assert answers_of(engine, requests) == answers_of(keyed_engine(), requests)
 
@@ -76,7 +76,7 @@ def test_answers_arrive_as_they_left_though_completions_travel_as_tuples() -> No
 
 
 def test_a_wave_of_runs_is_one_message(workers, remote) -> None:
-    worker = workers.engine_room()
+    worker = workers.engine_worker()
     engine = remote(worker)
     for run in range(32):
         engine.run_began(a_request(run=run).key)
@@ -91,7 +91,7 @@ def test_a_wave_of_runs_is_one_message(workers, remote) -> None:
 def test_the_engine_hears_of_runs_in_the_order_in_which_they_began_and_ended(
     workers, remote
 ) -> None:
-    worker = workers.engine_room()
+    worker = workers.engine_worker()
     engine = remote(worker)
     engine.run_began(a_request(run=0).key)
     answers_of(engine, [a_request(run=0)])
@@ -109,7 +109,7 @@ def test_a_request_that_cannot_be_answered_fails_alone(workers, remote, keyed_en
                 raise ModelError("too long")
             return super().submit(request)
 
-    engine = remote(workers.engine_room(Choosy()))
+    engine = remote(workers.engine_worker(Choosy()))
     good, bad = engine.submit(a_request(run=0)), engine.submit(a_request(run=1))
 
     assert good.result(10)
@@ -121,7 +121,7 @@ def test_an_engine_that_dies_in_mid_generation_is_asked_again(
     workers, remote, keyed_engine
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=4)
-    worker = workers.engine_room(stuck, keyed_engine())
+    worker = workers.engine_worker(stuck, keyed_engine())
     engine = remote(worker)
     for run in range(4):
         engine.run_began(a_request(run=run).key)
@@ -137,7 +137,7 @@ def test_an_engine_that_dies_in_mid_generation_is_asked_again(
 
 
 def test_what_was_answered_is_not_asked_again(workers, remote, keyed_engine) -> None:
-    worker = workers.engine_room(keyed_engine(), keyed_engine())
+    worker = workers.engine_worker(keyed_engine(), keyed_engine())
     engine = remote(worker)
     answers_of(engine, [a_request(run=0)])
     worker.kill()
@@ -151,7 +151,7 @@ def test_the_time_of_a_lost_process_still_counts(workers, remote, keyed_engine) 
     first.busy_s = second.busy_s = 0.0
     first.before_answer = lambda request: setattr(first, "busy_s", first.busy_s + 2.0)
     second.before_answer = lambda request: setattr(second, "busy_s", second.busy_s + 0.5)
-    worker = workers.engine_room(first, second)
+    worker = workers.engine_worker(first, second)
     engine = remote(worker)
     answers_of(engine, [a_request(run=0)])
     worker.kill()
@@ -161,7 +161,7 @@ def test_the_time_of_a_lost_process_still_counts(workers, remote, keyed_engine) 
 
 
 def test_an_engine_that_does_not_come_back_is_given_up(workers, remote, golden) -> None:
-    worker = workers.engine_room()
+    worker = workers.engine_worker()
     engine = remote(worker, return_s=0.0)
     worker.num_refused = 100
 
@@ -177,7 +177,7 @@ def test_an_engine_that_dies_of_every_request_is_given_up(workers, remote, keyed
             threading.Thread(target=worker.kill).start()
             return super().submit(request)
 
-    worker = workers.engine_room(*[Deadly(is_stuck=True) for _ in range(9)])
+    worker = workers.engine_worker(*[Deadly(is_stuck=True) for _ in range(9)])
     engine = remote(worker, num_losses=2)
 
     with pytest.raises(ModelError, match="cannot be reached any more"):
@@ -187,7 +187,7 @@ def test_an_engine_that_dies_of_every_request_is_given_up(workers, remote, keyed
 
 def test_a_closed_engine_leaves_no_thread_and_no_request(workers, keyed_engine) -> None:
     before = set(threading.enumerate())
-    engine = RemoteEngine(workers.engine_room(keyed_engine(is_stuck=True)))
+    engine = RemoteEngine(workers.engine_worker(keyed_engine(is_stuck=True)))
     future = engine.submit(a_request())
     assert workers.built[0].arrived.wait(60)
 
@@ -202,7 +202,7 @@ def test_a_closed_engine_leaves_no_thread_and_no_request(workers, keyed_engine) 
 
 def test_a_request_that_is_given_up_is_ended_in_the_engine(workers, remote, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    worker = workers.engine_room(stuck)
+    worker = workers.engine_worker(stuck)
     engine = remote(worker)
     futures = [engine.submit(a_request(run=run)) for run in range(2)]
     assert stuck.arrived.wait(60)
@@ -220,7 +220,7 @@ def test_a_request_that_is_given_up_is_ended_in_the_engine(workers, remote, keye
 
 def test_the_last_request_can_be_given_up_too(workers, remote, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True)
-    engine = remote(workers.engine_room(stuck))
+    engine = remote(workers.engine_worker(stuck))
     future = engine.submit(a_request())
     assert stuck.arrived.wait(60)
 
@@ -231,7 +231,7 @@ def test_the_last_request_can_be_given_up_too(workers, remote, keyed_engine) -> 
 
 
 def test_a_request_that_did_not_leave_never_leaves(workers, remote) -> None:
-    worker = workers.engine_room()
+    worker = workers.engine_worker()
     engine = remote(worker)
     for run in range(2):
         engine.run_began(a_request(run=run).key)
@@ -245,7 +245,7 @@ def test_a_request_that_did_not_leave_never_leaves(workers, remote) -> None:
 
 def test_what_was_given_up_is_not_asked_again(workers, remote, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=2)
-    worker = workers.engine_room(stuck, keyed_engine())
+    worker = workers.engine_worker(stuck, keyed_engine())
     engine = remote(worker)
     first, second = [engine.submit(a_request(run=run)) for run in range(2)]
     assert stuck.arrived.wait(60)
@@ -259,7 +259,7 @@ def test_what_was_given_up_is_not_asked_again(workers, remote, keyed_engine) -> 
 
 
 def test_scores_come_from_the_engine(workers, remote, keyed_engine) -> None:
-    worker = workers.engine_room(keyed_engine(), keyed_engine())
+    worker = workers.engine_worker(keyed_engine(), keyed_engine())
     engine = remote(worker)
     wanted = keyed_engine().score((5, 6, 7)).result(0)
 
@@ -270,7 +270,7 @@ def test_scores_come_from_the_engine(workers, remote, keyed_engine) -> None:
 
 def test_a_new_session_ends_the_one_before(workers, keyed_engine) -> None:
     stuck = keyed_engine(is_stuck=True)
-    part = workers.engine_room(stuck).part
+    part = workers.engine_worker(stuck).part
     part.open("old")
     part.exchange("old", 1, [(True, [("1", 0, run) for run in range(3)]), (1, a_request())], 0.0)
 
@@ -286,7 +286,7 @@ def test_the_news_of_a_session_are_told_in_the_order_of_their_numbers(
     workers, keyed_engine
 ) -> None:
     engine = keyed_engine()
-    part = workers.engine_room(engine).part
+    part = workers.engine_worker(engine).part
     part.open("one")
     later = threading.Thread(
         target=part.exchange, args=("one", 2, [(2, a_request(run=2))], 0.0), daemon=True
@@ -299,7 +299,7 @@ def test_the_news_of_a_session_are_told_in_the_order_of_their_numbers(
 
 
 def test_weights_reach_the_engine_and_the_version_comes_back(workers, remote) -> None:
-    worker = workers.engine_room()
+    worker = workers.engine_worker()
     engine = remote(worker)
     assert engine.version == 0
 
@@ -364,7 +364,7 @@ def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
 
 
 def test_who_stays_with_a_process_hears_that_it_is_closed(workers) -> None:
-    part = workers.engine_room().part
+    part = workers.engine_worker().part
     staying = threading.Thread(target=part.stay)
     staying.start()
     part.close()
@@ -374,7 +374,7 @@ def test_who_stays_with_a_process_hears_that_it_is_closed(workers) -> None:
 
 
 def test_however_often_the_network_fails_one_thread_stays(workers) -> None:
-    part, ended = workers.engine_room().part, []
+    part, ended = workers.engine_worker().part, []
 
     def stay():
         try:
@@ -401,7 +401,7 @@ def until(is_true):
 
 
 def test_where_runs_do_not_wait_for_each_other_a_request_leaves_at_once(workers, remote) -> None:
-    engine = remote(workers.engine_room(), in_lockstep=False)
+    engine = remote(workers.engine_worker(), in_lockstep=False)
     for run in range(3):
         engine.run_began(a_request(run=run).key)
 

@@ -48,7 +48,7 @@ def test_another_dispatcher_leaves_behind_what_the_last_one_left_running(
     workers, keyed_engine
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=3)
-    workers.engine_room(stuck)
+    workers.engine_worker(stuck)
     runner = workers.rollout_worker()
     runner.call("open", "old")
     runner.call("begin", "old", packed(0))
@@ -79,7 +79,7 @@ def test_who_asks_for_all_is_told_once_they_ended_or_time_is_over(workers, keyed
 
     workers.config.explorer.runner_per_model = 3
     engine = StuckAfterThree(num_wanted=4)
-    workers.engine_room(engine)
+    workers.engine_worker(engine)
     runner = workers.rollout_worker()
     runner.call("open", "own")
     runner.call("begin", "own", [*packed(0), *packed(1)])
@@ -127,7 +127,7 @@ def test_a_judge_is_on_the_gpus_of_the_engine_whose_runs_ask_it(
         lambda *_, **__: found.append(os.environ["CUDA_VISIBLE_DEVICES"]) or [],
     )
     workers.config.explorer.auxiliary_models = [judge]
-    workers.engine_room().num_refused = 1  # it comes back, and is asked again
+    workers.engine_worker().num_refused = 1  # it comes back, and is asked again
 
     workers.rollout_worker()
 
@@ -140,4 +140,4 @@ def test_an_engine_says_which_gpus_ray_gave_it(workers, monkeypatch, given) -> N
     if given is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
 
-    assert workers.engine_room().call("gpus") == given
+    assert workers.engine_worker().call("gpus") == given

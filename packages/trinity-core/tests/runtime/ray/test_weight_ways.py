@@ -156,7 +156,7 @@ def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_unti
     workers, monkeypatch
 ) -> None:
     monkeypatch.setattr(engine_worker, "_GIVEN_S", 0.1)
-    worker = workers.engine_room().part
+    worker = workers.engine_worker().part
     worker.open("a")
     worker.load_weights(None)
     out = WeightSender(Trainer().snapshot, timeout_s=1.0)
@@ -182,7 +182,7 @@ def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_unti
 
 
 def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(workers) -> None:
-    worker = workers.engine_room().part
+    worker = workers.engine_worker().part
     worker._way_in._received = WeightSnapshot(version=5, tensors={})
     monkey = type(worker._engine)
     loads, monkey.load_weights = monkey.load_weights, lambda self, snapshot: None
@@ -221,7 +221,7 @@ def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
 
     monkeypatch.setattr(weight_transfer, "received", receive)
     monkeypatch.setattr(weight_transfer, "empty_cache", lambda: freed.append(held[-1]()))
-    worker = workers.engine_room(Loading()).part
+    worker = workers.engine_worker(Loading()).part
     told = WeightSender(Trainer().snapshot, timeout_s=1.0).share([])
 
     for _ in range(2):

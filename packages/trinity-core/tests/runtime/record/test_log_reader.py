@@ -40,7 +40,7 @@ def words(records):
 def test_records_of_all_files_come_by_time(run_directory):
     records = list(merged(log_files(run_directory)))
     assert words(records) == ["first", "second", "third", "fourth"]
-    assert [record.room for record in records] == ["driver", "trainer", "trainer", "driver"]
+    assert [record.worker for record in records] == ["driver", "trainer", "trainer", "driver"]
     assert records[1].text.endswith("  third line")  # a traceback stays with its record
 
 
@@ -59,7 +59,7 @@ def test_a_file_is_read_on_from_where_it_ended(run_directory):
 def test_the_rooms_of_stages_are_named_with_their_stage(tmp_path):
     (tmp_path / "warmup" / "logs").mkdir(parents=True)
     (tmp_path / "warmup" / "logs" / "trainer.log").write_text(TRAINER)
-    assert [file.room for file in log_files(tmp_path)] == ["warmup/trainer"]
+    assert [file.worker for file in log_files(tmp_path)] == ["warmup/trainer"]
 
 
 def test_the_command_shows_room_and_record(run_directory, log, golden):

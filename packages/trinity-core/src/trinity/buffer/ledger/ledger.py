@@ -1,4 +1,12 @@
-"""What a ledger can do with experiences: take them, give them to a step, be cut back to one."""
+"""What a ledger can do with experiences: take them, give them to a step, be cut back to one.
+
+explorer --write--> task, packet, experience --claim(step)--> trainer
+                         ^        cut_back(step)        |
+                         +------------------------------+
+
+A group is the experiences of one task, ``batch/task`` of their ids, in one packet or more; those
+that a workflow keeps apart (``batch/task-word``) come and go with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The statements of SQLite, and bounds for a file that anybody can have made."""
+"""The statements of SQLite, and bounds for a file that anybody can have made.
+
+A view can have rows without end, and a computed column bytes without end, in a file of a kilobyte.
+"""
 
 from __future__ import annotations
 

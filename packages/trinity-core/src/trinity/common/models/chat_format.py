@@ -1,4 +1,11 @@
-"""The text and the token ids of a conversation: a tokenizer with its chat template."""
+"""The text and the token ids of a conversation: a tokenizer with its chat template.
+
+``apply_chat_template`` of transformers copies all that a template sees, message by message, so that
+no object of somebody's code stands in the sandbox. What came as JSON holds no such object: the
+template, which may change nothing that it sees, reads it where it is.
+
+A call of ``tokenizer.encode`` makes offsets, masks and the text of each token, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""How a chat goes on by recorded token ids: its turns, and what follows a recorded reply."""
+"""How a chat goes on by recorded token ids: its turns, and what follows a recorded reply.
+
+    recorded     | prompt ids ...                      | reply ids, as sampled |
+    rendered     | same ... | opening | content, calls | end token | rest ...  |
+    next prompt  | prompt ids ...                      | reply ids, as sampled | ids of the rest |
+
+Only the rest is tokenised. How the opening, the content and the calls are spelled in the rendering
+is of no matter: the ids that were sampled stand for them.
+"""
 
 from __future__ import annotations
 

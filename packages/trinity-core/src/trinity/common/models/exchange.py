@@ -1,4 +1,11 @@
-"""Chats over an API: a request becomes a prompt, and an answer the message that is served."""
+"""Chats over an API: a request becomes a prompt, and an answer the message that is served.
+
+    messages, tools --prompt--> ChatRequest --send--> PendingCall --engine--> [Completion]
+                                                                     |
+    what is trained <--keep-- ChatCompletion <-------------replies------------+
+
+What a client sends back later is compared with what was served, never with the engine's text.
+"""
 
 from __future__ import annotations
 

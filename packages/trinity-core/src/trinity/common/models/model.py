@@ -1,4 +1,9 @@
-"""The model as a workflow uses it: messages in, experiences out."""
+"""The model as a workflow uses it: messages in, experiences out.
+
+workflow --chat(messages)--> ModelWrapper --GenerationRequest--> engine
+   ^                            |  history: recorded ids            |
+   +------- [Experience] -------+ <---------- Completion -----------+
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The parsers of replies: tool calls, reasoning, and which parser reads the replies of a model."""
+"""The parsers of replies: tool calls, reasoning, and which parser reads the replies of a model.
+
+A reply that begins a call in the notation and does not end it, or whose call is none, is malformed:
+all of it is content. Nothing is repaired. Where the model was told of no tools there are no calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Where the Ray of a run is, whose it is, and what the environment must hold to speak to it."""
+"""Where the Ray of a run is, whose it is, and what the environment must hold to speak to it.
+
+Ray's temporary folder is everybody's. Whoever writes an address there would be given the runs of
+all others on the machine, and their token.
+"""
 
 from __future__ import annotations
 

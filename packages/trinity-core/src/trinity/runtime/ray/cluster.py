@@ -1,4 +1,17 @@
-"""The Ray of a run: joined where there is one, else started, and left as it was found."""
+"""The Ray of a run: joined where there is one, else started, and left as it was found.
+
+=================================  ================================================================
+``ray.init()`` was called before   use it, touch nothing
+``RAY_ADDRESS=host:port``          join
+``cluster.ray_address: host:port`` join
+``auto``, and ``ray start`` ran    join
+``auto``                           start one: loopback, a token, no dashboard; stop it at the end
+=================================  ================================================================
+
+One process that wants tokens in a cluster that has none refuses the cluster's own calls: Ray takes
+it for dead, and cancels its workers before they start. So a run asks whether there are tokens, and
+does as the cluster does, whatever token lies in the home directory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Keep an engine in another process with the weights it should have; wait for a lost one."""
+"""Keep an engine in another process with the weights it should have; wait for a lost one.
+
+driver: load_weights(reference) --> the process that is there; or, where they come from the
+        start("receive"), load() --> trainer's process, the steps of that
+        a thread for each engine ---> one that takes its place: it serves nobody before
+
+The thread has a call on its way that ends with the process, so that it hears of each loss at once.
+
+lost ---(return_s)---> another is there ---(weights_s)---> it answers
+"""
 
 from __future__ import annotations
 

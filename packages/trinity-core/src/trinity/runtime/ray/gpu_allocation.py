@@ -1,4 +1,9 @@
-"""Which workers stand together on one machine, and how GPUs are divided between them."""
+"""Which workers stand together on one machine, and how GPUs are divided between them.
+
+An engine has its GPUs on one machine, and its runner beside it. The trainer's ranks have the rest:
+on one machine if they fit there, else on whole machines. Without GPUs both are spread, or all are
+together where weights are shared on one machine.
+"""
 
 from __future__ import annotations
 

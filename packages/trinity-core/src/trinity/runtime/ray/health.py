@@ -1,4 +1,28 @@
-"""Look after the processes of a run: Ray's own, and those that are there and do not answer."""
+"""Look after the processes of a run: Ray's own, and those that are there and do not answer.
+
+A thread of the driver asks each worker for a beat, which a thread of its own answers there however
+long a step takes. A process that is stopped (SIGSTOP, a debugger) or whose machine hangs is silent:
+
+silent for WARN_S         it is named, with what to do
+for a part of the limit   it is ended: an engine or a runner is started again, a trainer is lost and
+                          the run goes back to its checkpoint, as when the process died
+
+The driver waits for workers without a limit, since a step may take hours. When the raylet of its
+machine or the head dies, no worker answers any more, and Ray does not always tell. So one thread of
+the driver looks at both, and whoever waits asks it now and then (:meth:`RayWatch.check`). A call of
+Ray may keep its thread whatever limit it was given; where the run has not ended ``GRACE_S`` after a
+loss, the watch says the line and ends the process, as Ray itself would do a little later. Where the
+run itself leaves Ray (:meth:`RayWatch.leave`), what ends is meant to, and has ``STOP_S`` for it.
+
+======================  =========================================================================
+the raylet              its socket refuses, or the head says that this node is dead
+the head (the GCS)      its port refuses, or it has not answered for ``limit_s``
+a raylet's two agents   the raylet ends with them
+======================  =========================================================================
+
+The dashboard, the autoscaler's monitor and the log monitor of a cluster are not looked at: no run
+needs them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a run holds in the cluster: placement groups, made for its workers and removed with them."""
+"""What a run holds in the cluster: placement groups, made for its workers and removed with them.
+
+Ray removes a group whose driver died, ``kill -9`` included. It takes a moment, in which its GPUs
+look as if somebody had them: who counts what is free waits for that, else there are fewer ranks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""An engine in another process, as the rollouts of this one use it."""
+"""An engine in another process, as the rollouts of this one use it.
+
+    run threads --submit, run_began, run_ended--> news --exchange--> EngineWorker
+         ^                                                               |
+         +------------- futures <------------- EngineAnswers <-----------------+
+
+The news of a wave of runs travel as one message: they leave once every active run has asked for
+something, since nothing more can come then, or a moment after the first of them, which is longer
+for first requests: an engine lets them wait for each other. When the engine's process dies,
+whatever has no answer is sent again to the one that takes its place.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""The trainer in other processes, one or several ranks, as the loop calls it."""
+"""The trainer in other processes, one or several ranks, as the loop calls it.
+
+train_step(batch) --reference--> trainer-0: a share of the gradient --+
+                  --reference--> trainer-1: a share of the gradient --+--> summed, in every rank
+
+Each call goes to all ranks at once, as what one does may need the others. So the first that is lost
+ends all of them, and the run goes back to its checkpoint. A rank that does not even answer
+:meth:`WorkerHandle.beat`, a stopped process say, is taken for lost too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The weights of a run over Ray, handed on without holding them."""
+"""The weights of a run over Ray, handed on without holding them.
+
+driver --snapshot()--> trainer --> object store --reference--> engines
+driver --steps-------> trainer ==> process group ============> engines   (gloo, nccl)
+driver --steps-------> trainer ==> memory of one machine ====> engines   (ipc)
+"""
 
 from __future__ import annotations
 

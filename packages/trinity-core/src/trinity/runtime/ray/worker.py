@@ -1,4 +1,9 @@
-"""One worker process of a run: a part is built there, called by name, heard, and logged."""
+"""One worker process of a run: a part is built there, called by name, heard, and logged.
+
+driver, or another worker                    process of this worker
+WorkerHandle.call("train_step", ...) ------> Worker.call --> part.train_step(...)
+           value, or the error raised <--- WorkerReply(value | error, said)
+"""
 
 from __future__ import annotations
 

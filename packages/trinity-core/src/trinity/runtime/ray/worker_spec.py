@@ -1,4 +1,8 @@
-"""What a process of the run needs to be like the driver's: it travels to every worker by value."""
+"""What a process of the run needs to be like the driver's: it travels to every worker by value.
+
+The classes that a script or a notebook registered with decorators, functions and objects in
+``workflow_args``, and whole plugin folders.
+"""
 
 from __future__ import annotations
 

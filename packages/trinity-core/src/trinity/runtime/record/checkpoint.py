@@ -1,4 +1,24 @@
-"""Write and read checkpoints, each complete or absent."""
+"""Write and read checkpoints, each complete or absent.
+
+global_step_<N>/
+    state.json             explorer, trainer, buffer positions and the plugin set
+    actor/huggingface/     the model and tokenizer, as transformers reads them
+    actor/trainer.pt       optimizer, scheduler, random state
+    actor/shards/          what each rank held, where that was too large for one of them
+    engine/                the engines' weights, where they are older than the model's
+    experiences.jsonl      what the buffer held and nobody had read
+    manifest.json          size and digest of each of these files
+
+It is written under another name and renamed when all of it is on the disk. One that is not as its
+manifest says is not used: the run goes back to the newest that is.
+
+A checkpoint that is written while the explorer is ahead holds them in ``engine/``: the explore
+steps that had not ended are made again, with the weights that they began with.
+
+``manifest.json`` has the size and the SHA-256 of each file but ``state.json``, which has a checksum
+of its own as it is written anew where only the progress changed. It is written last: a folder that
+has one was complete.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Read and write the JSON files of a run: each is whole, or told as damaged."""
+"""Read and write the JSON files of a run: each is whole, or told as damaged.
+
+``state.json``, ``run.json``, ``bench.json``, ``beginning.json`` and ``manifest.json`` end in a
+``checksum`` of their other values, so that a changed digit is seen. A file of a run that was made
+before there was one is checked by its model alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Cut the files of a run back to where its checkpoint stands."""
+"""Cut the files of a run back to where its checkpoint stands.
+
+What a run appends to (metrics, event files, the history of trained experiences, stored experiences)
+has no meaning beyond the weights that it belongs to: a run that goes on does those steps again. A
+checkpoint therefore holds how long each of them was, and ``beginning.json`` how long they were
+before the first step; when a run goes on, the rest is cut off before anything is opened. What is
+kept must be what was written: its digest is held too, and grows with the file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a run stands: who works at it, what it waits for, how far it is; by its files alone."""
+"""How a run stands: who works at it, what it waits for, how far it is; by its files alone.
+
+A run that is dead tells the same as one that lives, but for who holds it.
+"""
 
 from __future__ import annotations
 

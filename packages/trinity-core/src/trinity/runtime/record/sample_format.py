@@ -1,4 +1,15 @@
-"""What was trained, as bytes: a block for each optimizer step, and where blocks lie in files."""
+"""What was trained, as bytes: a block for each optimizer step, and where blocks lie in files.
+
+    head: TRINITY-SAMPLES 1, step, rows, bytes of each part, checksum | json | columns
+
+The head has one length, so that who looks for a step skips the rest. A column holds one field of
+all rows end to end; a field that is the same number at each token of a row is held once.
+
+L tokens of a row   R of its response
+
+samples/from-00000001.bin   block block block
+samples/from-00000041.bin   block block torn
+"""
 
 from __future__ import annotations
 

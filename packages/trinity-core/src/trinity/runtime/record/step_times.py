@@ -1,4 +1,15 @@
-"""Where the time of a step goes, and what a run of this configuration could gain."""
+"""Where the time of a step goes, and what a run of this configuration could gain.
+
+    |<---------------------------- step ---------------------------->|
+    | explore: engines, workflows, advantages, write | train ... | sync |
+
+Where the sides overlap, what was trained beside the explore step is in both and counted once.
+
+in turns   | explore                | train | sync |
+at once    | explore                | sync |
+           | train |
+                     ^ the last runs of a step: slots stand empty, unless groups are in flight
+"""
 
 from __future__ import annotations
 
