@@ -70,7 +70,9 @@ def test_an_example_has_a_readme_that_names_hardware_and_number(example) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", YAMLS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example", [path for path in YAMLS if path.stem != "quickstart"], ids=lambda path: path.stem
+)
 def test_two_steps_of_an_example_run(example, in_prepared, tmp_path) -> None:
     short = ["--set", "buffer.total_steps=2", "--set", f"checkpoint_root_dir={tmp_path}"]
 
@@ -118,14 +120,17 @@ def test_the_tokenizer_knows_every_word_of_the_questions(prepared) -> None:
 
 
 @pytest.mark.slow
-def test_the_quickstart_goes_from_three_in_ten_to_eight_in_ten(prepared, tmp_path) -> None:
+def test_the_quickstart_goes_from_three_in_ten_to_five_in_seventy_five_steps(
+    prepared, tmp_path
+) -> None:
+    """In its 250 steps it goes to eight: ``tests/acceptance/test_quickstart_seeds.py``."""
     config = ["--config", EXAMPLES / "quickstart" / "quickstart.yaml"]
-    place = ["--set", f"checkpoint_root_dir={tmp_path}"]
-    command = [sys.executable, "-m", "trinity", "run", "--local", *map(str, config), *place]
+    short = ["--set", f"checkpoint_root_dir={tmp_path}", "--set", "buffer.total_steps=75"]
+    command = [sys.executable, "-m", "trinity", "run", "--local", *map(str, config), *short]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 
     subprocess.run(command, cwd=prepared, env=environment, check=True, timeout=900)
 
     status = json.loads((tmp_path / "quickstart" / "addition" / "grpo" / "run.json").read_text())
     assert status["first_evaluation"][SCORE] <= 0.3
-    assert status["evaluation"][SCORE] >= 0.8
+    assert status["evaluation"][SCORE] >= 0.5

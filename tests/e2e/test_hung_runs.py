@@ -29,7 +29,7 @@ def test_a_thread_that_still_computes_does_not_change_the_exit_code(
     config_dict["buffer"]["total_steps"] = 1
     config_dict["explorer"] = {
         **config_dict.get("explorer", {}),
-        "max_timeout": 5,
+        "max_timeout": 2,
         "max_retry_times": 0,
         "max_failed_ratio": 1.0,
         "runner_per_model": 8,
@@ -40,6 +40,6 @@ def test_a_thread_that_still_computes_does_not_change_the_exit_code(
         "run", "--local", "--config", write_yaml(config_dict), "--plugin-dir", folder
     )
 
-    assert "did not end in 5 s" in ended.stdout + ended.stderr
+    assert "did not end in 2 s" in ended.stdout + ended.stderr
     assert "run: finished" in ended.stdout + ended.stderr
     assert ended.returncode == 0

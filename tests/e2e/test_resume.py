@@ -56,7 +56,13 @@ def stop_at(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sync_interval", "sync_offset", "place"), [(1, 0, 3), (2, 0, 4), (2, 1, 4), (1, 2, 5)]
+    ("sync_interval", "sync_offset", "place"),
+    [
+        (1, 0, 3),
+        (2, 1, 4),
+        pytest.param(2, 0, 4, marks=pytest.mark.acceptance),
+        pytest.param(1, 2, 5, marks=pytest.mark.acceptance),
+    ],
 )
 def test_an_interrupted_run_trains_each_experience_once(
     sync_interval, sync_offset, place, config_dict, run, trained, stop_at

@@ -1,6 +1,6 @@
 """What is trained is what the engine sampled, token by token, in both environments.
 
-The engine's own record is the truth. Each case plays 25 episodes (100 with ``-m acceptance``),
+The engine's own record is the truth. Each case plays 8 episodes (100 with ``-m acceptance``),
 several at once, as the explorer does; replies are no clean texts, and message lists are built anew
 for each turn.
 """
@@ -124,7 +124,7 @@ def episodes(cls, engine, *, rows, template):
 
 
 @pytest.mark.parametrize(
-    "num_episodes", [25, pytest.param(NUM_EPISODES, marks=pytest.mark.acceptance)]
+    "num_episodes", [8, pytest.param(NUM_EPISODES, marks=pytest.mark.acceptance)]
 )
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda workflow: workflow[2])

@@ -42,18 +42,6 @@ def test_P012_and_P014_a_trainer_takes_whole_batches_and_the_explorer_what_is_ne
 
 
 @pytest.mark.slow
-def test_P012_with_dynamic_by_trainer_too_and_each_experience_once(
-    ten_a_step, run_it, logged
-) -> None:
-    ten_a_step["synchronizer"] = {"sync_style": "dynamic_by_trainer", "sync_interval": 2}
-
-    sizes, syncs = sizes_and_syncs(run_it(), logged)
-
-    assert sizes == [16.0, 16.0, 8.0]
-    assert syncs == [4, 4]
-
-
-@pytest.mark.slow
 def test_P012_with_fixed_the_same_run_trains_short_batches(ten_a_step, run_it, logged) -> None:
     ten_a_step["synchronizer"] = {"sync_style": "fixed", "sync_interval": 2}
 

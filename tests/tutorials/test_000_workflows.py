@@ -193,18 +193,6 @@ def steps_of_a_run(config_dict, taskset, a_process):
 
 
 @pytest.mark.slow
-def test_P012_with_fixed_a_sync_point_trains_all_that_was_generated(
-    steps_of_a_run, run_it, logged
-) -> None:
-    steps_of_a_run["buffer"]["train_batch_size"] = 32
-
-    trained = [row["perf/num_samples"] for row in logged(run_it(), "trainer")]
-
-    # 4 tasks x (1 + 2 + 3 + 4) steps: a full batch and a short one at each of two sync points
-    assert trained == [32.0, 8.0, 32.0, 8.0]
-
-
-@pytest.mark.slow
 def test_P024_a_run_without_the_history_stops_before_anything_starts(
     steps_of_a_run, run_it, golden, tmp_path
 ) -> None:

@@ -18,6 +18,7 @@ from trinity.algorithm import (
 )
 from trinity.algorithm.ops import masked_mean
 from trinity.common.workflows import Task, Workflow
+from trinity.monitor.jsonl import read_metrics
 from trinity_testing.builders import a_batch
 from trinity_testing.scripted_model import scripted_model
 
@@ -176,19 +177,17 @@ def test_P086_given_arguments_merge_over_the_defaults(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_P085_and_P143_opmd_alone_in_the_yaml_trains_and_logs_its_loss(
-    config_dict, write_yaml
+    config_dict, write_yaml, trinity, run_dir
 ) -> None:
-    import json
-
-    import trinity
-    from trinity.common.config import load_config
-
     config_dict["algorithm"] = {"algorithm_type": "opmd"}
-    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
 
-    lines = (result.directory / "monitor" / "metrics.jsonl").read_text().splitlines()
-    names = {name for line in lines for name in json.loads(line)}
-    assert any(name.endswith("opmd_loss") for name in names)
+    ended = trinity("run", "--local", "--config", write_yaml(config_dict))
+
+    assert ended.code == 0, ended.stderr
+    (plugins,) = [line for line in ended.stdout.splitlines() if line.startswith("plugins: ")]
+    assert "opmd" in plugins
+    logged = read_metrics(run_dir / "monitor")
+    assert any(name.endswith("opmd_loss") for row in logged for name in row)
 
 
 def test_P081_plugins_show_prints_both_arguments_with_their_defaults(trinity) -> None:
@@ -277,14 +276,3 @@ def test_P080_P083_P143_and_P146_an_algorithm_of_ones_own_trains_and_logs_its_me
     for step in steps:
         assert any(name.endswith("opmd_loss") for name in step)
         assert any(name.endswith("/score") for name in step)
-
-
-@pytest.mark.slow
-def test_P085_trinity_run_needs_no_more_than_the_type(config_dict, write_yaml, trinity) -> None:
-    config_dict["algorithm"] = {"algorithm_type": "opmd"}
-
-    ended = trinity("run", "--local", "--config", write_yaml(config_dict))
-
-    assert ended.code == 0, ended.stderr
-    (plugins,) = [line for line in ended.stdout.splitlines() if line.startswith("plugins: ")]
-    assert "opmd" in plugins

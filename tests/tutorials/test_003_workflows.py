@@ -51,22 +51,18 @@ def run_older(config_dict, taskset, write_yaml, plugin_dir, trinity):
     return run
 
 
-def test_P072_P074_and_P095_the_older_form_in_a_plugin_folder_trains(run_older, status_of) -> None:
+def test_P072_P074_and_P095_the_older_form_in_a_plugin_folder_trains_and_is_read_nowhere_else(
+    run_older, status_of, config_dict, write_yaml, trinity
+) -> None:
     ended = run_older("example_workflow")
 
     assert ended.code == 0, ended.stderr
     assert status_of()["trained_experiences"] == 32
 
+    without = trinity("run", "--local", "--config", write_yaml(config_dict))
 
-def test_P074_without_the_option_the_folder_is_not_read(
-    run_older, config_dict, write_yaml, trinity
-) -> None:
-    run_older("example_workflow")
-
-    ended = trinity("run", "--local", "--config", write_yaml(config_dict))
-
-    assert ended.code == 1
-    assert "no workflow named 'example_workflow'" in ended.stderr
+    assert without.code == 1
+    assert "no workflow named 'example_workflow'" in without.stderr
 
 
 def test_P044_a_decorated_class_runs_under_a_name_that_a_plugin_we_know_of_would_give(

@@ -198,6 +198,12 @@ def overlapped() -> partial[Syncing]:
 
 
 @pytest.fixture
+def quick_looks(monkeypatch) -> None:
+    """Let a wait of the loop look soon whether the run is asked to stop."""
+    monkeypatch.setattr("trinity.runtime.rollouts.LOOK_S", 0.02)
+
+
+@pytest.fixture
 def evaluating() -> type[Evaluating]:
     """Return the same with an evaluation."""
     return Evaluating

@@ -28,6 +28,7 @@ class AskedAt:
         return self.count >= self.number
 
 
+@pytest.mark.usefixtures("quick_looks")
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("in_turns", [True, False])
 def test_a_stop_between_any_two_looks_is_no_failure(style, in_turns, evaluating, loops) -> None:

@@ -92,6 +92,7 @@ def test_ten_thousand_schedules_with_random_delays_keep_the_bound(block, delayed
         run_one(seed, delayed, loops)
 
 
+@pytest.mark.usefixtures("quick_looks")
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("where", ["explore_step", "train_step", "sync", "evaluate"])
 def test_a_stop_that_is_asked_for_anywhere_saves_and_ends_and_all_is_trained_once(
