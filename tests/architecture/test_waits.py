@@ -16,7 +16,6 @@ ALLOWED = {
     "comes back each second, notices a lost process or Ray, and says who does not answer",
     ("runtime/ray/handle.py", "call_with_payload"): "as `call`",
     ("runtime/ray/handle.py", "facts"): "as `call`; `build._facts` says it when a room takes long",
-    ("runtime/ray/build.py", "build"): "no wait, but `RemoteRanks.join`, which watches its ranks",
     ("explorer/runner.py", "_called"): "the scheduler cancels it at the run's deadline",
     ("explorer/threads.py", "_work"): "a thread of the pool that has nothing to do: nobody waits "
     "for it, and `close` ends it",
