@@ -13,10 +13,10 @@ from torch import distributed
 from transformers import AutoModelForCausalLM
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.runtime.ray.receiving import ReceivesWeights
-from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
+from trinity.synchronizer.channel import Channel, GroupSpec, TransferError
+from trinity.synchronizer.ipc_weights import IpcStagingBuffer
 from trinity.synchronizer.machine import machine_id
-from trinity.synchronizer.shared import SharedOutbox
-from trinity.synchronizer.shipment import Outbox
+from trinity.synchronizer.staging import StagingBuffer
 from trinity.trainer.rendezvous import Rendezvous, connect
 from trinity_engine_vllm.engine import VLLMEngine
 
@@ -53,9 +53,9 @@ class Room(ReceivesWeights):
         return self._serves.is_set()
 
 
-def invited(place, *, number, rank):
-    return Invitation(
-        place=place, group=f"weights/{number}", rank=rank, size=2, backend="gloo",
+def invited(endpoint, *, number, rank):
+    return GroupSpec(
+        endpoint=endpoint, group=f"weights/{number}", rank=rank, size=2, backend="gloo",
         meet_s=20.0, timeout_s=20.0, bucket_bytes=1 << 16,
     )  # fmt: skip
 
@@ -67,17 +67,17 @@ def snapshot(folders, version):
 
 
 def send(folders, told):
-    """Be the trainer's process: (what comes to pass, version) -> a shipment, and its bytes."""
+    """Be the trainer's process: (what comes to pass, version) -> a manifest, and its bytes."""
     rendezvous = Rendezvous("127.0.0.1", timeout_s=20.0)
     told.send(rendezvous.endpoint)
     while (order := told.recv()) is not None:
         what, version = order
-        outbox = Outbox()
-        told.send(outbox.pack(snapshot(folders, version)))
+        staging = StagingBuffer()
+        told.send(staging.pack(snapshot(folders, version)))
         store = connect(rendezvous.endpoint, timeout_s=20.0)
         channel = Channel(invited(rendezvous.endpoint, number=told.recv(), rank=0))
         channel.meet(store)
-        flat = outbox.flat.clone()
+        flat = staging.flat.clone()
         if what == "other bytes":
             flat[-100] ^= 1
         if what == "a part":
@@ -91,9 +91,9 @@ def send(folders, told):
 
 def share(folders, told):
     """Be the trainer's process: version -> where its weights are."""
-    outbox = SharedOutbox()
+    staging = IpcStagingBuffer()
     while True:
-        told.send(outbox.share(snapshot(folders, told.recv())))
+        told.send(staging.share(snapshot(folders, told.recv())))
 
 
 @pytest.fixture
@@ -132,10 +132,10 @@ class Sync:
     def receive(self, what, version):
         self.number += 1
         self.trainer.send((what, version))
-        shipment = heard(self.trainer)
+        manifest = heard(self.trainer)
         self.trainer.send(self.number)
         self.room.weights("join", invited(self.place, number=self.number, rank=1))
-        self.room.weights("receive", shipment)
+        self.room.weights("receive", manifest)
         assert heard(self.trainer) == "sent"
 
 
@@ -183,7 +183,7 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
         assert room.load_received() == 1
         assert_is_of(engine, folders[1], 1, ask, teacher_forced)
 
-        with pytest.raises(BrokenOffError, match="their checksum is another"):
+        with pytest.raises(TransferError, match="their checksum is another"):
             sync.receive("other bytes", 2)
         assert heard(sync.trainer) == "sent"
         assert not room.serves
@@ -194,7 +194,7 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
         assert room.serves
         assert_is_of(engine, folders[3], 3, ask, teacher_forced)
 
-        with pytest.raises(BrokenOffError, match="broke off"):
+        with pytest.raises(TransferError, match="broke off"):
             sync.receive("a part", 2)  # and the trainer's process is gone
         assert not room.serves
         assert_is_of(engine, folders[3], 3, ask, teacher_forced)
@@ -221,7 +221,7 @@ def test_shared_weights_are_loaded_in_place_and_stay_when_their_owner_is_killed(
                 process.join(10)
             assert room.load_received() == version
             assert_is_of(engine, folders[version], version, ask, teacher_forced)
-        with pytest.raises(BrokenOffError, match="are gone"):
+        with pytest.raises(TransferError, match="are gone"):
             room.weights("receive", shared)
         assert_is_of(engine, folders[2], 2, ask, teacher_forced)
     finally:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.handle import Pending, RoomHandle
-    from trinity.synchronizer.shared import Shared
-    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.ipc_weights import IpcWeights
+    from trinity.synchronizer.staging import WeightManifest
     from trinity.synchronizer.weights import PackedWeights
 
 
@@ -30,7 +30,7 @@ class RemoteSender:
     def __init__(self, room: RoomHandle, *, pack: Callable[..., Any]) -> None:
         self._room = room
         self._pack = pack
-        self._place = ""  # "": nobody has asked
+        self._endpoint = ""  # "": nobody has asked
         self._fetching = threading.Lock()  # guards the copy: engines that come back ask together
         self._copy: tuple[Any, ray.ObjectRef[PackedWeights]] | None = None  # None: nobody has asked
 
@@ -39,21 +39,21 @@ class RemoteSender:
         """Return the name of the room."""
         return self._room.name
 
-    def pack(self) -> Shipment:
+    def pack(self) -> WeightManifest:
         """Copy the weights there, for this sync and for engines that come back after it."""
-        shipment: Shipment = self._packed("pack")
-        return shipment
+        manifest: WeightManifest = self._packed("pack")
+        return manifest
 
-    def share(self, where: Collection[str]) -> Shared:
+    def share(self, where: Collection[str]) -> IpcWeights:
         """Copy the weights there to where processes of that machine can have them."""
-        shared: Shared = self._packed("share", where)
+        shared: IpcWeights = self._packed("share", where)
         return shared
 
-    def place(self) -> str:
-        """Return where the members meet."""
-        if not self._place:
-            self._place = self._room.call("weights", "host")
-        return self._place
+    def endpoint(self) -> str:
+        """Return the endpoint of the rendezvous of all groups."""
+        if not self._endpoint:
+            self._endpoint = self._room.call("weights", "host_rendezvous")
+        return self._endpoint
 
     def start(self, step: str, *told: Any) -> Pending:
         """Let the room take a step."""

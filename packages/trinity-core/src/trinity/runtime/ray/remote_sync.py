@@ -18,7 +18,7 @@ from trinity.runtime.assembly import make_sync
 from trinity.runtime.ray.remote_weights import RemoteTensors, snapshot_of
 from trinity.runtime.ray.watch import LOOK_S
 from trinity.runtime.record.engine_weights import write_weights
-from trinity.synchronizer.memory import MemorySync
+from trinity.synchronizer.memory_sync import MemorySync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.wire import Packet
     from trinity.runtime.ray.room import RoomContext
-    from trinity.runtime.ray.weight_ways import WayOut
+    from trinity.runtime.ray.weight_transfer import WeightSender
 
 
 class TrainerRoom:
@@ -47,7 +47,7 @@ class TrainerRoom:
 
     def weights(self, step: str, *told: Any) -> Any:
         """Take a step of a sync from process to process; what it gives is its own (Any)."""
-        return getattr(self._way_out, step)(*told)
+        return getattr(self._weight_sender, step)(*told)
 
     def save(self, directory: Path) -> None:
         """Write the trainer's part of a checkpoint."""
@@ -62,10 +62,12 @@ class TrainerRoom:
         self._trainer.close()
 
     @cached_property
-    def _way_out(self) -> WayOut:
-        from trinity.runtime.ray.weight_ways import WayOut  # brings torch
+    def _weight_sender(self) -> WeightSender:
+        from trinity.runtime.ray.weight_transfer import WeightSender  # brings torch
 
-        return WayOut(lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout)
+        return WeightSender(
+            lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout
+        )
 
     def _take(
         self, context: RoomContext, *, total_steps: int, group: Any = None, is_first: bool = True
