@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from trinity.trainer.prefix_tree import Pack
 
 _DDP_ALONE = (
-    "trainer.trainer_strategy fsdp2 spreads neither LoRA adapters nor a critic over the "
+    "trainer.trainer_strategy fsdp2 shards neither LoRA adapters nor a critic over the "
     "trainer's ranks. Use ddp."
 )
 _SP_ALONE = (
@@ -268,10 +268,10 @@ class TorchTrainer:
         if "old_logprob" in values:
             values.setdefault("sampled_logprob", values["old_logprob"])
         if "old_logprob" not in values or not is_reused:
-            values["old_logprob"] = scores.logprob_BR.detach()
-        if scores.entropy_BR is not None:
-            values["entropy"] = scores.entropy_BR
-        return Fields(values | {"logprob": scores.logprob_BR})
+            values["old_logprob"] = scores.logprob.detach()
+        if scores.entropy is not None:
+            values["entropy"] = scores.entropy
+        return Fields(values | {"logprob": scores.logprob})
 
     def _update(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         lr, limit = self._lr(self._version), self._config.trainer.grad_clip
