@@ -150,27 +150,24 @@ class TorchTrainer:
             DataError: rows lack what the algorithm needs.
             TrinityError: loss or gradient is not a finite number; the weights are as before.
         """
-        with self._offload.weights(self._modules):
-            return self._step(experiences, step=step)
-
-    def _step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         watch = Stopwatch(self._device)
-        batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
-        self._trained = batch
-        if not len(batch) or not bool(batch["action_mask"].any()):
-            self._version += 1  # who counts steps counts this one
-            return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
-        if self._critic is not None:
-            with watch("critic"):
-                metrics |= with_prefix("critic", self._critic.train_step(batch, step=step))
-        plan = self._scorer.plan(batch)
-        if self._critic is not None and step <= self._config.trainer.critic_warmup:
-            self._version += 1  # the policy waits: the weights of the next step are the same
-        else:
-            with watch("forward_backward"), self._policy.recomputing():
-                metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
-            with watch("optimizer"):
-                metrics |= with_prefix("actor", self._update(batch, step=step))
+        with self._offload.weights(self._modules):
+            batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
+            self._trained = batch
+            if not len(batch) or not bool(batch["action_mask"].any()):
+                self._version += 1  # who counts steps counts this one
+                return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
+            if self._critic is not None:
+                with watch("critic"):
+                    metrics |= with_prefix("critic", self._critic.train_step(batch, step=step))
+            plan = self._scorer.plan(batch)
+            if self._critic is not None and step <= self._config.trainer.critic_warmup:
+                self._version += 1  # the policy waits: the weights of the next step are the same
+            else:
+                with watch("forward_backward"), self._policy.recomputing():
+                    metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
+                with watch("optimizer"):
+                    metrics |= with_prefix("actor", self._update(batch, step=step))
         return metrics | batch_metrics(batch.experiences, plan) | watch.metrics
 
     def trained_batch(self) -> ExperienceBatch | None:
