@@ -47,8 +47,8 @@ def counted(self, manifest):
     return receive(self, manifest)
 
 
-def deadly(self, bucket, *, room):
-    one(self, bucket, room=room)
+def deadly(self, bucket, *, buffer):
+    one(self, bucket, buffer=buffer)
     counts["buckets"] += 1
     is_it = self._spec.rank == {KILLED} and counts == {{"syncs": {SYNC}, "buckets": 1}}
     if is_it and "TRINITY_TEST_KILLS" in os.environ and not DIED.exists():
