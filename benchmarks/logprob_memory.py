@@ -83,9 +83,9 @@ def measure(model: str, name: str, chunked: str, *, rows: int, length: int) -> d
     before, start = resident_mib(), time.process_time()
     if name == "no gradient":
         with torch.no_grad():
-            total = policy.score(inputs).logprob_BR.sum()
+            total = policy.score(inputs).logprob.sum()
     elif name == "gradient":
-        total = policy.score(inputs).logprob_BR.sum()
+        total = policy.score(inputs).logprob.sum()
         total.backward()
     else:
         scored = score_tokens(
@@ -95,7 +95,7 @@ def measure(model: str, name: str, chunked: str, *, rows: int, length: int) -> d
             head=policy._logits,
             chunk_tokens=policy._chunk_tokens,
         )
-        total = scored.logprob_N.sum()
+        total = scored.logprob.sum()
         total.backward()
     seconds = time.process_time() - start
     return {"peak_mib": peak_mib() - before, "cpu_s": seconds, "sum": total.item()}

@@ -13,18 +13,15 @@ LIMITED_BY = {"timeout", "timeout_s", "limit_s"}
 # What waits by another name's limits, and whose.
 ALLOWED = {
     ("runtime/ray/worker_handle.py", "call"): (
-        "a worker computes as long as it takes: `Pending._awaited` "
-        "comes back each second, notices a lost process or Ray, and says who does not answer"
+        "a worker computes as long as it takes: `Pending._awaited` comes back each second, notices "
+        "a lost process or Ray, and says who does not answer"
     ),
     ("runtime/ray/worker_handle.py", "call_with_payload"): "as `call`",
-    (
-        "runtime/ray/worker_handle.py",
-        "facts",
-    ): "as `call`; `build._facts` says it when a room takes long",
-    ("runtime/ray/build.py", "build"): "no wait, but `RemoteRanks.join`, which watches its ranks",
+    ("runtime/ray/worker_handle.py", "facts"): "as `call`; `_facts` says when a worker takes long",
     ("explorer/runner.py", "_called"): "the scheduler cancels it at the run's deadline",
-    ("explorer/threads.py", "_work"): "a thread of the pool that has nothing to do: nobody waits "
-    "for it, and `close` ends it",
+    ("explorer/threads.py", "_work"): (
+        "a thread of the pool that has nothing to do: nobody waits for it, and `close` ends it"
+    ),
 }
 
 

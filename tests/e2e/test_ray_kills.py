@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from trinity.synchronizer.machine import machine_id
-from trinity.synchronizer.sealed import SealedMemory
+from trinity.synchronizer.memfd import Memfd
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.acceptance]
 
@@ -56,7 +56,7 @@ def test_kills_while_the_sides_overlap_lose_nothing() -> None:
 @pytest.mark.skipif(not machine_id(), reason="this system shares no sealed memory")
 def test_kills_while_memory_is_shared_lose_nothing_and_leave_none_of_it() -> None:
     before = holders()
-    memory = SealedMemory(4096, [])
+    memory = Memfd(4096, [])
     mapped = memory.mapped()
     place, own = memory.place, str(os.getpid())
     assert {(own, str(place.descriptor)), (own, str(place.inode))} <= holders() - before

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from trinity.common.ports import WeightSnapshot
-from trinity.synchronizer.shared import SharedOutbox
-from trinity.synchronizer.shipment import Outbox
+from trinity.synchronizer.ipc_weights import IpcStagingBuffer
+from trinity.synchronizer.staging import StagingBuffer
 
 
 class Answer:
@@ -39,7 +39,7 @@ class Process:
     def steps(self):
         return [entry[0] for entry in self.log]
 
-    def invitations(self):
+    def specs(self):
         return [entry[1] for entry in self.log if entry[0] == "join"]
 
 
@@ -54,14 +54,14 @@ class TrainerProcess(Process):
         super().__init__("trainer", **outcomes)
 
     def pack(self):
-        return Outbox().pack(self._next())
+        return StagingBuffer().pack(self._next())
 
-    def place(self):
+    def endpoint(self):
         return "10.0.0.1:77/secret"
 
     def share(self, where):
         self.log.append(("share", *where))
-        shared = SharedOutbox().share(self._next())
+        shared = IpcStagingBuffer().share(self._next())
         return replace(shared, refusal=self.refusal if "gpu" in where else "")
 
     def end(self):

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import distributed
 from trinity.common.ports import WeightSnapshot
-from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
-from trinity.synchronizer.shipment import Outbox
+from trinity.synchronizer.channel import Channel, GroupSpec, TransferError
+from trinity.synchronizer.staging import StagingBuffer
 
 pytestmark = pytest.mark.skipif(
     not distributed.is_gloo_available(), reason="this build of torch has no gloo"
@@ -22,42 +22,42 @@ pytestmark = pytest.mark.skipif(
 
 
 def invited(place, *, rank, size, **changes):
-    return Invitation(
+    return GroupSpec(
         **{
-            "place": str(place), "group": "weights/1", "rank": rank, "size": size,
+            "endpoint": str(place), "group": "weights/1", "rank": rank, "size": size,
             "backend": "gloo", "meet_s": 20.0, "timeout_s": 20.0, "bucket_bytes": 1 << 16,
         }
         | changes
     )  # fmt: skip
 
 
-def store_of(invitation):
-    return distributed.FileStore(invitation.place, invitation.size)
+def store_of(spec):
+    return distributed.FileStore(spec.endpoint, spec.size)
 
 
-def joined(invitation):
-    channel = Channel(invitation)
-    channel.meet(store_of(invitation))
+def joined(spec):
+    channel = Channel(spec)
+    channel.meet(store_of(spec))
     return channel
 
 
 def an_outbox(*, num_floats=100_000, version=3):
-    outbox = Outbox()
+    staging = StagingBuffer()
     tensors = {"w": torch.arange(float(num_floats)), "b": torch.ones(3, dtype=torch.bfloat16)}
-    return outbox, outbox.pack(WeightSnapshot(version=version, tensors=tensors))
+    return staging, staging.pack(WeightSnapshot(version=version, tensors=tensors))
 
 
-def receive(invitation, shipment, told):
+def receive(spec, manifest, told):
     """Tell what another process got, or why it did not."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
-        channel = joined(invitation)
+        channel = joined(spec)
         told.send("joined")
-        snapshot = channel.receive(shipment)
+        snapshot = channel.receive(manifest)
         told.send(
             (snapshot.version, snapshot.tensors["w"].sum().item(), snapshot.tensors["b"].dtype)
         )
-    except BrokenOffError as error:
+    except TransferError as error:
         told.send(str(error))
 
 
@@ -67,12 +67,12 @@ def others(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     started = []
 
-    def start(invitations, shipment):
+    def start(specs, manifest):
         context = get_context("fork")  # they need no more than this one has imported
         heard = []
-        for invitation in invitations:
+        for spec in specs:
             here, there = context.Pipe()
-            process = context.Process(target=receive, args=(invitation, shipment, there))
+            process = context.Process(target=receive, args=(spec, manifest, there))
             process.start()
             started.append(process)
             heard.append((process, here))
@@ -90,13 +90,13 @@ def told_by(pipe):
 
 
 def test_all_get_the_weights_in_buckets(tmp_path, others) -> None:
-    outbox, shipment = an_outbox()
-    place = tmp_path / "meeting"
-    heard = others([invited(place, rank=rank, size=3) for rank in (1, 2)], shipment)
+    staging, manifest = an_outbox()
+    place = tmp_path / "store"
+    heard = others([invited(place, rank=rank, size=3) for rank in (1, 2)], manifest)
     first = invited(place, rank=0, size=3)
 
     channel = joined(first)
-    channel.send(outbox.flat)
+    channel.send(staging.flat)
 
     # the sum of 0 to 99,999 in float32, as torch sums it here
     wanted = (3, torch.arange(100_000.0).sum().item(), torch.bfloat16)
@@ -108,13 +108,13 @@ def test_all_get_the_weights_in_buckets(tmp_path, others) -> None:
 
 
 def test_weights_that_are_not_those_announced_are_not_taken(tmp_path, others) -> None:
-    outbox, shipment = an_outbox()
-    place = tmp_path / "meeting"
-    other = replace(shipment, checksum=shipment.checksum + 1)
+    staging, manifest = an_outbox()
+    place = tmp_path / "store"
+    other = replace(manifest, checksum=manifest.checksum + 1)
     ((_, pipe),) = others([invited(place, rank=1, size=2)], other)
     first = invited(place, rank=0, size=2)
 
-    joined(first).send(outbox.flat)
+    joined(first).send(staging.flat)
 
     assert told_by(pipe) == "joined"
     assert told_by(pipe) == (
@@ -126,21 +126,21 @@ def test_a_member_that_does_not_come_is_not_waited_for_longer_than_agreed(
     tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    alone = invited(tmp_path / "meeting", rank=0, size=2, meet_s=0.5)
+    alone = invited(tmp_path / "store", rank=0, size=2, meet_s=0.5)
     began = time.monotonic()
 
-    with pytest.raises(BrokenOffError, match="the 2 processes of weights/1 did not meet within"):
+    with pytest.raises(TransferError, match="the 2 processes of weights/1 did not meet within"):
         joined(alone)
 
     assert time.monotonic() - began < 10
 
 
 def test_who_waits_for_the_others_can_be_told_to_leave(tmp_path) -> None:
-    alone = invited(tmp_path / "meeting", rank=0, size=2, meet_s=60.0)
+    alone = invited(tmp_path / "store", rank=0, size=2, meet_s=60.0)
     channel, began = Channel(alone), time.monotonic()
     threading.Timer(0.2, channel.leave).start()
 
-    with pytest.raises(BrokenOffError, match="this process has left the group"):
+    with pytest.raises(TransferError, match="this process has left the group"):
         channel.meet(store_of(alone))
 
     assert time.monotonic() - began < 10
@@ -149,10 +149,10 @@ def test_who_waits_for_the_others_can_be_told_to_leave(tmp_path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, others, how) -> None:
     # 40 MB: more than the sockets between hold, so that somebody is in the midst of it
-    outbox, shipment = an_outbox(num_floats=10_000_000)
-    place = tmp_path / "meeting"
+    staging, manifest = an_outbox(num_floats=10_000_000)
+    place = tmp_path / "store"
     limits = {"timeout_s": 2.0, "bucket_bytes": 32 << 20}
-    heard = others([invited(place, rank=rank, size=3, **limits) for rank in (1, 2)], shipment)
+    heard = others([invited(place, rank=rank, size=3, **limits) for rank in (1, 2)], manifest)
     first = invited(place, rank=0, size=3, **limits)
     channel = joined(first)
     (lost, pipe), (_, other) = heard
@@ -160,10 +160,10 @@ def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, othe
     os.kill(lost.pid, how)
     began = time.monotonic()
 
-    with pytest.raises(BrokenOffError, match="the broadcast broke off"):
-        channel.send(outbox.flat)
+    with pytest.raises(TransferError, match="the broadcast broke off"):
+        channel.send(staging.flat)
 
     assert time.monotonic() - began < 10
-    with pytest.raises(BrokenOffError, match="this process has left the group"):
-        channel.send(outbox.flat)
+    with pytest.raises(TransferError, match="this process has left the group"):
+        channel.send(staging.flat)
     assert isinstance(told_by(other), str | tuple)  # it had all, or heard that it broke off

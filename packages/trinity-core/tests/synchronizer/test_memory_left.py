@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.synchronizer.memory_left import bytes_left
+from trinity.synchronizer.memfd import bytes_left
 
 MIB = 2**20
 MEMINFO = "MemTotal:       8192 kB\nMemFree:         512 kB\nMemAvailable:   6144 kB\n"

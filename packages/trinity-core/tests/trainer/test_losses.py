@@ -124,7 +124,7 @@ def test_a_cut_does_not_change_the_models_gradient(name, batch, tiny):
             inputs = one_row_each(part.experiences, part["action_mask"])
             scores = policy.score(inputs, Wanted(entropy=True))
             fields = Fields(dict(part.batch.items()))
-            fields["logprob"], fields["entropy"] = scores.logprob_BR, scores.entropy_BR
+            fields["logprob"], fields["entropy"] = scores.logprob, scores.entropy
             share = weighted_loss(LOSSES[name], fields, whole=batch.batch)
             share.loss.backward()
         return torch.cat([p.grad.flatten() for p in policy.module.parameters()])
@@ -149,7 +149,7 @@ def test_sharing_what_rows_have_in_common_does_not_change_the_models_gradient(na
         inputs = model_inputs(part.experiences, part["action_mask"], packs)
         scores = policy.score(inputs, Wanted(entropy=True))
         fields = Fields(dict(part.batch.items()))
-        fields["logprob"], fields["entropy"] = scores.logprob_BR, scores.entropy_BR
+        fields["logprob"], fields["entropy"] = scores.logprob, scores.entropy
         weighted_loss(LOSSES[name], fields, whole=batch.batch).loss.backward()
         return torch.cat([p.grad.flatten() for p in policy.module.parameters()])
 
@@ -216,11 +216,11 @@ def test_a_share_of_tokens_is_weighed_by_tokens_where_the_loss_is_a_mean_over_ro
 
 def test_padding_does_not_change_what_a_row_is_scored(batch, tiny):
     policy = load_policy(tiny, device=torch.device("cpu"), precision="float32")
-    together = policy.score(one_row_each(batch.experiences, batch["action_mask"])).logprob_BR
+    together = policy.score(one_row_each(batch.experiences, batch["action_mask"])).logprob
 
     for row in range(len(batch)):
         part = batch.select([row])
-        alone = policy.score(one_row_each(part.experiences, part["action_mask"])).logprob_BR
+        alone = policy.score(one_row_each(part.experiences, part["action_mask"])).logprob
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-5)
 
 
@@ -230,7 +230,7 @@ def test_scores_are_those_of_a_plain_forward_at_the_rows_temperature(batch, tiny
     row.temperature = 0.7
     mask = torch.ones((1, row.response_length), dtype=torch.bool)
 
-    ours = policy.score(one_row_each([row], mask)).logprob_BR[0]
+    ours = policy.score(one_row_each([row], mask)).logprob[0]
     logits = policy.module(input_ids=row.tokens[None]).logits[0, row.prompt_length - 1 : -1] / 0.7
     plain = logits.log_softmax(-1)[
         torch.arange(row.response_length), row.tokens[row.prompt_length :]

@@ -43,8 +43,8 @@ def test_two_logits_one_nat_apart_give_the_logistic_function():
     )
     p = 1 / (1 + math.exp(-2))
 
-    assert scores.logprob_N.item() == pytest.approx(math.log(p))
-    assert scores.entropy_N.item() == pytest.approx(
+    assert scores.logprob.item() == pytest.approx(math.log(p))
+    assert scores.entropy.item() == pytest.approx(
         -p * math.log(p) - (1 - p) * math.log(1 - p), abs=1e-6
     )
 
@@ -63,7 +63,7 @@ def test_the_mean_of_s_is_how_fast_the_entropy_falls_for_the_average_token():
     p = 1 / (1 + math.exp(-2))
     q, entropy = 1 - p, -p * math.log(p) - (1 - p) * math.log(1 - p)
 
-    assert scores.mean_change_N.item() == pytest.approx(
+    assert scores.mean_change.item() == pytest.approx(
         p * p * (entropy + math.log(p)) + q * q * (entropy + math.log(q)), abs=1e-6
     )
 
@@ -85,9 +85,9 @@ def test_the_entropy_changes_as_s_and_its_mean_say():
         entropy=False,
         mean_change=True,
     )
-    of_token = scores.logprob_N.exp() * (scores.entropy_N + scores.logprob_N)
+    of_token = scores.logprob.exp() * (scores.entropy + scores.logprob)
 
-    assert (scores.mean_change_N - of_token).item() == pytest.approx(float(of_entropy @ step))
+    assert (scores.mean_change - of_token).item() == pytest.approx(float(of_entropy @ step))
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 2, 3])
@@ -96,16 +96,16 @@ def test_chunks_change_neither_scores_nor_gradients(chunk_tokens):
     cut, cut_hidden, cut_weight, _ = scored(chunk_tokens, entropy=True)
 
     for scores in (whole, cut):
-        (scores.logprob_N.square().sum() + scores.entropy_N.square().sum()).backward()
+        (scores.logprob.square().sum() + scores.entropy.square().sum()).backward()
 
-    torch.testing.assert_close(cut.logprob_N, whole.logprob_N)
+    torch.testing.assert_close(cut.logprob, whole.logprob)
     torch.testing.assert_close(cut_hidden.grad, hidden.grad)
     torch.testing.assert_close(cut_weight.grad, weight.grad)
 
 
 def test_logits_exist_for_no_more_tokens_than_a_chunk():
     scores, _, _, sizes = scored(3)
-    scores.logprob_N.sum().backward()
+    scores.logprob.sum().backward()
 
     assert sizes[:3] == [3, 3, 1]
     assert sorted(sizes[3:]) == [1, 3, 3]  # again, for the gradient
@@ -114,9 +114,9 @@ def test_logits_exist_for_no_more_tokens_than_a_chunk():
 def test_entropy_that_is_only_measured_has_no_gradient():
     scores, *_ = scored(3, entropy=False)
 
-    assert not scores.entropy_N.requires_grad
-    assert scores.logprob_N.requires_grad
+    assert not scores.entropy.requires_grad
+    assert scores.logprob.requires_grad
 
 
 def test_entropy_that_nobody_asked_for_is_not_there():
-    assert scored(3)[0].entropy_N is None
+    assert scored(3)[0].entropy is None

@@ -79,7 +79,7 @@ def test_what_breaks_off_in_a_pass_of_shared_weights_is_told_to_nobody(a_rank) -
 def test_adapters_and_a_critic_are_refused_where_no_check_could_know(
     a_trainer, monkeypatch, beside
 ) -> None:
-    for sp_group, text in ((None, "spreads neither LoRA"), ("a group", "sequences of neither")):
+    for sp_group, text in ((None, "shards neither LoRA"), ("a group", "sequences of neither")):
         sharing = SimpleNamespace(communicates_in_pass=True, sp_group=sp_group)
         monkeypatch.setattr(torch_trainer, "_ranks", lambda config, group, sharing=sharing: sharing)
         with pytest.raises(ConfigError, match=text):

@@ -77,7 +77,7 @@ def gradient(policy, rows, packs):
             scores = policy.score(model_inputs(part, mask, [pack]), Wanted(entropy=True))
             draw = torch.Generator().manual_seed(7)
             weights = torch.randn((2, len(rows), mask.shape[1]), generator=draw)[:, list(pack.rows)]
-            loss = (weights[0] * scores.logprob_BR).sum() + (weights[1] * scores.entropy_BR).sum()
+            loss = (weights[0] * scores.logprob).sum() + (weights[1] * scores.entropy).sum()
             loss.backward()
     return torch.cat([p.grad.flatten() for p in policy.module.parameters() if p.grad is not None])
 

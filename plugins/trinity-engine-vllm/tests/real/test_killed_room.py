@@ -41,16 +41,16 @@ class Letters(RewardFn):
         return {{"letters": sum(map(str.isalpha, response or "")) / 8}}
 
 
-def counted(self, shipment):
+def counted(self, manifest):
     counts["syncs"] += 1
     counts["buckets"] = 0
-    return receive(self, shipment)
+    return receive(self, manifest)
 
 
-def deadly(self, bucket, *, room):
-    one(self, bucket, room=room)
+def deadly(self, bucket, *, buffer):
+    one(self, bucket, buffer=buffer)
     counts["buckets"] += 1
-    is_it = self._invitation.rank == {KILLED} and counts == {{"syncs": {SYNC}, "buckets": 1}}
+    is_it = self._spec.rank == {KILLED} and counts == {{"syncs": {SYNC}, "buckets": 1}}
     if is_it and "TRINITY_TEST_KILLS" in os.environ and not DIED.exists():
         DIED.write_text(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,10 +13,10 @@ from torch import distributed
 from transformers import AutoModelForCausalLM
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.runtime.ray.engine_worker import ReceivesWeights
-from trinity.synchronizer.channel import BrokenOffError, Channel, Invitation
+from trinity.synchronizer.channel import Channel, GroupSpec, TransferError
+from trinity.synchronizer.ipc_weights import IpcStagingBuffer
 from trinity.synchronizer.machine import machine_id
-from trinity.synchronizer.shared import SharedOutbox
-from trinity.synchronizer.shipment import Outbox
+from trinity.synchronizer.staging import StagingBuffer
 from trinity.trainer.rendezvous import Rendezvous, connect
 from trinity_engine_vllm.engine import VLLMEngine
 
@@ -34,7 +34,7 @@ needs_sealed_memory = pytest.mark.skipif(
 
 
 class Room(ReceivesWeights):
-    """An engine's room, as far as weights are concerned."""
+    """An engine's worker, as far as weights are concerned."""
 
     def __init__(self, engine) -> None:
         self._number, self._engine = 1, engine
@@ -53,9 +53,9 @@ class Room(ReceivesWeights):
         return self._serves.is_set()
 
 
-def invited(place, *, number, rank):
-    return Invitation(
-        place=place, group=f"weights/{number}", rank=rank, size=2, backend="gloo",
+def invited(endpoint, *, number, rank):
+    return GroupSpec(
+        endpoint=endpoint, group=f"weights/{number}", rank=rank, size=2, backend="gloo",
         meet_s=20.0, timeout_s=20.0, bucket_bytes=1 << 16,
     )  # fmt: skip
 
@@ -67,17 +67,17 @@ def snapshot(folders, version):
 
 
 def send(folders, told):
-    """Be the trainer's process: (what comes to pass, version) -> a shipment, and its bytes."""
+    """Be the trainer's process: (what comes to pass, version) -> a manifest, and its bytes."""
     rendezvous = Rendezvous("127.0.0.1", timeout_s=20.0)
     told.send(rendezvous.endpoint)
     while (order := told.recv()) is not None:
         what, version = order
-        outbox = Outbox()
-        told.send(outbox.pack(snapshot(folders, version)))
+        staging = StagingBuffer()
+        told.send(staging.pack(snapshot(folders, version)))
         store = connect(rendezvous.endpoint, timeout_s=20.0)
         channel = Channel(invited(rendezvous.endpoint, number=told.recv(), rank=0))
         channel.meet(store)
-        flat = outbox.flat.clone()
+        flat = staging.flat.clone()
         if what == "other bytes":
             flat[-100] ^= 1
         if what == "a part":
@@ -91,9 +91,9 @@ def send(folders, told):
 
 def share(folders, told):
     """Be the trainer's process: version -> where its weights are."""
-    outbox = SharedOutbox()
+    staging = IpcStagingBuffer()
     while True:
-        told.send(outbox.share(snapshot(folders, told.recv())))
+        told.send(staging.share(snapshot(folders, told.recv())))
 
 
 @pytest.fixture
@@ -125,17 +125,17 @@ def heard(trainer):
 class Sync:
     """The driver's part: each sync in a group of its own."""
 
-    def __init__(self, room, trainer) -> None:
-        self.room, self.trainer = room, trainer
+    def __init__(self, worker, trainer) -> None:
+        self.worker, self.trainer = worker, trainer
         self.place, self.number = heard(trainer), 0
 
     def receive(self, what, version):
         self.number += 1
         self.trainer.send((what, version))
-        shipment = heard(self.trainer)
+        manifest = heard(self.trainer)
         self.trainer.send(self.number)
-        self.room.weights("join", invited(self.place, number=self.number, rank=1))
-        self.room.weights("receive", shipment)
+        self.worker.weights("join", invited(self.place, number=self.number, rank=1))
+        self.worker.weights("receive", manifest)
         assert heard(self.trainer) == "sent"
 
 
@@ -173,30 +173,30 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
     folders = [folder(is_tied=is_tied, seed=seed) for seed in range(4)]
     engine = VLLMEngine(model_path=str(folders[0]), max_model_len=128)
     try:
-        room = Room(engine)
-        sync = Sync(room, trainer(send, folders)[0])
-        room.serve()
+        worker = Room(engine)
+        sync = Sync(worker, trainer(send, folders)[0])
+        worker.serve()
         assert_is_of(engine, folders[0], 0, ask, teacher_forced)
 
         sync.receive("all", 1)
         assert_is_of(engine, folders[0], 0, ask, teacher_forced)  # they wait for the next step
-        assert room.load_received() == 1
+        assert worker.load_received() == 1
         assert_is_of(engine, folders[1], 1, ask, teacher_forced)
 
-        with pytest.raises(BrokenOffError, match="their checksum is another"):
+        with pytest.raises(TransferError, match="their checksum is another"):
             sync.receive("other bytes", 2)
         assert heard(sync.trainer) == "sent"
-        assert not room.serves
+        assert not worker.serves
         assert_is_of(engine, folders[1], 1, ask, teacher_forced)
 
         sync.receive("all", 3)
-        assert room.load_received() == 3
-        assert room.serves
+        assert worker.load_received() == 3
+        assert worker.serves
         assert_is_of(engine, folders[3], 3, ask, teacher_forced)
 
-        with pytest.raises(BrokenOffError, match="broke off"):
+        with pytest.raises(TransferError, match="broke off"):
             sync.receive("a part", 2)  # and the trainer's process is gone
-        assert not room.serves
+        assert not worker.serves
         assert_is_of(engine, folders[3], 3, ask, teacher_forced)
     finally:
         engine.close()
@@ -211,18 +211,18 @@ def test_shared_weights_are_loaded_in_place_and_stay_when_their_owner_is_killed(
     told, process = trainer(share, folders)
     engine = VLLMEngine(model_path=str(folders[0]), max_model_len=128)
     try:
-        room = Room(engine)
+        worker = Room(engine)
         for version in (1, 2):
             told.send(version)
             shared = heard(told)
-            room.weights("receive", shared)
+            worker.weights("receive", shared)
             if version == 2:
                 process.kill()
                 process.join(10)
-            assert room.load_received() == version
+            assert worker.load_received() == version
             assert_is_of(engine, folders[version], version, ask, teacher_forced)
-        with pytest.raises(BrokenOffError, match="are gone"):
-            room.weights("receive", shared)
+        with pytest.raises(TransferError, match="are gone"):
+            worker.weights("receive", shared)
         assert_is_of(engine, folders[2], 2, ask, teacher_forced)
     finally:
         engine.close()

@@ -218,14 +218,14 @@ def trinity_trainers() -> Mapping[str, str | ComponentSpec]:
 @hookimpl
 def trinity_sync_methods() -> Mapping[str, str | ComponentSpec]:
     """Return the handing over of weights in memory, process groups and shared memory."""
-    group = "trinity.synchronizer.group"
+    group = "trinity.synchronizer.broadcast_sync"
     provides = frozenset({"sender"})
     return {
-        "memory": "trinity.synchronizer.memory:MemorySync",
+        "memory": "trinity.synchronizer.memory_sync:MemorySync",
         "gloo": ComponentSpec(f"{group}:GlooSync", provides=provides),
         "nccl": ComponentSpec(f"{group}:NcclSync", provides=provides),
         "ipc": ComponentSpec(
-            "trinity.synchronizer.ipc:IpcSync", provides=provides | {"one_machine"}
+            "trinity.synchronizer.ipc_sync:IpcSync", provides=provides | {"one_machine"}
         ),
     }
 

@@ -1,4 +1,4 @@
-"""One process's end of the way that weights take: a process group of its own.
+"""One process's end of a process group that weights are broadcast in.
 
 It is none of ``torch.distributed``'s default groups: a trainer's ranks, or an engine that spreads
 over GPUs, have theirs, and this one is made anew whenever its members change.
@@ -16,28 +16,28 @@ import torch
 from torch import distributed
 
 from trinity.errors import ModelError, TrinityError
-from trinity.synchronizer.shipment import checksum, cut
+from trinity.synchronizer.staging import checksum, views_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.common.ports import WeightSnapshot
-    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.staging import WeightManifest
 
 Backend = Literal["gloo", "nccl"]
 _LOOK_S = 1.0  # at what was left behind
 _POLL_S = 0.005  # between two looks whether a bucket is there, or all members are
 
 
-class BrokenOffError(TrinityError):
+class TransferError(TrinityError):
     """Weights did not arrive whole; those that a process had are as they were."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Invitation:
+class GroupSpec:
     """How one process joins a group."""
 
-    place: str  # where the members meet
+    endpoint: str  # of the rendezvous
     group: str  # its name, which no other group ever had
     rank: int  # 0 sends
     size: int
@@ -51,11 +51,11 @@ class Channel:
     """One process's part in a group; bytes go from rank 0 to all others.
 
     Args:
-        invitation: how to join.
+        spec: how to join.
     """
 
-    def __init__(self, invitation: Invitation) -> None:
-        self._invitation = invitation
+    def __init__(self, spec: GroupSpec) -> None:
+        self._spec = spec
         self._changed = threading.Condition()
         self._has_left = False
         self._group: Any = None  # Any: half typed; None: the members have not met
@@ -63,68 +63,68 @@ class Channel:
     @property
     def group(self) -> str:
         """Return the name of the group."""
-        return self._invitation.group
+        return self._spec.group
 
     def meet(self, store: Any) -> None:
         """Wait for the other members; :meth:`leave` ends that, too.
 
         Args:
-            store: of ``torch.distributed``, where they meet (Any: half typed).
+            store: of ``torch.distributed``, of their rendezvous (Any: half typed).
 
         Raises:
-            BrokenOffError: somebody did not come, or this process was told to leave.
+            TransferError: somebody did not come, or this process was told to leave.
         """
-        invitation = self._invitation
+        spec = self._spec
         own: Any = distributed
         try:
-            place = own.PrefixStore(invitation.group, store)
-            self._wait_for_all(place)
-            self._group = _group(place, invitation)
+            own_store = own.PrefixStore(spec.group, store)
+            self._wait_for_all(own_store)
+            self._group = _group(own_store, spec)
         except RuntimeError as error:
-            raise BrokenOffError(
-                f"the {invitation.size} processes of {invitation.group} did not meet within "
-                f"{invitation.meet_s:.0f} s: {_first_line(error)}"
+            raise TransferError(
+                f"the {spec.size} processes of {spec.group} did not meet within "
+                f"{spec.meet_s:.0f} s: {_first_line(error)}"
             ) from error
 
-    def _wait_for_all(self, place: Any) -> None:
-        """Return once all members are at the place: gloo's own waiting cannot be told to end."""
-        size, limit_s = self._invitation.size, self._invitation.meet_s
+    def _wait_for_all(self, store: Any) -> None:
+        """Return once all members are at the store: gloo's own waiting cannot be told to end."""
+        size, limit_s = self._spec.size, self._spec.meet_s
         deadline = time.monotonic() + limit_s
         self._check_there()
-        num_there = place.add("there", 1)
+        num_there = store.add("there", 1)
         while num_there < size:
             with self._changed:
                 self._changed.wait_for(lambda: self._has_left, 10 * _POLL_S)
             self._check_there()
             if time.monotonic() > deadline:
-                raise BrokenOffError(
+                raise TransferError(
                     f"the {size} processes of {self.group} did not meet within {limit_s:.0f} s: "
                     f"{num_there} came."
                 )
-            num_there = place.add("there", 0)
+            num_there = store.add("there", 0)
 
     def send(self, flat: Tensor) -> None:
         """Broadcast these bytes.
 
         Raises:
-            BrokenOffError: a member is gone or silent.
+            TransferError: a member is gone or silent.
         """
         self._broadcast(flat)
 
-    def receive(self, shipment: Shipment) -> WeightSnapshot:
+    def receive(self, manifest: WeightManifest) -> WeightSnapshot:
         """Return the weights, once all of them are here and are those that were announced.
 
         Raises:
-            BrokenOffError: they are not, or a member is gone or silent.
+            TransferError: they are not, or a member is gone or silent.
         """
-        flat = torch.empty(shipment.num_bytes, dtype=torch.uint8)
+        flat = torch.empty(manifest.num_bytes, dtype=torch.uint8)
         self._broadcast(flat)
-        if checksum(flat) != shipment.checksum:
-            raise BrokenOffError(
-                f"the weights that came are not those of version {shipment.version}: their "
+        if checksum(flat) != manifest.checksum:
+            raise TransferError(
+                f"the weights that came are not those of version {manifest.version}: their "
                 f"checksum is another."
             )
-        return cut(flat, shipment)
+        return views_of(flat, manifest)
 
     def leave(self) -> None:
         """Leave the group, from another thread too: whoever waits here waits no longer."""
@@ -133,13 +133,13 @@ class Channel:
             self._changed.notify_all()
 
     def _broadcast(self, flat: Tensor) -> None:
-        size = min(self._invitation.bucket_bytes, len(flat))
-        on_gpu = self._invitation.backend == "nccl"
+        size = min(self._spec.bucket_bytes, len(flat))
+        on_gpu = self._spec.backend == "nccl"
         try:
             # Its own memory: a bucket that is left behind keeps no more than itself.
-            room = torch.empty(size, dtype=torch.uint8, device="cuda" if on_gpu else "cpu")
+            buffer = torch.empty(size, dtype=torch.uint8, device="cuda" if on_gpu else "cpu")
             for begin in range(0, len(flat), size or 1):
-                self._broadcast_one(flat[begin : begin + size], room=room)
+                self._broadcast_one(flat[begin : begin + size], buffer=buffer)
         except torch.OutOfMemoryError as error:
             self.leave()
             raise ModelError(
@@ -149,14 +149,14 @@ class Channel:
             ) from error
         except RuntimeError as error:
             self.leave()
-            raise BrokenOffError(f"the broadcast broke off: {_first_line(error)}") from error
+            raise TransferError(f"the broadcast broke off: {_first_line(error)}") from error
 
-    def _broadcast_one(self, bucket: Tensor, *, room: Tensor) -> None:
+    def _broadcast_one(self, bucket: Tensor, *, buffer: Tensor) -> None:
         self._check_there()
         options = distributed.BroadcastOptions()
         options.rootRank = 0
-        options.timeout = limit = timedelta(seconds=self._invitation.timeout_s)
-        travelling, sends = room[: len(bucket)], self._invitation.rank == 0
+        options.timeout = limit = timedelta(seconds=self._spec.timeout_s)
+        travelling, sends = buffer[: len(bucket)], self._spec.rank == 0
         if sends:
             travelling.copy_(bucket)
         work = self._group.broadcast([travelling], options)
@@ -169,21 +169,21 @@ class Channel:
         """Return when the work is done: with NCCL its future would be once it has begun.
 
         Raises:
-            BrokenOffError: it is not done in time, or this process was told to leave.
+            TransferError: it is not done in time, or this process was told to leave.
         """
-        deadline = time.monotonic() + self._invitation.timeout_s + _LOOK_S
+        deadline = time.monotonic() + self._spec.timeout_s + _LOOK_S
         work.get_future().add_done_callback(self._tell)
         while not work.is_completed():
             if self._has_left or time.monotonic() > deadline:
                 self._has_left = True
-                _leave_behind(self._group, work, aborts=self._invitation.backend == "nccl")
-                raise BrokenOffError("the broadcast broke off: a member is gone or silent")
+                _leave_behind(self._group, work, aborts=self._spec.backend == "nccl")
+                raise TransferError("the broadcast broke off: a member is gone or silent")
             with self._changed:
                 self._changed.wait(_POLL_S)
 
     def _check_there(self) -> None:
         if self._has_left:
-            raise BrokenOffError("this process has left the group.")
+            raise TransferError("this process has left the group.")
 
     def _tell(self, _: Any) -> None:
         with self._changed:
@@ -213,14 +213,14 @@ def device_id() -> str:
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
-def _group(place: Any, invitation: Invitation) -> Any:  # Any: half typed
+def _group(store: Any, spec: GroupSpec) -> Any:  # Any: half typed
     own: Any = distributed
-    rank, size = invitation.rank, invitation.size
-    if invitation.backend == "nccl":
+    rank, size = spec.rank, spec.size
+    if spec.backend == "nccl":
         options = own.ProcessGroupNCCL.Options()
-        options._timeout = timedelta(seconds=invitation.timeout_s)
-        return own.ProcessGroupNCCL(place, rank, size, options)
-    return own.ProcessGroupGloo(place, rank, size, timedelta(seconds=invitation.meet_s))
+        options._timeout = timedelta(seconds=spec.timeout_s)
+        return own.ProcessGroupNCCL(store, rank, size, options)
+    return own.ProcessGroupGloo(store, rank, size, timedelta(seconds=spec.meet_s))
 
 
 def _first_line(error: Exception) -> str:

@@ -26,7 +26,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, 
 from trinity.errors import ModelError, NotSupportedYetError
 from trinity.trainer.dtensor import scatter_weights
 from trinity.trainer.microbatch import ModelInputs
-from trinity.trainer.policy import PLAIN, PaddedScores, Policy, Wanted
+from trinity.trainer.policy import PLAIN, Policy, Scores, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from trinity.trainer.ranks import Ranks
-
-Scores = tuple[Tensor, Tensor | None, Tensor | None]
 
 _OF_THE_FILE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}  # not of the model
 
@@ -68,13 +66,13 @@ class FSDPPolicy(Policy):
                 module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
         self._root.to_empty(device="cpu" if is_offloaded else policy.device)
 
-    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
-        logprob_BR, entropy_BR, change_BR = self._root(inputs, wanted)
-        return PaddedScores(logprob_BR=logprob_BR, entropy_BR=entropy_BR, mean_change_BR=change_BR)
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> Scores:
+        scores: Scores = self._root(inputs, wanted)
+        return scores
 
     def dummy_pass(self, *, num_passes: int) -> Tensor:
         scores = self.score(_two_tokens(), Wanted(num_passes=num_passes))
-        zero: Tensor = scores.logprob_BR.sum() * 0.0
+        zero: Tensor = scores.logprob.sum() * 0.0
         return zero
 
 
@@ -87,15 +85,14 @@ class _Root(nn.Module):
         self._policy = [policy]  # in a list: it is no module
 
     def forward(self, inputs: ModelInputs, wanted: Wanted) -> Scores:
-        """Return the scores as a tuple, in which FSDP finds the tensors."""
+        """Return the scores: a tuple, in which FSDP finds the tensors."""
         policy, zero = self._policy[0], None
         # Dummy passes come before the one that counts, as a prefix comes before its suffixes.
         for _ in range(wanted.num_passes - inputs.num_passes):
             states_ND = policy.states(_two_tokens())
             zero = states_ND.float().sum() * 0.0
         scores = policy.score(inputs, wanted)
-        logprob_BR = scores.logprob_BR if zero is None else scores.logprob_BR + zero
-        return logprob_BR, scores.entropy_BR, scores.mean_change_BR
+        return scores if zero is None else scores._replace(logprob=scores.logprob + zero)
 
 
 def _two_tokens() -> ModelInputs:
@@ -154,22 +151,22 @@ def meta_model(
     return module.eval()
 
 
-def refuse_other_layout(module: nn.Module, told: list[list[Any]]) -> None:
+def refuse_other_layout(module: nn.Module, first: list[list[Any]]) -> None:
     """Refuse a model that is not built as the one that the first rank has read.
 
     Args:
         module: the model without weights.
-        told: what :func:`layout_of` said of the first rank's (Any: names and sizes).
+        first: what :func:`layout_of` said of the first rank's (Any: names and sizes).
 
     Raises:
         ModelError: they differ.
     """
     own = layout_of(module)
-    if own != told:
-        differing = [entry[0] for entry in own + told if entry not in own or entry not in told]
-        first = next(iter(differing), own[0][0])  # in another order, if none differs
+    if own != first:
+        differing = [entry[0] for entry in own + first if entry not in own or entry not in first]
+        name = next(iter(differing), own[0][0])  # in another order, if none differs
         raise ModelError(
-            f"the trainer's ranks have different models: {first!r} is not the same on rank "
+            f"the trainer's ranks have different models: {name!r} is not the same on rank "
             "0 and here. Let all machines have the same model folder and versions, or use "
             "trainer.trainer_strategy: ddp."
         )
@@ -181,21 +178,21 @@ def settings_of(config: Any) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name not in _OF_THE_FILE}
 
 
-def refuse_other_settings(own: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+def refuse_other_settings(own: Mapping[str, Any], first: Mapping[str, Any]) -> None:
     """Refuse a configuration by which another function would be computed (Any: as above).
 
     Args:
         own: :func:`settings_of` this rank's.
-        told: those of the first rank.
+        first: those of the first rank.
 
     Raises:
         ModelError: they differ.
     """
-    names = sorted(name for name in own | told if own.get(name) != told.get(name))
+    names = sorted(name for name in own | first if own.get(name) != first.get(name))
     if names:
         raise ModelError(
             f"the trainer's ranks have different models: {names[0]} is "
-            f"{told.get(names[0])!r} on rank 0 and {own.get(names[0])!r} here. Copy rank 0's "
+            f"{first.get(names[0])!r} on rank 0 and {own.get(names[0])!r} here. Copy rank 0's "
             "config.json to all machines, with one version of transformers."
         )
 

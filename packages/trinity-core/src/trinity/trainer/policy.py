@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,13 +44,17 @@ class Wanted:
 PLAIN = Wanted()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PaddedScores:
-    """What the model says about each response token, 0 where none was asked for."""
+class Scores(NamedTuple):
+    """What the model says about tokens: ``[N]`` of those scored, or ``[B, R]``, 0 elsewhere."""
 
-    logprob_BR: Tensor
-    entropy_BR: Tensor | None  # None: not asked for
-    mean_change_BR: Tensor | None = None  # None: not asked for
+    logprob: Tensor
+    entropy: Tensor | None  # None: not asked for
+    mean_change: Tensor | None  # None: not asked for
+
+    def map(self, convert: Callable[[Tensor], Tensor]) -> Scores:
+        """Return the scores, each converted."""
+        entropy, change = (None if v is None else convert(v) for v in self[1:])
+        return Scores(convert(self.logprob), entropy, change)
 
 
 class Policy:
@@ -90,7 +94,7 @@ class Policy:
         """Return ``[slots, D]``, the last state of each slot that ``slots_N`` counts through."""
         return hidden_states(self.body, inputs)
 
-    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> Scores:
         """Return each scored token's log-probability at its temperature, and what is wanted."""
         inputs = inputs.to(self.device)
         with self._precision():
@@ -103,12 +107,7 @@ class Policy:
                 entropy=wanted.entropy,
                 mean_change=wanted.mean_change,
             )
-        entropy_N, change_N = scores.entropy_N, scores.mean_change_N
-        return PaddedScores(
-            logprob_BR=pad_to_width(scores.logprob_N, inputs),
-            entropy_BR=None if entropy_N is None else pad_to_width(entropy_N, inputs),
-            mean_change_BR=None if change_N is None else pad_to_width(change_N, inputs),
-        )
+        return scores.map(lambda values_N: pad_to_width(values_N, inputs))
 
     def dummy_pass(self, *, num_passes: int) -> Tensor:
         """Return a 0 that follows from all weights, of as many passes as other ranks make."""
@@ -232,15 +231,6 @@ def load_policy(
     return policy
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenScores:
-    """What the model says about each scored token."""
-
-    logprob_N: Tensor
-    entropy_N: Tensor | None  # None: not asked for
-    mean_change_N: Tensor | None = None  # None: not asked for
-
-
 def score_tokens(  # noqa: PLR0913 -- what is asked for, one by one
     hidden_ND: Tensor,
     targets_N: Tensor,
@@ -250,7 +240,7 @@ def score_tokens(  # noqa: PLR0913 -- what is asked for, one by one
     chunk_tokens: int,
     entropy: EntropyUse = None,
     mean_change: bool = False,
-) -> TokenScores:
+) -> Scores:
     """Return log-probability and entropy, in nats, under softmax(head(hidden) / temperature).
 
     A token's S = p (H + log p) is how fast the entropy H falls where the token is learned
@@ -280,10 +270,10 @@ def score_tokens(  # noqa: PLR0913 -- what is asked for, one by one
             else _score_chunk(*arguments)
         )
     logprobs, entropies, changes = zip(*scored, strict=True)
-    return TokenScores(
-        logprob_N=torch.cat(logprobs),
-        entropy_N=None if entropy is None else torch.cat(entropies),
-        mean_change_N=torch.cat(changes) if mean_change else None,
+    return Scores(
+        torch.cat(logprobs),
+        None if entropy is None else torch.cat(entropies),
+        torch.cat(changes) if mean_change else None,
     )
 
 

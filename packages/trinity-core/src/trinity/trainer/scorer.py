@@ -101,9 +101,7 @@ class Scorer:
         for rows, inputs, num_passes in self._inputs(self._policy, batch):
             wanted = Wanted(entropy=False, mean_change=mean_change, num_passes=num_passes)
             scores = self._policy.score(inputs, wanted)
-            for name, part_BR in zip(
-                names, (scores.entropy_BR, scores.mean_change_BR), strict=False
-            ):
+            for name, part_BR in zip(names, (scores.entropy, scores.mean_change), strict=False):
                 assert part_BR is not None
                 fields[name][rows] = part_BR.float().cpu()
         return {name: self._ranks.all_reduce(field_BR) for name, field_BR in fields.items()}
@@ -113,7 +111,7 @@ class Scorer:
         logprob_BR = torch.zeros(batch["action_mask"].shape)
         for rows, inputs, num_passes in self._inputs(policy, batch):
             scores = policy.score(inputs, Wanted(num_passes=num_passes))
-            logprob_BR[rows] = scores.logprob_BR.float().cpu()
+            logprob_BR[rows] = scores.logprob.float().cpu()
         return self._ranks.all_reduce(logprob_BR)
 
     def _inputs(

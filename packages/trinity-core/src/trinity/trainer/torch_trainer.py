@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from trinity.trainer.prefix_tree import Pack
 
 _DDP_ALONE = (
-    "trainer.trainer_strategy fsdp2 spreads neither LoRA adapters nor a critic over the "
+    "trainer.trainer_strategy fsdp2 shards neither LoRA adapters nor a critic over the "
     "trainer's ranks. Use ddp."
 )
 _SP_ALONE = (
@@ -150,27 +150,24 @@ class TorchTrainer:
             DataError: rows lack what the algorithm needs.
             TrinityError: loss or gradient is not a finite number; the weights are as before.
         """
-        with self._offload.weights(self._modules):
-            return self._step(experiences, step=step)
-
-    def _step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         watch = Stopwatch(self._device)
-        batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
-        self._trained = batch
-        if not len(batch) or not bool(batch["action_mask"].any()):
-            self._version += 1  # who counts steps counts this one
-            return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
-        if self._critic is not None:
-            with watch("critic"):
-                metrics |= with_prefix("critic", self._critic.train_step(batch, step=step))
-        plan = self._scorer.plan(batch)
-        if self._critic is not None and step <= self._config.trainer.critic_warmup:
-            self._version += 1  # the policy waits: the weights of the next step are the same
-        else:
-            with watch("forward_backward"), self._policy.recomputing():
-                metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
-            with watch("optimizer"):
-                metrics |= with_prefix("actor", self._update(batch, step=step))
+        with self._offload.weights(self._modules):
+            batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
+            self._trained = batch
+            if not len(batch) or not bool(batch["action_mask"].any()):
+                self._version += 1  # who counts steps counts this one
+                return metrics | watch.metrics | {"actor/skipped_batch": 1.0}
+            if self._critic is not None:
+                with watch("critic"):
+                    metrics |= with_prefix("critic", self._critic.train_step(batch, step=step))
+            plan = self._scorer.plan(batch)
+            if self._critic is not None and step <= self._config.trainer.critic_warmup:
+                self._version += 1  # the policy waits: the weights of the next step are the same
+            else:
+                with watch("forward_backward"), self._policy.recomputing():
+                    metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
+                with watch("optimizer"):
+                    metrics |= with_prefix("actor", self._update(batch, step=step))
         return metrics | batch_metrics(batch.experiences, plan) | watch.metrics
 
     def trained_batch(self) -> ExperienceBatch | None:
@@ -268,10 +265,10 @@ class TorchTrainer:
         if "old_logprob" in values:
             values.setdefault("sampled_logprob", values["old_logprob"])
         if "old_logprob" not in values or not is_reused:
-            values["old_logprob"] = scores.logprob_BR.detach()
-        if scores.entropy_BR is not None:
-            values["entropy"] = scores.entropy_BR
-        return Fields(values | {"logprob": scores.logprob_BR})
+            values["old_logprob"] = scores.logprob.detach()
+        if scores.entropy is not None:
+            values["entropy"] = scores.entropy
+        return Fields(values | {"logprob": scores.logprob})
 
     def _update(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         lr, limit = self._lr(self._version), self._config.trainer.grad_clip

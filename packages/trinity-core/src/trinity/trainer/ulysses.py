@@ -30,7 +30,7 @@ from torch.autograd import Function
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from trinity.errors import ConfigError, NotSupportedYetError
-from trinity.trainer.policy import PLAIN, PaddedScores, Policy, Wanted
+from trinity.trainer.policy import PLAIN, Policy, Scores, Wanted
 from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row
 from trinity.trainer.tree_attention import (
     TOLERANCE,
@@ -77,14 +77,9 @@ class UlyssesPolicy(Policy):
         AttentionInterface.register(name, UlyssesAttention(group))
         policy.module.set_attn_implementation(name)
 
-    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> PaddedScores:
-        scores = super().score(self._shard.scored(inputs.to(self.device)), wanted)
-        entropy_BR, change_BR = scores.entropy_BR, scores.mean_change_BR
-        return PaddedScores(
-            logprob_BR=self._all_reduce(scores.logprob_BR),
-            entropy_BR=None if entropy_BR is None else self._all_reduce(entropy_BR),
-            mean_change_BR=None if change_BR is None else self._all_reduce(change_BR),
-        )
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> Scores:
+        own = self._shard.scored(inputs.to(self.device))
+        return super().score(own, wanted).map(self._all_reduce)
 
     def hidden(self, inputs: ModelInputs) -> Tensor:
         return self._shard.states(self.body, inputs)
@@ -364,7 +359,7 @@ def try_ulysses(policy: Policy, *, group: ProcessGroup) -> UlyssesPolicy:
 def _trial_of(policy: Policy) -> Tensor:
     """Return log-probabilities of two rows of a few tokens."""
     packs = one_pack_per_row([np.array(row) for row in ROWS])
-    return policy.score(trial_inputs(ROWS, packs)).logprob_BR
+    return policy.score(trial_inputs(ROWS, packs)).logprob
 
 
 def _refusal(policy: Policy, reason: str) -> NotSupportedYetError:

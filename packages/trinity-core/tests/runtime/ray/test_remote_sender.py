@@ -21,9 +21,9 @@ class TrainersRoom:
 
 def test_all_engines_that_come_back_after_a_sync_get_the_one_copy_of_it() -> None:
     worker = TrainersRoom()
-    sender = RemoteSender(worker, pack=lambda *told: "a shipment")
+    sender = RemoteSender(worker, pack=lambda *told: "a manifest")
 
     assert [sender.kept(), sender.kept(), sender.snapshot().version] == ["copy 1", "copy 1", 1]
-    assert sender.pack() == "a shipment"
+    assert sender.pack() == "a manifest"
     assert [sender.kept(), sender.kept()] == ["copy 2"] * 2
     assert worker.num_copies == 2

@@ -115,10 +115,10 @@ class ReceivesWeights:
         """Take a step of a sync from process to process; what it gives is its own (Any).
 
         Raises:
-            BrokenOffError: the way between the processes broke.
+            TransferError: the way between the processes broke.
         """
         try:
-            return getattr(self._way_in, step)(*told)
+            return getattr(self._weight_receiver, step)(*told)
         except Exception:
             if step == "receive":
                 self._poison()
@@ -131,7 +131,7 @@ class ReceivesWeights:
             WorkerLostError: none came: this process is a new one.
             ModelError: they are of another model, or the engine took others.
         """
-        snapshot = self._way_in.taken()
+        snapshot = self._weight_receiver.taken()
         if snapshot is None:
             raise WorkerLostError(f"engine-{self._number}", cause="it was started anew")
         self._load(snapshot)
@@ -144,7 +144,7 @@ class ReceivesWeights:
             )
         version = snapshot.version
         del snapshot
-        self._way_in.let_go()
+        self._weight_receiver.let_go()
         self._is_loaded, self._is_poisoned = True, False
         self.serve()
         return version
@@ -174,7 +174,7 @@ class ReceivesWeights:
         self.open("")
 
     @cached_property
-    def _way_in(self) -> WeightReceiver:
+    def _weight_receiver(self) -> WeightReceiver:
         from trinity.runtime.ray.weight_transfer import WeightReceiver  # brings torch
 
         return WeightReceiver()

@@ -47,7 +47,7 @@ class TrainerWorker:
 
     def weights(self, step: str, *told: Any) -> Any:
         """Take a step of a sync from process to process; what it gives is its own (Any)."""
-        return getattr(self._way_out, step)(*told)
+        return getattr(self._weight_sender, step)(*told)
 
     def save(self, directory: Path) -> None:
         """Write the trainer's part of a checkpoint."""
@@ -62,7 +62,7 @@ class TrainerWorker:
         self._trainer.close()
 
     @cached_property
-    def _way_out(self) -> WeightSender:
+    def _weight_sender(self) -> WeightSender:
         from trinity.runtime.ray.weight_transfer import WeightSender  # brings torch
 
         return WeightSender(

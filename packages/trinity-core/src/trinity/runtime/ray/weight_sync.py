@@ -21,7 +21,7 @@ from trinity.errors import RayLostError
 from trinity.runtime.assembly import make_sync
 from trinity.runtime.ray.health import LOOK_S
 from trinity.runtime.record.checkpoint import write_weights
-from trinity.synchronizer.memory import MemorySync
+from trinity.synchronizer.memory_sync import MemorySync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.ray.engine_supervisor import EngineSupervisor
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
-    from trinity.synchronizer.shared import Shared
-    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.ipc_weights import IpcWeights
+    from trinity.synchronizer.staging import WeightManifest
     from trinity.synchronizer.weights import PackedWeights
 
 
@@ -79,7 +79,7 @@ class RemoteSender:
     def __init__(self, worker: WorkerHandle, *, pack: Callable[..., Any]) -> None:
         self._worker = worker
         self._pack = pack
-        self._place = ""  # "": nobody has asked
+        self._endpoint = ""  # "": nobody has asked
         self._fetching = threading.Lock()  # guards the copy: engines that come back ask together
         self._copy: tuple[Any, ray.ObjectRef[PackedWeights]] | None = None  # None: nobody has asked
 
@@ -88,21 +88,21 @@ class RemoteSender:
         """Return the name of the worker."""
         return self._worker.name
 
-    def pack(self) -> Shipment:
+    def pack(self) -> WeightManifest:
         """Copy the weights there, for this sync and for engines that come back after it."""
-        shipment: Shipment = self._packed("pack")
-        return shipment
+        manifest: WeightManifest = self._packed("pack")
+        return manifest
 
-    def share(self, where: Collection[str]) -> Shared:
+    def share(self, where: Collection[str]) -> IpcWeights:
         """Copy the weights there to where processes of that machine can have them."""
-        shared: Shared = self._packed("share", where)
+        shared: IpcWeights = self._packed("share", where)
         return shared
 
-    def place(self) -> str:
-        """Return where the members meet."""
-        if not self._place:
-            self._place = self._worker.call("weights", "host")
-        return self._place
+    def endpoint(self) -> str:
+        """Return the endpoint of the rendezvous of all groups."""
+        if not self._endpoint:
+            self._endpoint = self._worker.call("weights", "host_rendezvous")
+        return self._endpoint
 
     def start(self, step: str, *told: Any) -> Pending:
         """Let the worker take a step."""

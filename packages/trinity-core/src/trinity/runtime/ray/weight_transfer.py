@@ -1,7 +1,7 @@
 """The two ends of a sync from process to process, in those of the trainer and of an engine.
 
-Each step is named by :mod:`trinity.synchronizer.group` and :mod:`trinity.synchronizer.ipc`, which
-direct both from the driver.
+The sync methods :mod:`trinity.synchronizer.broadcast_sync` and ``ipc_sync`` direct both from the
+driver, each step by its name.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from trinity.errors import ModelError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.worker import WithPayload
-from trinity.synchronizer.channel import BrokenOffError, Channel, device_id
-from trinity.synchronizer.gpu_memory import empty_cache
-from trinity.synchronizer.shared import Shared, SharedOutbox, received
-from trinity.synchronizer.shipment import Outbox
+from trinity.synchronizer.channel import Channel, TransferError, device_id
+from trinity.synchronizer.cuda_ipc import empty_cache
+from trinity.synchronizer.ipc_weights import IpcStagingBuffer, IpcWeights, open_weights
+from trinity.synchronizer.staging import StagingBuffer
 from trinity.trainer.rendezvous import Rendezvous, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from trinity.common.ports import WeightSnapshot
-    from trinity.synchronizer.channel import Invitation
-    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.channel import GroupSpec
+    from trinity.synchronizer.staging import WeightManifest
 
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 _WITHOUT_WATCHDOG = {"gloo": {}, "nccl": {"TORCH_NCCL_BLOCKING_WAIT": 1}}
 
 
-class _Way:
+class _Peer:
     """A process's membership in the group that there is."""
 
     def __init__(self) -> None:
@@ -46,30 +46,30 @@ class _Way:
         """Return which GPU this process computes on; empty: none."""
         return device_id()
 
-    def join(self, invitation: Invitation) -> None:
+    def join(self, spec: GroupSpec) -> None:
         """Leave the group there is, and join another once all of its members are there.
 
         Raises:
-            BrokenOffError: somebody did not come.
+            TransferError: somebody did not come.
         """
         self.leave()
         use_own_interface()
         try:
-            store = connect(invitation.place, timeout_s=invitation.meet_s)
+            store = connect(spec.endpoint, timeout_s=spec.meet_s)
         except RuntimeError as error:
-            raise BrokenOffError(f"nobody answers where weights are sent from: {error}") from error
-        self._channel = channel = Channel(invitation)  # known before it waits: it may have to leave
-        if self._left == invitation.group:
+            raise TransferError(f"nobody answers where weights are sent from: {error}") from error
+        self._channel = channel = Channel(spec)  # known before it waits: it may have to leave
+        if self._left == spec.group:
             channel.leave()
         try:
-            with environment(_WITHOUT_WATCHDOG[invitation.backend]):
+            with environment(_WITHOUT_WATCHDOG[spec.backend]):
                 channel.meet(store)
-        except BrokenOffError:
+        except TransferError:
             self.leave()
             raise
         logger.info(
             "rank %d of %d of %s, %s",
-            invitation.rank, invitation.size, invitation.group, invitation.backend,
+            spec.rank, spec.size, spec.group, spec.backend,
         )  # fmt: skip
 
     def leave(self, group: str | None = None) -> None:
@@ -86,11 +86,11 @@ class _Way:
 
     def _joined(self) -> Channel:
         if self._channel is None:
-            raise BrokenOffError("this process is in no group.")
+            raise TransferError("this process is in no group.")
         return self._channel
 
 
-class WeightSender(_Way):
+class WeightSender(_Peer):
     """Of the trainer's process.
 
     Args:
@@ -102,21 +102,21 @@ class WeightSender(_Way):
         super().__init__()
         self._snapshot = snapshot
         self._timeout_s = timeout_s
-        self._outbox = Outbox()
-        self._shared = SharedOutbox()
+        self._staging = StagingBuffer()
+        self._shared = IpcStagingBuffer()
         self._rendezvous: Rendezvous | None = None  # stays as long as this process
 
-    def host(self) -> str:
-        """Return where the members of all groups meet."""
+    def host_rendezvous(self) -> str:
+        """Return the endpoint by which the members of all groups find each other."""
         if self._rendezvous is None:
             self._rendezvous = Rendezvous(node_address(), timeout_s=self._timeout_s)
         return self._rendezvous.endpoint
 
-    def pack(self) -> Shipment:
+    def pack(self) -> WeightManifest:
         """Copy the weights."""
-        return self._outbox.pack(self._snapshot())
+        return self._staging.pack(self._snapshot())
 
-    def share(self, where: Collection[str]) -> Shared:
+    def share(self, where: Collection[str]) -> IpcWeights:
         """Copy the weights to where processes of this machine can have them.
 
         Raises:
@@ -128,9 +128,9 @@ class WeightSender(_Way):
         """Broadcast what was packed.
 
         Raises:
-            BrokenOffError: a member is gone or silent.
+            TransferError: a member is gone or silent.
         """
-        self._joined().send(self._outbox.flat)
+        self._joined().send(self._staging.flat)
 
     def kept(self) -> WithPayload:
         """Return what was packed or shared last, for one who comes later, by the object store.
@@ -138,13 +138,13 @@ class WeightSender(_Way):
         Raises:
             ModelError: nothing was.
         """
-        packed = self._shared.kept() or self._outbox.kept()
+        packed = self._shared.kept() or self._staging.kept()
         if packed is None:
             raise ModelError("the trainer has packed no weights yet.")
         return WithPayload(packed.version, packed)
 
 
-class WeightReceiver(_Way):
+class WeightReceiver(_Peer):
     """Of an engine's process."""
 
     def __init__(self) -> None:
@@ -152,27 +152,27 @@ class WeightReceiver(_Way):
         self._received: WeightSnapshot | None = None  # whole; None: nothing waits to be loaded
         self._was_on_gpu = False
 
-    def receive(self, told: Shipment | Shared) -> None:
+    def receive(self, told: WeightManifest | IpcWeights) -> None:
         """Take the weights, whole or not at all, for :meth:`taken`.
 
         Args:
             told: what comes by the group, or where it can be had.
 
         Raises:
-            BrokenOffError: they did not arrive whole.
+            TransferError: they did not arrive whole.
             ModelError: this process cannot have them.
         """
         self._received, self._was_on_gpu = None, False
-        if not isinstance(told, Shared):
+        if not isinstance(told, IpcWeights):
             self._received = self._joined().receive(told)
             return
-        self._received = received(told)
+        self._received = open_weights(told)
         tensors = self._received.tensors.values()
         self._was_on_gpu = any(tensor.is_cuda for tensor in tensors)
         logger.info(
             "%s the weights of v%d: %.0f MiB",
             "copied on the GPU" if self._was_on_gpu else "mapped",
-            told.shipment.version, told.shipment.num_bytes / 2**20,
+            told.manifest.version, told.manifest.num_bytes / 2**20,
         )  # fmt: skip
 
     def let_go(self) -> None:

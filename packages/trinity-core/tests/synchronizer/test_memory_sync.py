@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import ModelError
-from trinity.synchronizer.memory import MemorySync
+from trinity.synchronizer.memory_sync import MemorySync
 
 
 class Engine:

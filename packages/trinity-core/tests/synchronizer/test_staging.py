@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from trinity.common.ports import WeightSnapshot
-from trinity.synchronizer.shipment import Outbox, checksum, cut
+from trinity.synchronizer.staging import StagingBuffer, checksum, views_of
 
 
 def weights(scale=1.0):
@@ -17,15 +17,15 @@ def weights(scale=1.0):
     }
 
 
-def packed(outbox, version=4, scale=1.0):
-    return outbox.pack(WeightSnapshot(version=version, tensors=weights(scale)))
+def packed(staging, version=4, scale=1.0):
+    return staging.pack(WeightSnapshot(version=version, tensors=weights(scale)))
 
 
 def test_what_is_cut_from_the_bytes_has_names_types_shapes_and_bits_of_what_was_packed() -> None:
-    outbox = Outbox()
-    shipment = packed(outbox)
+    staging = StagingBuffer()
+    manifest = packed(staging)
 
-    found = cut(outbox.flat, shipment)
+    found = views_of(staging.flat, manifest)
 
     assert found.version == 4
     assert list(found.tensors) == list(weights())
@@ -36,28 +36,28 @@ def test_what_is_cut_from_the_bytes_has_names_types_shapes_and_bits_of_what_was_
 
 def test_tensors_begin_at_multiples_of_sixteen_bytes() -> None:
     # 48, 6, 8, 24 and 0 bytes: each begins where the one before ended, rounded up
-    assert [place.begin for place in packed(Outbox()).places] == [0, 48, 64, 80, 112]
+    assert [place.begin for place in packed(StagingBuffer()).slices] == [0, 48, 64, 80, 112]
 
 
 def test_the_next_weights_take_the_place_of_the_last_in_the_same_memory() -> None:
-    outbox = Outbox()
-    packed(outbox)
-    memory = outbox.flat.data_ptr()
+    staging = StagingBuffer()
+    packed(staging)
+    memory = staging.flat.data_ptr()
 
-    shipment = packed(outbox, version=5, scale=2.0)
+    manifest = packed(staging, version=5, scale=2.0)
 
-    assert outbox.flat.data_ptr() == memory
-    assert cut(outbox.flat, shipment).tensors["embed"][0, 1] == 2.0
+    assert staging.flat.data_ptr() == memory
+    assert views_of(staging.flat, manifest).tensors["embed"][0, 1] == 2.0
 
 
 def test_a_copy_that_was_asked_for_stays_when_the_next_weights_are_packed() -> None:
-    outbox, tensors = Outbox(), weights()
-    assert outbox.kept() is None
+    staging, tensors = StagingBuffer(), weights()
+    assert staging.kept() is None
     del tensors["empty"]
-    outbox.pack(WeightSnapshot(version=4, tensors=tensors))
+    staging.pack(WeightSnapshot(version=4, tensors=tensors))
 
-    kept = outbox.kept()
-    packed(outbox, version=5, scale=2.0)
+    kept = staging.kept()
+    packed(staging, version=5, scale=2.0)
 
     assert kept.version == 4
     assert kept.snapshot().tensors["embed"][0, 1] == 1.0

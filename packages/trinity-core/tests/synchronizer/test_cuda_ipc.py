@@ -8,11 +8,11 @@ import pytest
 import torch
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError
-from trinity.synchronizer import gpu_memory, shared
-from trinity.synchronizer.channel import BrokenOffError
-from trinity.synchronizer.gpu_memory import CudaRuntime, HandleError
-from trinity.synchronizer.shared import CPU, GPU, SharedOutbox, received
-from trinity.synchronizer.shipment import checksum, checksum_by_torch
+from trinity.synchronizer import cuda_ipc, ipc_weights
+from trinity.synchronizer.channel import TransferError
+from trinity.synchronizer.cuda_ipc import CudaRuntime, HandleError
+from trinity.synchronizer.ipc_weights import CPU, GPU, IpcStagingBuffer, open_weights
+from trinity.synchronizer.staging import checksum, checksum_by_torch
 
 NUM_FLOATS = 1000
 
@@ -64,9 +64,9 @@ def cuda(monkeypatch):
     def tensor_at(address, num_bytes):
         return torch.frombuffer(fake.blocks[address], dtype=torch.uint8)
 
-    monkeypatch.setattr(gpu_memory, "runtime", lambda: CudaRuntime(fake))
-    monkeypatch.setattr(gpu_memory, "_tensor_at", tensor_at)
-    for module in (gpu_memory, shared):
+    monkeypatch.setattr(cuda_ipc, "runtime", lambda: CudaRuntime(fake))
+    monkeypatch.setattr(cuda_ipc, "_tensor_at", tensor_at)
+    for module in (cuda_ipc, ipc_weights):
         monkeypatch.setattr(module, "device_id", lambda: "GPU-a")
     return fake
 
@@ -79,13 +79,13 @@ def a_snapshot(version, *, num_floats=NUM_FLOATS):
 
 
 def test_an_engine_on_that_gpu_has_a_copy_and_closes_what_it_opened(cuda) -> None:
-    outbox = SharedOutbox()
-    there = outbox.share(a_snapshot(3), where=[GPU])
+    staging = IpcStagingBuffer()
+    there = staging.share(a_snapshot(3), where=[GPU])
 
-    snapshot = received(there)
-    outbox.share(a_snapshot(4), where=[GPU])
+    snapshot = open_weights(there)
+    staging.share(a_snapshot(4), where=[GPU])
 
-    assert there.sealed is None
+    assert there.memfd is None
     assert snapshot.version == 3
     assert snapshot.tensors["w"].unique().tolist() == [3.0]
     assert snapshot.tensors["b"].tolist() == [1.0, 1.0, 1.0]
@@ -93,75 +93,75 @@ def test_an_engine_on_that_gpu_has_a_copy_and_closes_what_it_opened(cuda) -> Non
 
 
 def test_who_comes_when_others_are_written_there_takes_nothing(cuda) -> None:
-    outbox = SharedOutbox()
-    late = outbox.share(a_snapshot(3), where=[GPU])
-    outbox.share(a_snapshot(4), where=[GPU])
+    staging = IpcStagingBuffer()
+    late = staging.share(a_snapshot(3), where=[GPU])
+    staging.share(a_snapshot(4), where=[GPU])
 
-    with pytest.raises(BrokenOffError, match="are not those that were shared"):
-        received(late)
+    with pytest.raises(TransferError, match="are not those that were shared"):
+        open_weights(late)
 
     assert cuda.log[-1] == "close"
 
 
 def test_a_model_of_another_size_gets_other_memory(cuda) -> None:
-    outbox = SharedOutbox()
-    outbox.share(a_snapshot(3), where=[GPU])
-    larger = outbox.share(a_snapshot(4, num_floats=2000), where=[GPU])
+    staging = IpcStagingBuffer()
+    staging.share(a_snapshot(3), where=[GPU])
+    larger = staging.share(a_snapshot(4, num_floats=2000), where=[GPU])
 
-    assert received(larger).tensors["w"].shape == (2000,)
+    assert open_weights(larger).tensors["w"].shape == (2000,)
     assert cuda.log == ["malloc", "handle", "free", "malloc", "handle", "open", "close"]
 
 
 def test_an_engine_on_another_gpu_maps_memory_of_the_cpu(cuda, monkeypatch) -> None:
-    outbox = SharedOutbox()
-    there = outbox.share(a_snapshot(3), where=[CPU, GPU])
-    monkeypatch.setattr(shared, "device_id", lambda: "GPU-b")
+    staging = IpcStagingBuffer()
+    there = staging.share(a_snapshot(3), where=[CPU, GPU])
+    monkeypatch.setattr(ipc_weights, "device_id", lambda: "GPU-b")
 
-    assert received(there).tensors["w"].unique().tolist() == [3.0]
+    assert open_weights(there).tensors["w"].unique().tolist() == [3.0]
     assert "open" not in cuda.log
 
 
 def test_an_engine_that_moved_to_another_gpu_says_so(cuda, monkeypatch) -> None:
-    there = SharedOutbox().share(a_snapshot(3), where=[GPU])
-    monkeypatch.setattr(shared, "device_id", lambda: "GPU-b")
+    there = IpcStagingBuffer().share(a_snapshot(3), where=[GPU])
+    monkeypatch.setattr(ipc_weights, "device_id", lambda: "GPU-b")
 
-    with pytest.raises(BrokenOffError, match="on a GPU that this process does not use"):
-        received(there)
+    with pytest.raises(TransferError, match="on a GPU that this process does not use"):
+        open_weights(there)
 
 
 def test_who_was_away_gets_a_copy_of_what_the_gpu_has(cuda) -> None:
-    outbox = SharedOutbox()
-    outbox.share(a_snapshot(3), where=[CPU])
-    outbox.share(a_snapshot(4), where=[GPU])
+    staging = IpcStagingBuffer()
+    staging.share(a_snapshot(3), where=[CPU])
+    staging.share(a_snapshot(4), where=[GPU])
 
-    kept = outbox.kept()
+    kept = staging.kept()
 
     assert kept.version == 4
     assert kept.snapshot().tensors["w"].unique().tolist() == [4.0]
 
 
 def test_what_cannot_be_opened_is_said_with_the_runtimes_code(cuda) -> None:
-    there = SharedOutbox().share(a_snapshot(3), where=[GPU])
+    there = IpcStagingBuffer().share(a_snapshot(3), where=[GPU])
     cuda.codes["cudaIpcOpenMemHandle"] = 201
 
     with pytest.raises(HandleError, match="cudaIpcOpenMemHandle failed with CUDA's error 201"):
-        received(there)
+        open_weights(there)
 
 
 def test_where_no_handle_is_made_the_weights_are_on_the_cpu_and_the_gpu_is_free_of_them(
     cuda,
 ) -> None:
-    outbox = SharedOutbox()
+    staging = IpcStagingBuffer()
     cuda.codes["cudaIpcGetMemHandle"] = 801
 
-    there = outbox.share(a_snapshot(3), where=[GPU])
+    there = staging.share(a_snapshot(3), where=[GPU])
 
     assert there.on_gpu is None
     assert there.refusal == (
         "the GPU's memory cannot be shared: cudaIpcGetMemHandle failed with CUDA's error 801."
     )
-    assert received(there).tensors["w"].unique().tolist() == [3.0]
-    assert outbox.kept().snapshot().tensors["w"].unique().tolist() == [3.0]
+    assert open_weights(there).tensors["w"].unique().tolist() == [3.0]
+    assert staging.kept().snapshot().tensors["w"].unique().tolist() == [3.0]
     assert cuda.log == ["malloc", "handle", "free"]
     assert cuda.blocks == {}
 
@@ -173,16 +173,16 @@ def test_what_torch_keeps_of_the_gpu_is_given_back_before_memory_of_it_is_taken(
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: cuda.log.append("empty"))
 
     for version in (1, 2):
-        SharedOutbox().share(a_snapshot(version), where=[GPU])
+        IpcStagingBuffer().share(a_snapshot(version), where=[GPU])
 
     assert cuda.log == ["empty", "malloc", "handle"] * 2
 
 
 def test_weights_that_go_by_the_cpu_from_now_on_leave_none_on_the_gpu(cuda) -> None:
-    outbox = SharedOutbox()
-    outbox.share(a_snapshot(3), where=[GPU])
-    outbox.share(a_snapshot(4), where=[CPU])
-    outbox.share(a_snapshot(5), where=[CPU])
+    staging = IpcStagingBuffer()
+    staging.share(a_snapshot(3), where=[GPU])
+    staging.share(a_snapshot(4), where=[CPU])
+    staging.share(a_snapshot(5), where=[CPU])
 
     assert cuda.log == ["malloc", "handle", "free"]
     assert cuda.blocks == {}
@@ -194,23 +194,23 @@ def test_a_gpu_without_memory_is_said_with_what_to_set(cuda) -> None:
     with pytest.raises(
         ModelError, match=r"has no 0 MiB to share weights in: .* error 2\. Set sync"
     ):
-        SharedOutbox().share(a_snapshot(3), where=[GPU])
+        IpcStagingBuffer().share(a_snapshot(3), where=[GPU])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_without_a_cuda_runtime_one_sentence_says_so() -> None:
     with pytest.raises(HandleError, match="loads no libcudart"):
-        gpu_memory.runtime()
+        cuda_ipc.runtime()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_the_runtime_gives_memory_and_a_handle_of_it() -> None:
-    memory = gpu_memory.GpuMemory()
+    memory = cuda_ipc.CudaIpcMemory()
 
-    place = memory.write(4000, [(0, torch.arange(1000.0, device="cuda"))])
+    handle = memory.write(4000, [(0, torch.arange(1000.0, device="cuda"))])
 
-    assert len(place.handle) == 64
+    assert len(handle.mem_handle) == 64
     assert memory.flat.view(torch.float32).sum().item() == 499_500.0
 
 

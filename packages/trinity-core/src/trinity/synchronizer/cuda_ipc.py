@@ -1,6 +1,6 @@
 """Memory of one GPU that processes hand each other by the CUDA runtime's handles.
 
-    owner: GpuMemory.write(...) -- place (device, handle) --> copied(place): a copy on the same GPU
+    owner: CudaIpcMemory.write(...) -- handle (of a device) --> copied(handle): a copy on that GPU
 
 The runtime is called by itself: torch's own handles count their users in files below ``/dev/shm``,
 which a ``kill -9`` leaves there. The owner writes the next weights to the same memory, as to free
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from trinity.errors import ModelError
-from trinity.synchronizer.channel import BrokenOffError, device_id
-from trinity.synchronizer.shipment import checksum
+from trinity.synchronizer.channel import TransferError, device_id
+from trinity.synchronizer.staging import checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess, the one flag that there is
 
 
-class HandleError(BrokenOffError):
+class HandleError(TransferError):
     """Processes here hand each other no memory of a GPU, as in WSL, MIG and some sandboxes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GpuPlace:
+class CudaIpcHandle:
     """Where memory can be had, as long as its owner lives and writes no others to it."""
 
     device: str  # as channel.device_id gives it
-    handle: bytes
+    mem_handle: bytes
     num_bytes: int
     checksum: int
 
@@ -91,7 +91,7 @@ class CudaRuntime:
             raise OSError(code, f"{name} failed with CUDA's error {code}")
 
 
-class GpuMemory:
+class CudaIpcMemory:
     """Memory that this process owns on its GPU, for weights of one size."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class GpuMemory:
         """Return the bytes, uint8; they are not to be changed."""
         return self._flat
 
-    def write(self, num_bytes: int, tensors: Iterable[tuple[int, Tensor]]) -> GpuPlace:
+    def write(self, num_bytes: int, tensors: Iterable[tuple[int, Tensor]]) -> CudaIpcHandle:
         """Write them, in place of those before, and say where they are.
 
         Args:
@@ -126,7 +126,9 @@ class GpuMemory:
             flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
             self._flat[begin : begin + len(flat)].copy_(flat)
         told = checksum(self._flat)  # waits until all is written
-        return GpuPlace(device=device_id(), handle=self._handle, num_bytes=num_bytes, checksum=told)
+        return CudaIpcHandle(
+            device=device_id(), mem_handle=self._handle, num_bytes=num_bytes, checksum=told
+        )
 
     def free(self) -> None:
         """Let go of the memory, which no other process has open; safe to call twice."""
@@ -152,33 +154,33 @@ class GpuMemory:
         self._flat.zero_()
 
 
-def copied(place: GpuPlace) -> Tensor:
+def copied(handle: CudaIpcHandle) -> Tensor:
     """Return a copy of another process's memory, uint8, on the same GPU.
 
     Raises:
-        BrokenOffError: the owner writes others to it.
+        TransferError: the owner writes others to it.
         HandleError: it cannot be opened, or the owner is gone.
         ModelError: the GPU has no memory for a copy.
     """
     try:
-        address = runtime().open(place.handle)
+        address = runtime().open(handle.mem_handle)
     except OSError as error:
         raise HandleError(
             f"the weights that were shared on the GPU cannot be opened: {error.strerror}."
         ) from error
     try:
-        flat = _tensor_at(address, place.num_bytes).clone()
+        flat = _tensor_at(address, handle.num_bytes).clone()
         found = checksum(flat)  # waits until all is copied
     except torch.OutOfMemoryError as error:
         raise ModelError(
-            f"the GPU has no room for {place.num_bytes / 2**20:.0f} MiB of weights beside those of "
-            f"the engine: set a smaller gpu_memory_utilization, or synchronizer.sync_method: "
+            f"the GPU has no room for {handle.num_bytes / 2**20:.0f} MiB of weights beside those "
+            f"of the engine: set a smaller gpu_memory_utilization, or synchronizer.sync_method: "
             f"memory."
         ) from error
     finally:
         runtime().close(address)
-    if found != place.checksum:
-        raise BrokenOffError("the weights on the GPU are not those that were shared.")
+    if found != handle.checksum:
+        raise TransferError("the weights on the GPU are not those that were shared.")
     return flat
 
 

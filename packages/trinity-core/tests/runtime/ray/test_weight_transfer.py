@@ -14,7 +14,7 @@ from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, WorkerLostError, WorkerWaitsError
 from trinity.runtime.ray import address, engine_worker, weight_transfer
 from trinity.runtime.ray.weight_transfer import WeightReceiver, WeightSender
-from trinity.synchronizer.channel import BrokenOffError, Invitation
+from trinity.synchronizer.channel import GroupSpec, TransferError
 
 pytestmark = pytest.mark.skipif(
     not distributed.is_gloo_available(), reason="this build of torch has no gloo"
@@ -37,34 +37,34 @@ class Trainer:
         return WeightSnapshot(version=self.version, tensors={"weight": weight})
 
 
-def joined(ways, place, *, number=1, timeout_s=10.0):
+def joined(ways, endpoint, *, number=1, timeout_s=10.0):
     """Let all of them join a group."""
-    invitations = [
-        Invitation(
-            place=place, group=f"weights/{number}", rank=rank, size=len(ways), backend="gloo",
+    specs = [
+        GroupSpec(
+            endpoint=endpoint, group=f"weights/{number}", rank=rank, size=len(ways), backend="gloo",
             meet_s=10.0, timeout_s=timeout_s, bucket_bytes=512,
         )
         for rank in range(len(ways))
     ]  # fmt: skip
     with ThreadPoolExecutor(len(ways)) as pool:
-        list(pool.map(lambda way, invitation: way.join(invitation), ways, invitations))
+        list(pool.map(lambda way, spec: way.join(spec), ways, specs))
 
 
 def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -> None:
     trainer = Trainer()
     out, ways = WeightSender(trainer.snapshot, timeout_s=10.0), [WeightReceiver(), WeightReceiver()]
-    joined([out, *ways], out.host())
+    joined([out, *ways], out.host_rendezvous())
     with ThreadPoolExecutor(2) as pool:
         for version in (1, 2):
-            shipment = out.pack()
-            received = [pool.submit(way.receive, shipment) for way in ways]
+            manifest = out.pack()
+            received = [pool.submit(way.receive, manifest) for way in ways]
             out.send()
             [one.result(10) for one in received]
             for way in ways:
                 snapshot = way.taken()
                 assert (snapshot.version, snapshot.tensors["weight"][7]) == (version, version)
                 assert way.taken() is None
-        joined([out, ways[1]], out.host(), number=2)  # the other one is gone
+        joined([out, ways[1]], out.host_rendezvous(), number=2)  # the other one is gone
         received = pool.submit(ways[1].receive, out.pack())
         out.send()
         received.result(10)
@@ -74,21 +74,21 @@ def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -
 
 def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
     out, way = WeightSender(Trainer().snapshot, timeout_s=10.0), WeightReceiver()
-    joined([out, way], out.host())
-    shipment = out.pack()
+    joined([out, way], out.host_rendezvous())
+    manifest = out.pack()
     threading.Timer(0.3, way.leave).start()
 
-    with pytest.raises(BrokenOffError, match="the broadcast broke off"):
-        way.receive(shipment)  # and nobody sends
+    with pytest.raises(TransferError, match="the broadcast broke off"):
+        way.receive(manifest)  # and nobody sends
 
     assert way.taken() is None
-    with pytest.raises(BrokenOffError, match="this process is in no group"):
-        way.receive(shipment)
+    with pytest.raises(TransferError, match="this process is in no group"):
+        way.receive(manifest)
 
 
 def test_who_is_told_late_to_leave_a_group_stays_in_the_next_one() -> None:
     out, way = WeightSender(Trainer().snapshot, timeout_s=10.0), WeightReceiver()
-    joined([out, way], out.host(), number=2)
+    joined([out, way], out.host_rendezvous(), number=2)
 
     out.leave("weights/1")  # said while that was sent, and heard only now
 
@@ -102,15 +102,15 @@ def test_who_is_told_late_to_leave_a_group_stays_in_the_next_one() -> None:
 def test_who_is_told_to_leave_before_it_comes_waits_for_nobody() -> None:
     out, way = WeightSender(Trainer().snapshot, timeout_s=10.0), WeightReceiver()
     way.leave("weights/5")
-    never = Invitation(
-        place=out.host(), group="weights/5", rank=1, size=2, backend="gloo", meet_s=60.0,
-        timeout_s=10.0, bucket_bytes=512,
+    never = GroupSpec(
+        endpoint=out.host_rendezvous(), group="weights/5", rank=1, size=2, backend="gloo",
+        meet_s=60.0, timeout_s=10.0, bucket_bytes=512,
     )  # fmt: skip
 
-    with pytest.raises(BrokenOffError, match="this process has left the group"):
+    with pytest.raises(TransferError, match="this process has left the group"):
         way.join(never)
 
-    joined([out, way], out.host(), number=6)
+    joined([out, way], out.host_rendezvous(), number=6)
 
 
 class GroupOfGpus:
@@ -136,9 +136,9 @@ def test_a_group_of_gpus_has_no_thread_that_ends_the_process_when_a_member_is_lo
     if before is not None:
         monkeypatch.setenv(WAITS_ITSELF, before)
     out = WeightSender(Trainer().snapshot, timeout_s=10.0)
-    alone = Invitation(
-        place=out.host(), group="weights/1", rank=0, size=1, backend="nccl", meet_s=10.0,
-        timeout_s=10.0, bucket_bytes=512,
+    alone = GroupSpec(
+        endpoint=out.host_rendezvous(), group="weights/1", rank=0, size=1, backend="nccl",
+        meet_s=10.0, timeout_s=10.0, bucket_bytes=512,
     )  # fmt: skip
 
     out.join(alone)
@@ -161,7 +161,7 @@ def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_unti
     worker.load_weights(None)
     out = WeightSender(Trainer().snapshot, timeout_s=1.0)
 
-    with pytest.raises(BrokenOffError):
+    with pytest.raises(TransferError):
         worker.weights("receive", out.pack())
 
     for asked in (
@@ -183,7 +183,7 @@ def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_unti
 
 def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(workers) -> None:
     worker = workers.engine_worker().part
-    worker._way_in._received = WeightSnapshot(version=5, tensors={})
+    worker._weight_receiver._received = WeightSnapshot(version=5, tensors={})
     monkey = type(worker._engine)
     loads, monkey.load_weights = monkey.load_weights, lambda self, snapshot: None
     try:
@@ -219,7 +219,7 @@ def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
         held.append(weakref.ref(tensor))
         return WeightSnapshot(version=1, tensors={"weight": tensor})
 
-    monkeypatch.setattr(weight_transfer, "received", receive)
+    monkeypatch.setattr(weight_transfer, "open_weights", receive)
     monkeypatch.setattr(weight_transfer, "empty_cache", lambda: freed.append(held[-1]()))
     worker = workers.engine_worker(Loading()).part
     told = WeightSender(Trainer().snapshot, timeout_s=1.0).share([])

@@ -14,23 +14,21 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.errors import ModelError
-from trinity.synchronizer.channel import Backend, Invitation
-from trinity.synchronizer.members import outcomes_of
-from trinity.synchronizer.sending import GRACE_S, NUM_TRIES, SendingSync
+from trinity.synchronizer.channel import Backend, GroupSpec
+from trinity.synchronizer.direct_sync import GRACE_S, NUM_TRIES, DirectSync, outcomes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trinity.synchronizer.members import Member
-    from trinity.synchronizer.sending import Outcomes, There
-    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.direct_sync import Outcomes, Peer, There
+    from trinity.synchronizer.staging import WeightManifest
 
 logger = logging.getLogger(__name__)
 
 MEET_S = 60.0  # for processes that are there, to find each other
 
 
-class GroupSync(SendingSync):
+class BroadcastSync(DirectSync):
     """Brings weights by a process group over the engines and the trainer.
 
     The configuration names the group, and says how large a bucket is.
@@ -51,7 +49,7 @@ class GroupSync(SendingSync):
             members = tuple((one.name, process) for one, process in left.items())
             if not left or members == self._members:
                 return left
-            outcomes = self._outcomes("join", "join", left, told=self._invitations(left))
+            outcomes = self._outcomes("join", "join", left, told=self._group_specs(left))
             left = self._without_those_gone(left, outcomes)
             failures = [one for one in outcomes.values() if isinstance(one, Exception)]
             if not failures:
@@ -65,12 +63,12 @@ class GroupSync(SendingSync):
             f"set synchronizer.sync_method: memory."
         )
 
-    def _brought(self, left: There, shipment: Shipment) -> Outcomes:
+    def _brought(self, left: There, manifest: WeightManifest) -> Outcomes:
         left = self._met(left)
         if not left:
             return {}
-        told: list[tuple[Any, ...]] = [(), *[(shipment,)] * len(left)]
-        buckets = 1 + shipment.num_bytes // self._bucket_bytes
+        told: list[tuple[Any, ...]] = [(), *[(manifest,)] * len(left)]
+        buckets = 1 + manifest.num_bytes // self._bucket_bytes
         outcomes = self._outcomes("send", "receive", left, told=told, times=buckets)
         if any(isinstance(outcome, Exception) for outcome in outcomes.values()):
             self._members = ()  # nobody knows how far each of them is
@@ -84,7 +82,7 @@ class GroupSync(SendingSync):
         *,
         told: Sequence[tuple[Any, ...]],
         times: int = 1,
-    ) -> Mapping[Member, Any]:
+    ) -> Mapping[Peer, Any]:
         """Let the sender take one step and the receivers another; return how it ended for each.
 
         Raises:
@@ -92,7 +90,7 @@ class GroupSync(SendingSync):
         """
         sender = self._sender
         assert sender is not None
-        members: list[Member] = [sender, *left]
+        members: list[Peer] = [sender, *left]
         meets = send == "join"
         limit_s = MEET_S if meets else self._timeout_s * times
         grace_s = GRACE_S + MEET_S * meets  # gloo, once it meets, is not to be told to end
@@ -106,18 +104,18 @@ class GroupSync(SendingSync):
         self._check(outcomes)
         return outcomes
 
-    def _invitations(self, left: There) -> list[tuple[Invitation]]:
+    def _group_specs(self, left: There) -> list[tuple[GroupSpec]]:
         """Return how each member joins the next group, the sender first."""
         sender, config = self._sender, self._config
         assert sender is not None
         assert config is not None
         self._members = ()
         self._num_groups += 1
-        place, backend = sender.place(), self._backend([sender, *left])
+        endpoint, backend = sender.endpoint(), self._backend([sender, *left])
         return [
             (
-                Invitation(
-                    place=place,
+                GroupSpec(
+                    endpoint=endpoint,
                     group=self._group_name,
                     rank=rank,
                     size=1 + len(left),
@@ -130,7 +128,7 @@ class GroupSync(SendingSync):
             for rank in range(1 + len(left))
         ]
 
-    def _backend(self, members: Sequence[Member]) -> Backend:
+    def _backend(self, members: Sequence[Peer]) -> Backend:
         """Return what carries the bytes: gloo, unless each member has a GPU of its own."""
         if self.prefers == "gloo":
             return "gloo"
@@ -157,11 +155,11 @@ class GroupSync(SendingSync):
         return self._config.explorer.rollout_model.weight_sync_buffer_size << 20
 
 
-class GlooSync(GroupSync):
+class GlooSync(BroadcastSync):
     """Over the network of the machines, from CPU memory to CPU memory."""
 
 
-class NcclSync(GroupSync):
+class NcclSync(BroadcastSync):
     """From GPU to GPU where each process has one of its own; gloo elsewhere."""
 
     prefers: ClassVar[Backend] = "nccl"

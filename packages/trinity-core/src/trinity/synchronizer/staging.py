@@ -21,7 +21,7 @@ _ALIGNED = 16  # bytes: every tensor can be read where it lies, and all of them 
 
 
 @dataclass(frozen=True, slots=True)
-class _TensorSpan:
+class _Slice:
     """Where one tensor lies."""
 
     name: str
@@ -32,16 +32,16 @@ class _TensorSpan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shipment:
+class WeightManifest:
     """What a receiver is told of weights before they come, on another way than they do."""
 
     version: WeightVersion
-    places: tuple[_TensorSpan, ...]
+    slices: tuple[_Slice, ...]
     num_bytes: int
     checksum: int | None  # None: it is told elsewhere, or what they lie in cannot change
 
 
-class Outbox:
+class StagingBuffer:
     """The weights that were packed last; they stay until the next are packed.
 
     What is packed is a copy in CPU memory, so the trainer may go on while an engine that was away
@@ -51,50 +51,50 @@ class Outbox:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # who was away asks in another thread
         self._flat = torch.empty(0, dtype=torch.uint8)
-        self._shipment: Shipment | None = None  # None: nothing whole was packed
+        self._manifest: WeightManifest | None = None  # None: nothing whole was packed
 
     @property
     def flat(self) -> Tensor:
         """Return the bytes, uint8; they are not to be changed."""
         return self._flat
 
-    def pack(self, snapshot: WeightSnapshot) -> Shipment:
+    def pack(self, snapshot: WeightSnapshot) -> WeightManifest:
         """Copy the weights, in place of those before them, and say what they are."""
-        shipment = shipment_of(snapshot)
+        manifest = manifest_of(snapshot)
         with self._lock:
-            self._shipment = None
-            if len(self._flat) != shipment.num_bytes:
-                self._flat = torch.zeros(shipment.num_bytes, dtype=torch.uint8)
-            for place in shipment.places:
-                tensor = snapshot.tensors[place.name].detach().contiguous()
-                self._flat[place.begin : place.end].copy_(tensor.view(-1).view(torch.uint8))
-            self._shipment = replace(shipment, checksum=checksum(self._flat))
-        return self._shipment
+            self._manifest = None
+            if len(self._flat) != manifest.num_bytes:
+                self._flat = torch.zeros(manifest.num_bytes, dtype=torch.uint8)
+            for one in manifest.slices:
+                tensor = snapshot.tensors[one.name].detach().contiguous()
+                self._flat[one.begin : one.end].copy_(tensor.view(-1).view(torch.uint8))
+            self._manifest = replace(manifest, checksum=checksum(self._flat))
+        return self._manifest
 
     def kept(self) -> PackedWeights | None:
         """Return a copy of what was packed last, by name; None: nothing was."""
         with self._lock:
-            if self._shipment is None:
+            if self._manifest is None:
                 return None
-            return PackedWeights.of(cut(self._flat.clone(), self._shipment))
+            return PackedWeights.of(views_of(self._flat.clone(), self._manifest))
 
 
-def shipment_of(snapshot: WeightSnapshot) -> Shipment:
+def manifest_of(snapshot: WeightSnapshot) -> WeightManifest:
     """Return where each tensor will lie, without a checksum."""
-    places = tuple(_places(snapshot.tensors))
-    num_bytes = places[-1].end + -places[-1].end % _ALIGNED if places else 0
-    return Shipment(version=snapshot.version, places=places, num_bytes=num_bytes, checksum=None)
+    slices = tuple(_slices(snapshot.tensors))
+    num_bytes = slices[-1].end + -slices[-1].end % _ALIGNED if slices else 0
+    return WeightManifest(
+        version=snapshot.version, slices=slices, num_bytes=num_bytes, checksum=None
+    )
 
 
-def cut(flat: Tensor, shipment: Shipment) -> WeightSnapshot:
+def views_of(flat: Tensor, manifest: WeightManifest) -> WeightSnapshot:
     """Return the weights by name, as views of these bytes."""
     tensors = {
-        place.name: flat[place.begin : place.end]
-        .view(getattr(torch, place.dtype))
-        .view(place.shape)
-        for place in shipment.places
+        one.name: flat[one.begin : one.end].view(getattr(torch, one.dtype)).view(one.shape)
+        for one in manifest.slices
     }
-    return WeightSnapshot(version=shipment.version, tensors=tensors)
+    return WeightSnapshot(version=manifest.version, tensors=tensors)
 
 
 def checksum(flat: Tensor) -> int:
@@ -130,10 +130,10 @@ def checksum_by_torch(flat: Tensor) -> int:
     return int((sums * weights).sum()) % 2**64
 
 
-def _places(tensors: Mapping[str, Tensor]) -> Iterator[_TensorSpan]:
+def _slices(tensors: Mapping[str, Tensor]) -> Iterator[_Slice]:
     begin = 0
     for name, tensor in tensors.items():
         end = begin + tensor.numel() * tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        yield _TensorSpan(name, dtype, tuple(tensor.shape), begin, end)
+        yield _Slice(name, dtype, tuple(tensor.shape), begin, end)
         begin = end + -end % _ALIGNED

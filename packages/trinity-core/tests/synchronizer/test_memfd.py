@@ -16,11 +16,11 @@ import pytest
 import torch
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError
-from trinity.synchronizer import sealed, shared
-from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer import ipc_weights, memfd
+from trinity.synchronizer.channel import TransferError
+from trinity.synchronizer.ipc_weights import IpcStagingBuffer, open_weights
 from trinity.synchronizer.machine import machine_id
-from trinity.synchronizer.sealed import SealedMemory, mapped
-from trinity.synchronizer.shared import SharedOutbox, received
+from trinity.synchronizer.memfd import Memfd, map_memfd
 
 pytestmark = pytest.mark.skipif(not machine_id(), reason="this system shares no sealed memory")
 
@@ -40,10 +40,10 @@ def a_snapshot(version, *, value=1.0):
 
 def answer(pipe):
     """Share what is asked for, in another process, as long as it lives."""
-    outbox = SharedOutbox()
+    staging = IpcStagingBuffer()
     while True:
         version = pipe.recv()
-        pipe.send(outbox.share(a_snapshot(version, value=float(version))))
+        pipe.send(staging.share(a_snapshot(version, value=float(version))))
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def holders():
 def test_another_process_reads_the_weights_where_they_lie(trainer) -> None:
     share, _ = trainer
 
-    snapshot = received(share(3))
+    snapshot = open_weights(share(3))
 
     assert snapshot.version == 3
     assert {name: (one.dtype, tuple(one.shape)) for name, one in snapshot.tensors.items()} == {
@@ -104,15 +104,15 @@ def test_another_process_reads_the_weights_where_they_lie(trainer) -> None:
 
 def test_what_is_shared_next_changes_nothing_for_who_still_reads(trainer) -> None:
     share, _ = trainer
-    first, second = received(share(1)), received(share(2))
+    first, second = open_weights(share(1)), open_weights(share(2))
 
     assert first.tensors["w"].unique().tolist() == [1.0]
     assert second.tensors["w"].unique().tolist() == [2.0]
 
 
 def test_nobody_can_write_to_it_nor_make_it_shorter() -> None:
-    memory = SealedMemory(16, [(0, torch.arange(4.0))])
-    descriptor = memory.place.descriptor
+    memory = Memfd(16, [(0, torch.arange(4.0))])
+    descriptor = memory.handle.descriptor
 
     with pytest.raises(PermissionError):
         os.pwrite(descriptor, b"x", 0)
@@ -123,7 +123,7 @@ def test_nobody_can_write_to_it_nor_make_it_shorter() -> None:
     memory.close()
 
 
-@pytest.mark.parametrize("maps", [SealedMemory.mapped, lambda memory: mapped(memory.place)])
+@pytest.mark.parametrize("maps", [Memfd.mapped, lambda memory: map_memfd(memory.handle)])
 def test_it_is_mapped_by_a_descriptor_that_cannot_write(maps, monkeypatch) -> None:
     """Linux before 6.7 maps no other where writing is sealed."""
     access, real = [], mmap.mmap
@@ -133,8 +133,8 @@ def test_it_is_mapped_by_a_descriptor_that_cannot_write(maps, monkeypatch) -> No
         assert how["flags"] == mmap.MAP_SHARED  # to populate would stop all threads of Python
         return real(descriptor, num_bytes, **how)
 
-    memory = SealedMemory(16, [(0, torch.arange(4.0))])
-    monkeypatch.setattr(sealed.mmap, "mmap", noted)
+    memory = Memfd(16, [(0, torch.arange(4.0))])
+    monkeypatch.setattr(memfd.mmap, "mmap", noted)
 
     assert maps(memory).view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
     assert access == [os.O_RDONLY]
@@ -157,13 +157,13 @@ def test_memory_that_nobody_can_run_is_taken_and_where_the_kernel_knows_none_the
             raise OSError(errno.EINVAL, "Invalid argument")
         return real(name, flags)
 
-    monkeypatch.setattr(sealed.os, "memfd_create", create)
-    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+    monkeypatch.setattr(memfd.os, "memfd_create", create)
+    memory = Memfd(16, [(0, torch.arange(4.0))])
 
-    seals = fcntl.fcntl(memory.place.descriptor, fcntl.F_GET_SEALS)
+    seals = fcntl.fcntl(memory.handle.descriptor, fcntl.F_GET_SEALS)
     assert asked == ([NOEXEC_SEAL] if knows_it else [NOEXEC_SEAL, 0])
     assert bool(seals & F_SEAL_EXEC) == knows_it
-    assert mapped(memory.place).view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert map_memfd(memory.handle).view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_weights_that_the_next_have_replaced_are_gone_for_who_comes_late(trainer) -> None:
@@ -171,8 +171,8 @@ def test_weights_that_the_next_have_replaced_are_gone_for_who_comes_late(trainer
     late = share(1)
     share(2)
 
-    with pytest.raises(BrokenOffError, match=r"the weights that process \d+ shared are gone"):
-        received(late)
+    with pytest.raises(TransferError, match=r"the weights that process \d+ shared are gone"):
+        open_weights(late)
 
 
 def test_who_has_them_keeps_them_when_the_owner_is_killed_and_who_comes_then_gets_none(
@@ -180,18 +180,18 @@ def test_who_has_them_keeps_them_when_the_owner_is_killed_and_who_comes_then_get
 ) -> None:
     share, process = trainer
     there = share(5)
-    snapshot = received(there)
+    snapshot = open_weights(there)
     kill(process)
 
     assert snapshot.tensors["w"].unique().tolist() == [5.0]
-    with pytest.raises(BrokenOffError, match="are gone: No such file or directory"):
-        received(there)
+    with pytest.raises(TransferError, match="are gone: No such file or directory"):
+        open_weights(there)
 
 
 def test_nothing_is_left_when_all_that_had_them_are_gone(trainer) -> None:
     before = set(os.listdir("/dev/shm"))
     share, process = trainer
-    snapshot = received(share(1))
+    snapshot = open_weights(share(1))
     assert str(os.getpid()) in holders()
     assert str(process.pid) in holders()
     assert set(os.listdir("/dev/shm")) == before
@@ -207,32 +207,32 @@ def test_nothing_is_left_when_all_that_had_them_are_gone(trainer) -> None:
     ids=["inode", "file", "process"],
 )
 def test_what_stands_there_by_now_is_not_taken_for_them(change) -> None:
-    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+    memory = Memfd(16, [(0, torch.arange(4.0))])
 
-    with pytest.raises(BrokenOffError, match="are gone"):
-        mapped(replace(memory.place, **change))
+    with pytest.raises(TransferError, match="are gone"):
+        map_memfd(replace(memory.handle, **change))
 
 
 def test_memory_that_its_owner_still_writes_is_not_taken() -> None:
     descriptor = os.memfd_create("trinity-weights", os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, 16)
-        place = replace(
-            SealedMemory(16, []).place,
+        handle = replace(
+            Memfd(16, []).handle,
             descriptor=descriptor,
             inode=os.fstat(descriptor).st_ino,
         )
-        with pytest.raises(BrokenOffError, match="are gone"):
-            mapped(place)
+        with pytest.raises(TransferError, match="are gone"):
+            map_memfd(handle)
     finally:
         os.close(descriptor)
 
 
 def test_on_another_machine_one_sentence_says_what_to_set() -> None:
-    memory = SealedMemory(16, [(0, torch.arange(4.0))])
+    memory = Memfd(16, [(0, torch.arange(4.0))])
 
     with pytest.raises(ModelError) as refused:
-        mapped(replace(memory.place, machine="another"))
+        map_memfd(replace(memory.handle, machine="another"))
 
     assert str(refused.value) == (
         "this process is on another machine than the trainer, or sees other processes, and "
@@ -244,18 +244,18 @@ def test_without_memory_one_sentence_says_how_much_was_wanted(monkeypatch) -> No
     def full(descriptor, piece, offset):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sealed.os, "pwrite", full)
+    monkeypatch.setattr(memfd.os, "pwrite", full)
 
     with pytest.raises(ModelError, match=r"^2 MiB of memory to share weights in cannot be had: No"):
-        SealedMemory(2 << 20, [(0, torch.zeros(1 << 19))])
+        Memfd(2 << 20, [(0, torch.zeros(1 << 19))])
 
 
 def test_more_than_is_left_is_refused_before_a_byte_of_it_is_taken(monkeypatch) -> None:
-    monkeypatch.setattr(sealed.os, "memfd_create", lambda *_: pytest.fail("some was taken"))
-    monkeypatch.setattr(sealed, "bytes_left", lambda: 2**20)
+    monkeypatch.setattr(memfd.os, "memfd_create", lambda *_: pytest.fail("some was taken"))
+    monkeypatch.setattr(memfd, "bytes_left", lambda: 2**20)
 
     with pytest.raises(ModelError) as refused:
-        SealedMemory(2**22, [(0, torch.zeros(2**20))])
+        Memfd(2**22, [(0, torch.zeros(2**20))])
 
     assert str(refused.value) == (
         "4 MiB of memory to share weights in cannot be had: this machine, or the container, has "
@@ -265,33 +265,33 @@ def test_more_than_is_left_is_refused_before_a_byte_of_it_is_taken(monkeypatch) 
 
 @pytest.mark.parametrize("left", [2**20, None])
 def test_as_much_as_is_left_and_where_nobody_knows_any_is_taken(left, monkeypatch) -> None:
-    monkeypatch.setattr(sealed, "bytes_left", lambda: left)
+    monkeypatch.setattr(memfd, "bytes_left", lambda: left)
 
-    assert len(SealedMemory(2**20, []).mapped()) == 2**20
+    assert len(Memfd(2**20, []).mapped()) == 2**20
 
 
 def test_who_was_away_gets_a_copy_of_what_was_shared_last() -> None:
-    outbox = SharedOutbox()
-    assert outbox.kept() is None
+    staging = IpcStagingBuffer()
+    assert staging.kept() is None
     for version in (1, 2):
         weight = torch.full((NUM_FLOATS,), float(version))
-        outbox.share(WeightSnapshot(version=version, tensors={"w": weight}))
+        staging.share(WeightSnapshot(version=version, tensors={"w": weight}))
 
-    kept = outbox.kept()
+    kept = staging.kept()
 
     assert kept.version == 2
     assert kept.snapshot().tensors["w"].unique().tolist() == [2.0]
 
 
 def test_after_a_share_that_failed_there_is_no_copy(monkeypatch) -> None:
-    outbox = SharedOutbox()
-    outbox.share(a_snapshot(1))
+    staging = IpcStagingBuffer()
+    staging.share(a_snapshot(1))
 
     def failing(*_):
         raise ModelError("no memory")
 
-    monkeypatch.setattr(shared, "SealedMemory", failing)
+    monkeypatch.setattr(ipc_weights, "Memfd", failing)
     with pytest.raises(ModelError, match="no memory"):
-        outbox.share(a_snapshot(2))
+        staging.share(a_snapshot(2))
 
-    assert outbox.kept() is None
+    assert staging.kept() is None

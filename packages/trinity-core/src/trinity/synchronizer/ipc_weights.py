@@ -12,41 +12,41 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trinity.synchronizer.channel import BrokenOffError, device_id
-from trinity.synchronizer.gpu_memory import GpuMemory, GpuPlace, HandleError, copied
-from trinity.synchronizer.sealed import SealedMemory, SealedPlace, mapped
-from trinity.synchronizer.shipment import cut, shipment_of
+from trinity.synchronizer.channel import TransferError, device_id
+from trinity.synchronizer.cuda_ipc import CudaIpcHandle, CudaIpcMemory, HandleError, copied
+from trinity.synchronizer.memfd import Memfd, MemfdHandle, map_memfd
+from trinity.synchronizer.staging import manifest_of, views_of
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from trinity.common.ports import WeightSnapshot
-    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.staging import WeightManifest
 
 CPU, GPU = "cpu", "gpu"  # where weights can be shared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shared:
+class IpcWeights:
     """What weights are, and where they can be had."""
 
-    shipment: Shipment
-    sealed: SealedPlace | None = None
-    on_gpu: GpuPlace | None = None
+    manifest: WeightManifest
+    memfd: MemfdHandle | None = None
+    on_gpu: CudaIpcHandle | None = None
     refusal: str = ""  # why they are not on the GPU, though they were wanted there
 
 
-class SharedOutbox:
+class IpcStagingBuffer:
     """The weights that were shared last; they can be had until the next are shared."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # who was away asks in another thread
-        self._shipment: Shipment | None = None  # None: nothing whole was shared
-        self._sealed: SealedMemory | None = None  # None: the GPU has it
-        self._gpu = GpuMemory()
+        self._manifest: WeightManifest | None = None  # None: nothing whole was shared
+        self._memfd: Memfd | None = None  # None: the GPU has it
+        self._gpu = CudaIpcMemory()
 
-    def share(self, snapshot: WeightSnapshot, *, where: Collection[str] = (CPU,)) -> Shared:
+    def share(self, snapshot: WeightSnapshot, *, where: Collection[str] = (CPU,)) -> IpcWeights:
         """Copy the weights, let go of those before them, and say where they are.
 
         Args:
@@ -56,46 +56,46 @@ class SharedOutbox:
         Raises:
             ModelError: there is no memory for them.
         """
-        shipment = shipment_of(snapshot)
-        parts = [(place.begin, snapshot.tensors[place.name]) for place in shipment.places]
-        sealed, on_gpu, refusal = None, None, ""
+        manifest = manifest_of(snapshot)
+        parts = [(one.begin, snapshot.tensors[one.name]) for one in manifest.slices]
+        memfd, on_gpu, refusal = None, None, ""
         with self._lock:
-            self._shipment = None
-            if self._sealed is not None:
-                self._sealed.close()
-                self._sealed = None
+            self._manifest = None
+            if self._memfd is not None:
+                self._memfd.close()
+                self._memfd = None
             if GPU in where:
                 try:
-                    on_gpu = self._gpu.write(shipment.num_bytes, parts)
+                    on_gpu = self._gpu.write(manifest.num_bytes, parts)
                 except HandleError as error:
                     refusal = str(error)
             else:
                 self._gpu.free()
             if CPU in where or refusal:
-                self._sealed = SealedMemory(shipment.num_bytes, parts)
-                sealed = self._sealed.place
-            self._shipment = shipment
-        return Shared(shipment=shipment, sealed=sealed, on_gpu=on_gpu, refusal=refusal)
+                self._memfd = Memfd(manifest.num_bytes, parts)
+                memfd = self._memfd.handle
+            self._manifest = manifest
+        return IpcWeights(manifest=manifest, memfd=memfd, on_gpu=on_gpu, refusal=refusal)
 
     def kept(self) -> PackedWeights | None:
         """Return what was shared last, by name; None: nothing was."""
         with self._lock:
-            if self._shipment is None:
+            if self._manifest is None:
                 return None
-            flat = self._gpu.flat.cpu() if self._sealed is None else self._sealed.mapped()
-            return PackedWeights.of(cut(flat, self._shipment))
+            flat = self._gpu.flat.cpu() if self._memfd is None else self._memfd.mapped()
+            return PackedWeights.of(views_of(flat, self._manifest))
 
 
-def received(shared: Shared) -> WeightSnapshot:
+def open_weights(shared: IpcWeights) -> WeightSnapshot:
     """Return the weights in the process of a receiver: only to be read, as they may be shared.
 
     Raises:
-        BrokenOffError: they are not there any more, or on a GPU that is not this process's.
+        TransferError: they are not there any more, or on a GPU that is not this process's.
         ModelError: this process cannot have them.
     """
-    on_gpu, sealed = shared.on_gpu, shared.sealed
+    on_gpu, memfd = shared.on_gpu, shared.memfd
     if on_gpu is not None and on_gpu.device == device_id():
-        return cut(copied(on_gpu), shared.shipment)
-    if sealed is None:
-        raise BrokenOffError("the weights were shared on a GPU that this process does not use.")
-    return cut(mapped(sealed), shared.shipment)
+        return views_of(copied(on_gpu), shared.manifest)
+    if memfd is None:
+        raise TransferError("the weights were shared on a GPU that this process does not use.")
+    return views_of(map_memfd(memfd), shared.manifest)

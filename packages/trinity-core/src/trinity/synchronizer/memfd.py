@@ -1,9 +1,12 @@
-"""Memory of one machine that several processes map, and that nobody can change any more.
+"""Sealed memory (memfd) that several processes of one machine map, and nobody can change any more.
 
-    owner: SealedMemory.of(tensors) -- place (process, descriptor) --> mapped(place): the same pages
+    owner: Memfd(tensors) -- handle (process, descriptor) --> map_memfd(handle): the same pages
 
 It has no name in any folder, so nothing of it can be left there: the system frees it with the last
-process that has it, however that ended. What is mapped stays when the owner lets go of it or dies.
+process that has it, however that ended. What is mapped stays when the owner closes it or dies.
+
+The system gives out memory that it does not have, and ends a process that writes to it later. So a
+process asks before how much is left.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import os
 import stat
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import finalize
 
@@ -22,20 +26,20 @@ import torch
 from torch import Tensor
 
 from trinity.errors import ModelError
-from trinity.synchronizer.channel import BrokenOffError
+from trinity.synchronizer.channel import TransferError
 from trinity.synchronizer.machine import machine_id
-from trinity.synchronizer.memory_left import bytes_left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _NAME = "trinity-weights"  # as /proc shows it
 _MFD_NOEXEC_SEAL = 0x8  # of Linux 6.3; vm.memfd_noexec may ask for it
 _FOREIGN = {errno.EACCES, errno.EPERM}
+_FILES = ("inactive_file", "active_file")  # copies of what a disk has: dropped under pressure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SealedPlace:
+class MemfdHandle:
     """Where memory can be had, as long as its owner holds it."""
 
     machine: str
@@ -45,7 +49,7 @@ class SealedPlace:
     num_bytes: int
 
 
-class SealedMemory:
+class Memfd:
     """Memory that this process owns.
 
     Args:
@@ -53,7 +57,7 @@ class SealedMemory:
         tensors: what to write, and from which byte on; the rest is zero.
 
     Attributes:
-        place: where others can have it.
+        handle: by which others can map it.
         close: lets go of it; safe to call twice. It stays with who has mapped it.
 
     Raises:
@@ -75,7 +79,7 @@ class SealedMemory:
         except OSError as error:
             self.close()
             raise _lacking(num_bytes, error) from error
-        self.place = SealedPlace(
+        self.handle = MemfdHandle(
             machine=machine_id(),
             pid=os.getpid(),
             descriptor=descriptor,
@@ -85,37 +89,38 @@ class SealedMemory:
 
     def mapped(self) -> Tensor:
         """Return its bytes, uint8, which can only be read."""
-        return mapped(self.place)  # its own descriptor may write: Linux before 6.7 maps no such one
+        # Not by its own descriptor, which may write: Linux before 6.7 maps no such one.
+        return map_memfd(self.handle)
 
 
-def mapped(place: SealedPlace) -> Tensor:
+def map_memfd(handle: MemfdHandle) -> Tensor:
     """Return the bytes of a process's memory, uint8; to write to them ends this process.
 
     Raises:
-        BrokenOffError: the owner has let go of it, or has ended.
+        TransferError: the owner has let go of it, or has ended.
         ModelError: this process cannot have it: it is on another machine, or of another user.
     """
-    if place.machine != machine_id():
+    if handle.machine != machine_id():
         raise ModelError(
             "this process is on another machine than the trainer, or sees other processes, and "
             "synchronizer.sync_method ipc shares memory. Set memory, gloo or nccl."
         )
-    path = f"/proc/{place.pid}/fd/{place.descriptor}"
+    path = f"/proc/{handle.pid}/fd/{handle.descriptor}"
     try:  # whatever stands there by now: nothing that one waits for
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in _FOREIGN:
             raise ModelError(
-                f"the weights that process {place.pid} shares cannot be opened here: "
+                f"the weights that process {handle.pid} shares cannot be opened here: "
                 f"{error.strerror}. Set synchronizer.sync_method: memory."
             ) from error
-        raise BrokenOffError(
-            f"the weights that process {place.pid} shared are gone: {error.strerror}."
+        raise TransferError(
+            f"the weights that process {handle.pid} shared are gone: {error.strerror}."
         ) from error
     try:
-        if not _is_that(descriptor, place):
-            raise BrokenOffError(f"the weights that process {place.pid} shared are gone.")
-        return _mapped(descriptor, num_bytes=place.num_bytes)
+        if not _is_that(descriptor, handle):
+            raise TransferError(f"the weights that process {handle.pid} shared are gone.")
+        return _mapped(descriptor, num_bytes=handle.num_bytes)
     finally:
         os.close(descriptor)
 
@@ -130,10 +135,10 @@ def _mapped(descriptor: int, *, num_bytes: int) -> Tensor:
         return torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages as long as it is there
 
 
-def _is_that(descriptor: int, place: SealedPlace) -> bool:
+def _is_that(descriptor: int, handle: MemfdHandle) -> bool:
     """Return whether this is the memory, whole: its owner seals it last."""
     found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_ino != place.inode:
+    if not stat.S_ISREG(found.st_mode) or found.st_ino != handle.inode:
         return False
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
@@ -188,3 +193,52 @@ def _lacking(num_bytes: int, error: OSError) -> ModelError:
 
 def _wanted(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:.0f} MiB of memory to share weights in"
+
+
+def bytes_left(*, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the bytes that the machine and this process's container have left; None: none says.
+
+    The machine's are in ``/proc/meminfo``, a container's in ``memory.max`` and ``memory.current``
+    of its cgroup (version 2).
+
+    Args:
+        proc: where the kernel tells about processes.
+        cgroups: where it tells about containers.
+    """
+    found = [*_of_machine(proc / "meminfo"), *_of_groups(proc / "self/cgroup", cgroups)]
+    return min(found, default=None)
+
+
+def _of_machine(meminfo: Path) -> Iterator[int]:
+    kib = _numbers(meminfo).get("MemAvailable:")
+    if kib is not None:
+        yield 1024 * kib
+
+
+def _of_groups(own: Path, cgroups: Path) -> Iterator[int]:
+    """Give what is left of each limit: a group is within all that are above it."""
+    line = next((each for each in _text(own).splitlines() if each.startswith("0::")), None)
+    if line is None:
+        return
+    group = cgroups / line.removeprefix("0::").lstrip("/")
+    for folder in (group, *group.parents):
+        limit, used = _text(folder / "memory.max"), _text(folder / "memory.current")
+        if limit.isdigit() and used.isdigit():  # "max": none
+            stat = _numbers(folder / "memory.stat")
+            files = sum(stat.get(name, 0) for name in _FILES)
+            yield max(0, int(limit) - int(used) + files)
+        if folder == cgroups:
+            return
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    words = [line.split() for line in _text(path).splitlines()]
+    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
+
+
+def _text(path: Path) -> str:
+    """Return what a file says; empty: it is not there, or not for this process."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

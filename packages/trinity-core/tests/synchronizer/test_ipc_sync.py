@@ -6,18 +6,18 @@ import pytest
 from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, WorkerLostError
-from trinity.synchronizer import ipc
-from trinity.synchronizer.channel import BrokenOffError
-from trinity.synchronizer.gpu_memory import HandleError
-from trinity.synchronizer.ipc import IpcSync
+from trinity.synchronizer import ipc_sync
+from trinity.synchronizer.channel import TransferError
+from trinity.synchronizer.cuda_ipc import HandleError
+from trinity.synchronizer.ipc_sync import IpcSync
 
 SILENT = TimeoutError()  # there is no answer, however long one waits
-GONE = BrokenOffError("the weights that process 7 shared are gone.")
+GONE = TransferError("the weights that process 7 shared are gone.")
 
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch):
-    monkeypatch.setattr(ipc, "GRACE_S", 0.0)
+    monkeypatch.setattr(ipc_sync, "GRACE_S", 0.0)
 
 
 def synced(trainer, engines, *, times=1, offloads=False):
@@ -37,7 +37,7 @@ def test_each_engine_maps_what_is_shared_and_nobody_meets(a_trainer, two_engines
 
     assert trainer.log == [("device",), ("share", "cpu")]
     assert [engine.steps() for engine in engines] == [["receive", "load"]] * 2
-    assert [engine.log[0][1].shipment.version for engine in engines] == [7, 7]
+    assert [engine.log[0][1].manifest.version for engine in engines] == [7, 7]
 
 
 def test_an_engine_that_is_away_is_not_waited_for(a_trainer, two_engines) -> None:

@@ -6,18 +6,18 @@ import pytest
 from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError, RayLostError, WorkerLostError
-from trinity.synchronizer import group, members
-from trinity.synchronizer.channel import BrokenOffError
-from trinity.synchronizer.group import GlooSync, NcclSync
+from trinity.synchronizer import broadcast_sync, direct_sync
+from trinity.synchronizer.broadcast_sync import GlooSync, NcclSync
+from trinity.synchronizer.channel import TransferError
 
 SILENT = TimeoutError()  # there is no answer, however long one waits
-BROKEN = BrokenOffError("the broadcast broke off")
+BROKEN = TransferError("the broadcast broke off")
 
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch):
-    monkeypatch.setattr(group, "MEET_S", 0.0)
-    monkeypatch.setattr(group, "GRACE_S", 0.0)
+    monkeypatch.setattr(broadcast_sync, "MEET_S", 0.0)
+    monkeypatch.setattr(broadcast_sync, "GRACE_S", 0.0)
 
 
 def a_sync(trainer, engines, *, method=GlooSync):
@@ -38,11 +38,11 @@ def test_all_join_one_group_and_load_what_they_received(a_trainer, two_engines) 
 
     assert trainer.steps() == ["join", "send"]
     assert [engine.steps() for engine in engines] == [["join", "receive", "load"]] * 2
-    asked = [process.invitations()[0] for process in (trainer, *engines)]
+    asked = [process.specs()[0] for process in (trainer, *engines)]
     assert [(one.rank, one.size, one.backend) for one in asked] == [
         (0, 3, "gloo"), (1, 3, "gloo"), (2, 3, "gloo"),
     ]  # fmt: skip
-    assert {(one.place, one.group) for one in asked} == {
+    assert {(one.endpoint, one.group) for one in asked} == {
         ("10.0.0.1:77/secret", "rollout_weight_sync/1")
     }
     assert {one.bucket_bytes for one in asked} == {3 * 1024 * 1024}
@@ -69,7 +69,7 @@ def test_another_process_of_an_engine_makes_another_group_under_a_name_that_none
 
     synced(sync)
 
-    assert [one.group for one in engines[0].invitations()] == [
+    assert [one.group for one in engines[0].specs()] == [
         "rollout_weight_sync/1", "rollout_weight_sync/2",
     ]  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_an_engine_that_is_away_is_not_waited_for(a_trainer, two_engines) -> Non
     synced(a_sync(trainer, engines))
 
     assert engines[0].steps() == []
-    assert (engines[1].invitations()[0].rank, engines[1].invitations()[0].size) == (1, 2)
+    assert (engines[1].specs()[0].rank, engines[1].specs()[0].size) == (1, 2)
 
 
 def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without_it(
@@ -99,7 +99,7 @@ def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without
     ]
     assert engines[1].steps()[-1] == "end"
     assert engines[0].steps()[-1] == "load"
-    assert engines[0].invitations()[-1].size == 2
+    assert engines[0].specs()[-1].size == 2
 
 
 def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_all_again(
@@ -115,7 +115,7 @@ def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_a
     assert [s for s in engines[0].steps() if s != "leave"] == [
         "join", "receive", "join", "receive", "load",
     ]  # fmt: skip
-    assert engines[0].invitations()[-1].group == "rollout_weight_sync/2"
+    assert engines[0].specs()[-1].group == "rollout_weight_sync/2"
 
 
 def test_one_that_has_them_whole_loads_them_whatever_became_of_the_others(
@@ -159,11 +159,11 @@ def test_a_meeting_that_one_is_lost_to_has_its_time_before_the_trainer_is_given_
 
     def outcomes(calls, *, limit_s, grace_s, group):
         graces.append((limit_s, grace_s))
-        return members.outcomes_of(calls, limit_s=0, grace_s=0, group=group)
+        return direct_sync.outcomes_of(calls, limit_s=0, grace_s=0, group=group)
 
-    monkeypatch.setattr(group, "outcomes_of", outcomes)
-    monkeypatch.setattr(group, "MEET_S", 60.0)
-    monkeypatch.setattr(group, "GRACE_S", 10.0)
+    monkeypatch.setattr(broadcast_sync, "outcomes_of", outcomes)
+    monkeypatch.setattr(broadcast_sync, "MEET_S", 60.0)
+    monkeypatch.setattr(broadcast_sync, "GRACE_S", 10.0)
 
     synced(a_sync(a_trainer(), two_engines()))
 
@@ -175,10 +175,10 @@ def test_who_waits_for_the_first_that_failed_is_told_to_leave(a_trainer, an_engi
     trainer, slow = a_trainer(send=[SILENT]), an_engine("engine-0")
     broken = {an_engine("engine-1"): answer(BROKEN), trainer: answer(SILENT), slow: answer(None)}
 
-    outcomes = members.outcomes_of(broken, limit_s=60, grace_s=0, group="weights/3")
+    outcomes = direct_sync.outcomes_of(broken, limit_s=60, grace_s=0, group="weights/3")
 
     assert [type(outcome) for outcome in outcomes.values()] == [
-        BrokenOffError, TimeoutError, type(None),
+        TransferError, TimeoutError, type(None),
     ]  # fmt: skip
     assert trainer.log == [("leave", "weights/3")]  # and no later one
 
@@ -207,7 +207,7 @@ def test_a_trainer_that_does_not_come_back_is_ended_and_the_run_goes_back(
 def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one_sentence(
     a_trainer, an_engine
 ) -> None:
-    never = [BrokenOffError("the 3 processes did not meet.")] * 9
+    never = [TransferError("the 3 processes did not meet.")] * 9
     trainer = a_trainer(join=never)
     engines = [an_engine(f"engine-{n}", join=never) for n in range(2)]
 
@@ -222,9 +222,9 @@ def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one
 
 
 def test_an_error_of_an_engine_itself_is_the_runs(a_trainer, two_engines) -> None:
-    engines = two_engines(receive=[MemoryError("no room")])
+    engines = two_engines(receive=[MemoryError("no worker")])
 
-    with pytest.raises(MemoryError, match="no room"):
+    with pytest.raises(MemoryError, match="no worker"):
         synced(a_sync(a_trainer(), engines))
 
 
@@ -240,7 +240,7 @@ def test_nccl_carries_them_only_where_each_process_has_a_gpu_of_its_own(
 
     synced(a_sync(trainer, engines, method=NcclSync))
 
-    assert {one.invitations()[0].backend for one in (trainer, *engines)} == {backend}
+    assert {one.specs()[0].backend for one in (trainer, *engines)} == {backend}
 
 
 def test_in_one_process_weights_are_handed_over() -> None:

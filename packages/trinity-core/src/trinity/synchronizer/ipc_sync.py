@@ -15,36 +15,34 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from trinity.synchronizer.channel import BrokenOffError
-from trinity.synchronizer.gpu_memory import HandleError
-from trinity.synchronizer.members import outcomes_of
-from trinity.synchronizer.sending import GRACE_S, SendingSync
-from trinity.synchronizer.shared import CPU, GPU
+from trinity.synchronizer.channel import TransferError
+from trinity.synchronizer.cuda_ipc import HandleError
+from trinity.synchronizer.direct_sync import GRACE_S, DirectSync, outcomes_of
+from trinity.synchronizer.ipc_weights import CPU, GPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trinity.synchronizer.members import Member, Sender
-    from trinity.synchronizer.sending import Outcomes, There
-    from trinity.synchronizer.shared import Shared
-    from trinity.synchronizer.shipment import Shipment
+    from trinity.synchronizer.direct_sync import Outcomes, Peer, SenderPeer, There
+    from trinity.synchronizer.ipc_weights import IpcWeights
+    from trinity.synchronizer.staging import WeightManifest
 
 logger = logging.getLogger(__name__)
 
 
-class IpcSync(SendingSync):
+class IpcSync(DirectSync):
     """Brings weights by memory that the trainer's process shares with the engines'."""
 
-    _shared: Shared  # in this sync
+    _shared: IpcWeights  # in this sync
     _device: str | None = None  # the trainer's; "": it shares no GPU; None: nobody has asked
 
-    def _packed(self, sender: Sender) -> Shipment:
+    def _packed(self, sender: SenderPeer) -> WeightManifest:
         self._shared = sender.share(self._where(sender))
         if self._shared.refusal:
             self._keep_to_cpu(self._shared.refusal)
-        return self._shared.shipment
+        return self._shared.manifest
 
-    def _where(self, sender: Sender) -> tuple[str, ...]:
+    def _where(self, sender: SenderPeer) -> tuple[str, ...]:
         """Return where the engines can have the weights."""
         assert self._config is not None
         if self._config.trainer.param_offload:  # it frees the GPU for the engines
@@ -61,7 +59,7 @@ class IpcSync(SendingSync):
         are_there = [outcome == self._device for outcome in found]
         return ((CPU,) if not all(are_there) else ()) + ((GPU,) if any(are_there) else ())
 
-    def _brought(self, left: There, shipment: Shipment) -> Outcomes:
+    def _brought(self, left: There, manifest: WeightManifest) -> Outcomes:
         assert self._sender is not None
         outcomes = self._outcomes_of("receive", left, self._shared)
         refused = {one: o for one, o in outcomes.items() if isinstance(o, HandleError)}
@@ -69,7 +67,7 @@ class IpcSync(SendingSync):
             self._shared = self._sender.share((CPU,))
             self._keep_to_cpu(str(next(iter(refused.values()))))
             outcomes |= self._outcomes_of("receive", refused, self._shared)
-        if any(isinstance(outcome, BrokenOffError) for outcome in outcomes.values()):
+        if any(isinstance(outcome, TransferError) for outcome in outcomes.values()):
             outcomes |= self._outcomes_of("device", [self._sender])
         self._check(outcomes)
         return outcomes
@@ -82,7 +80,7 @@ class IpcSync(SendingSync):
             "%s That is slower, and changes nothing else", why,
         )  # fmt: skip
 
-    def _outcomes_of(self, step: str, members: Iterable[Member], *told: Any) -> dict[Any, Any]:
+    def _outcomes_of(self, step: str, members: Iterable[Peer], *told: Any) -> dict[Any, Any]:
         limit_s = self._timeout_s + GRACE_S
         calls = {member: member.start(step, *told) for member in members}
         return dict(outcomes_of(calls, limit_s=limit_s, grace_s=limit_s))
