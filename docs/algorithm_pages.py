@@ -50,7 +50,7 @@ KIND_TITLES = {
     "entropy_loss_fn": "Entropy losses",
     "sample_strategy": "Sample strategies",
 }
-UNMET = re.compile(r"needs '(\w+)'(.*?), which no part of the run provides")
+UNMET = re.compile(r"needs '(\w+)'(.*?), which no component of the run provides")
 
 MODEL = """\
 model:

@@ -27,7 +27,7 @@ NAME = "mine"
 
 def index_page() -> str:
     """Return the page that lists the kinds."""
-    rows = ["| kind | what it does | hook |", "|---|---|---|"]
+    rows = ["| kind | purpose | hook |", "|---|---|---|"]
     for name, kind in KINDS.items():
         rows.append(f"| [`{name}`]({name}.md) | {TEXTS[name]['what']} | `{kind.hook}` |")
     toctree = ["```{toctree}", ":hidden:", "", *KINDS, "```"]
@@ -43,20 +43,20 @@ def part_page(name: str) -> str:
         f"# Write {text['article']}\n",
         f"{text['what']} {text['when']}\n",
         f"{text['beware']}\n",
-        "## Begin\n",
+        "## Create a plugin\n",
         f"```bash\ntrinity plugins new {NAME} --kind {name}\n```\n",
-        "## What it is\n",
+        "## Interface\n",
         *kind_lines(kind),
         *member_table(kind),
-        "## A whole one\n",
-        f"What `plugins new` writes as `{source}`:\n",
+        "## A complete example\n",
+        f"`plugins new` writes `{source}`:\n",
         f"```python\n{files[source].rstrip()}\n```\n",
-        f"The plugin module names it:\n\n```python\n{_hook_of(files)}\n```\n",
-        "and a configuration too:\n",
+        f"The plugin module registers it:\n\n```python\n{_hook_of(files)}\n```\n",
+        "A configuration names it:\n",
         f"```yaml\n{named_in_yaml(files['run.yaml'])}```\n",
-        "## See that it holds\n",
+        "## Check it\n",
         f"```bash\ntrinity plugins check {NAME}\ntrinity run --local --config run.yaml\n```\n",
-        "What is checked: [conformance checks](../checks.md).",
+        "[Conformance checks](../checks.md) lists the checks.",
     ]
     return "\n".join([*lines, ""])
 
@@ -68,16 +68,16 @@ def kind_lines(kind: Kind) -> list[str]:
     lines = [
         f"* Kind: `{kind.name}`. Installed ones: `trinity plugins list --kind {kind.name}`.",
         f"* {what}: `{kind.contract.replace(':', '.')}`.",
-        f"* Named by {listed(paths)}.",
+        f"* Configuration keys: {listed(paths)}.",
     ]
     own = [setting.args.replace(".*", "[]") for setting in kind.settings if setting.args]
     if kind.provided:
         fields = f" and the fields of `{kind.provided_section}`" if kind.provided_section else ""
         lines.append(
-            f"* Made with those of {listed(kind.provided)}{fields} that its constructor names."
+            f"* The constructor may name these arguments: {listed(kind.provided)}{fields}."
         )
     if own:
-        lines.append(f"* Its own arguments: {listed(own)}.")
+        lines.append(f"* Configuration keys of its own arguments: {listed(own)}.")
     if kind.abilities:
         lines.append("* What it may be able to do, as words of `provides`:")
         lines += [f"  * `{ability.word}`: {ability_text(ability)}" for ability in kind.abilities]
@@ -88,7 +88,7 @@ def member_table(kind: Kind) -> list[str]:
     """Return what the contract has, each with the first line of its docstring."""
     module, _, name = kind.contract.partition(":")
     contract = getattr(importlib.import_module(module), name)
-    rows = ["| member | what it does |", "|---|---|"]
+    rows = ["| member | description |", "|---|---|"]
     for member in kind.members():
         found = inspect.getattr_static(contract, member)
         text = inspect.getdoc(found) if callable(found) or isinstance(found, property) else None

@@ -213,7 +213,9 @@ def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place, replay) 
     same = debug(place, "--replay", run / "1/1/1")
     assert same.exit_code == 0, same.output
     assert "the replay is equal: 2 calls, reward " in same.output
-    assert "no answer of an environment was recorded: the workflow has none" in same.output
+    assert (
+        "no answers of an environment were recorded (the workflow has no environment" in same.output
+    )
     again = [replay(place / "run.yaml", run / "1/1/1") for _ in range(20)]
     assert [one.difference for one in again] == [None] * 20
     assert len({tuple(one.outcome[0].tokens.tolist()) for one in again}) == 1
@@ -284,8 +286,8 @@ def test_a_replay_says_which_calls_have_no_place_among_the_others(place) -> None
 
     replayed = debug(place, "--replay", Path(result.directory) / "1/0/0", *given)
 
-    assert "1 of 2 calls do not say when they were made" in replayed.output
-    assert "2 calls asked what another one asked, and the run did not record" in replayed.output
+    assert "1 of 2 calls have no recorded order" in replayed.output
+    assert "2 calls have equal prompts and no recorded order" in replayed.output
 
 
 @pytest.mark.slow
@@ -305,14 +307,14 @@ def test_a_replay_gives_the_environments_answers_and_finds_another_action(place,
     assert len({tuple(one.outcome[0].tokens.tolist()) for one in again}) == 1
     same = debug(place, "--replay", run / "1/1/1", "--set", playing)
     assert same.exit_code == 0, same.output
-    assert "the environment is not built: 3 recorded answers stand for it" in same.output
+    assert "using 3 recorded answers instead of the environment" in same.output
     assert dice.num_built == 0
 
     args = f"{taskset}.workflow_args"
     gone = f"{args}.needs=data/gone"
     bare = debug(place, "--replay", run / "1/1/1", "--set", playing, "--set", gone)
     assert bare.exit_code == 0, bare.output
-    assert "could not be built here, and this replay needs none" in bare.output
+    assert "cannot be built here, but this replay does not need it" in bare.output
     assert "there is no folder data/gone" in bare.output
     anew = debug(place, "--say", "a", "--set", playing, "--set", gone)
     assert anew.exit_code == 1

@@ -82,7 +82,9 @@ def test_what_waits_in_a_storage_is_kept_or_a_resume_is_refused(
     stop_after_exploring()
 
     assert stopped.status is RunStatus.INTERRUPTED
-    assert ("storage frozen_sieve has neither waiting" in said) is (storage == "frozen_sieve")
+    assert ("storage frozen_sieve provides neither 'waiting'" in said) is (
+        storage == "frozen_sieve"
+    )
     if storage == "frozen_storage":
         trinity.run(load_config(path), local=True)
         assert json.loads((stopped.directory / "run.json").read_text())["trained_experiences"] == 32

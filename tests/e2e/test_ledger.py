@@ -78,7 +78,7 @@ def test_a_disk_that_is_full_ends_the_run_and_nothing_is_half_written(
     config = write_yaml(in_a_ledger(config_dict))
     with monkeypatch.context() as full:
         fill_disk(full)
-        with pytest.raises(DataError, match=r"full.*Make room on its disk, then run the same"):
+        with pytest.raises(DataError, match=r"full.*Free space on its disk, then run the same"):
             trinity.run(load_config(config), local=True)
     with closing(sqlite3.connect(run_dir / "buffer/ledger.db")) as ledger:
         sizes = ledger.execute("SELECT COUNT(*) FROM experience GROUP BY packet").fetchall()

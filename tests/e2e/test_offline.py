@@ -210,7 +210,7 @@ def test_a_buffer_that_is_missing_or_empty_is_named_before_a_model_is_loaded(
         run("train")
     assert not (run_dir / "buffer/ledger.db").exists()
     (tmp_path / "empty.db").touch()
-    with pytest.raises(ConfigError, match=r"empty.db holds no experiences that could be trained"):
+    with pytest.raises(ConfigError, match=r"empty.db has no trainable experiences"):
         run("train", f"{path}={tmp_path}/empty.db")
 
 
@@ -218,7 +218,9 @@ def test_a_buffer_of_another_run_is_refused_by_name(run, run_dir) -> None:
     run("explore", "name=other")
     path = run_dir.with_name("other") / "buffer/ledger.db"
 
-    with pytest.raises(ConfigError, match=r"is that of run 'e2e/other', this one is 'e2e/tiny'"):
+    with pytest.raises(
+        ConfigError, match=r"belongs to run 'e2e/other', but this run is 'e2e/tiny'"
+    ):
         run("train", f"buffer.trainer_input.experience_buffer.path={path}")
 
 

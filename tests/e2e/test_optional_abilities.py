@@ -98,7 +98,7 @@ def test_a_storage_that_cannot_count_is_refused_where_the_count_is_needed(
     said = " ".join(checked.stdout.split())
     assert checked.code == 1
     assert "storage stack cannot tell how many experiences it holds" in said
-    assert "storage stack has neither waiting nor a state" in said
+    assert "storage stack provides neither 'waiting' nor 'state'" in said
 
 
 def test_the_same_seed_gives_the_same_numbers_with_a_module_of_its_own(

@@ -50,8 +50,8 @@ def test_P122_two_engines_of_two_gpus_leave_four_of_eight_to_the_trainer(
 
 def test_P122_two_engines_of_four_gpus_leave_none_and_are_refused(configured) -> None:
     assert said_of_gpus(configured(2, 4)) == [
-        "explorer.rollout_model.engine_num: 2 engines of 4 GPUs and a trainer need 9 GPUs; "
-        "there are 8. Lower it, or tensor_parallel_size."
+        "explorer.rollout_model.engine_num: 2 engines x 4 GPUs and a trainer need 9 GPUs; "
+        "there are 8. Decrease it, or tensor_parallel_size."
     ]
     assert said_of_gpus(configured(2, 4, "mode=explore")) == []
 
@@ -59,9 +59,9 @@ def test_P122_two_engines_of_four_gpus_leave_none_and_are_refused(configured) ->
 def test_P122_the_ranks_that_are_asked_for_are_counted(configured) -> None:
     assert said_of_gpus(configured(2, 2, "trainer.num_ranks=4")) == []
     assert said_of_gpus(configured(2, 2, "trainer.num_ranks=5")) == [
-        "trainer.num_ranks: 2 engines of 2 GPUs and 5 ranks of the trainer need 9 GPUs; "
+        "trainer.num_ranks: 2 engines x 2 GPUs and 5 trainer ranks need 9 GPUs; "
         "there are 8. Use 4 or fewer."
     ]
     assert said_of_gpus(configured(1, 1, "mode=train", "trainer.num_ranks=9")) == [
-        "trainer.num_ranks: 9 ranks of the trainer need 9 GPUs; there are 8. Use 8 or fewer."
+        "trainer.num_ranks: 9 trainer ranks need 9 GPUs; there are 8. Use 8 or fewer."
     ]

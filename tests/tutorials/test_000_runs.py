@@ -170,7 +170,7 @@ def test_P024_the_engine_is_built_as_the_rollout_model_says(config_dict, run_it,
 
     assert len(CountingEngine.built) == 1
     said = capsys.readouterr().out
-    assert "asked for GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num), have" in said
+    assert "requested GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num), found" in said
 
 
 def test_P024_the_history_is_kept_where_the_yaml_says_so(config_dict, look_around, run_it) -> None:

@@ -46,8 +46,8 @@ def test_a_view_in_a_tables_place_is_a_problem_of_one_line(path, table, columns)
         read_ledger(address_of(str(path))),
         read_experiences(address_of(str(path)), step="", page=0, per_page=9),
     ):
-        assert f"cannot be read as a ledger: the ledger {path} is left out" in page.problem
-        assert f"{table} is a view, and what is computed may have no end" in page.problem
+        assert f"cannot be read as a ledger: refusing the ledger {path}" in page.problem
+        assert f"{table} is a view, no run writes such a table" in page.problem
 
 
 def test_a_query_that_takes_too_long_is_a_problem_of_one_line(path, monkeypatch) -> None:
@@ -68,4 +68,4 @@ def test_rows_beyond_what_is_read_at_once_are_a_problem_of_one_line(path, monkey
 
     page = read_experiences(address_of(str(path)), step="", page=0, per_page=9)
 
-    assert "what is read of it at once holds more than 1 MB" in page.problem
+    assert "one query returned more than 1 MB" in page.problem

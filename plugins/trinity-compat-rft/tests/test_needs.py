@@ -52,7 +52,7 @@ def test_a_workflow_with_a_judge_says_that_it_needs_one(problems, mode, name) ->
 
     assert (
         f"workflow {name} needs 'auxiliary_models' (judges or teachers, "
-        "explorer.auxiliary_models), which no part of the run provides. List them there, "
+        "explorer.auxiliary_models), which no component of the run provides. List them there, "
         "each with name and model_path, or choose another workflow."
     ) in text
 

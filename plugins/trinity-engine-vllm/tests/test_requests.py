@@ -89,7 +89,7 @@ def test_a_greedy_answer_stands_for_all_samples() -> None:
 
 def test_a_model_that_computes_nan_is_said_to_have_diverged() -> None:
     answer = SimpleNamespace(outputs=[output(0, logprobs=(-0.5, math.nan))])
-    with pytest.raises(ModelError, match="NaN with the weights of version 7: training diverged"):
+    with pytest.raises(ModelError, match="NaN with policy version 7: training diverged"):
         completions(answer, n=1, spans=lambda _: [(0, 7)])
 
 

@@ -101,7 +101,7 @@ def test_without_an_end_token_a_reply_ends_with_its_structure(hold) -> None:
 
 def test_a_reply_that_leads_nowhere_is_an_error(hold) -> None:
     held, _ = hold("raw_logprobs")
-    with pytest.raises(ModelError, match="cannot go on within its structure: 3 is not allowed"):
+    with pytest.raises(ModelError, match="cannot continue within its structure: 3 is not allowed"):
         held.told(0, [1, 3], [-1.0, -1.0])
 
 

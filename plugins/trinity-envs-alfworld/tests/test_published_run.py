@@ -66,7 +66,7 @@ def test_a_bad_game_alone_in_the_last_batch_is_tried_once_and_the_others_are_tra
 
     assert result.status is RunStatus.FINISHED
     told = capsys.readouterr().out
-    assert told.count("step 2: 2 runs failed and are left out") == 1
+    assert told.count("step 2: 2 rollouts failed, not trained on") == 1
     assert told.count("run 0, attempt 1") == 1
     assert told.count("bad.tw-pddl cannot be played: it is no game of ALFWorld") == 1
     lines = (result.directory / "history.jsonl").read_text().splitlines()

@@ -237,8 +237,8 @@ def test_an_operators_metric_that_is_no_number_is_told_once_and_its_numbers_are_
             "experience_pipeline/is_sure": 1.0,
         }
     assert [record.getMessage() for record in caplog.records] == [
-        "NotesTheTaskset.process() gave the metric selector_metric/0/index, which is no number and "
-        "is left out here and later: [3, 4]. Return numbers, or dicts of numbers, as metrics."
+        "NotesTheTaskset.process() gave the metric selector_metric/0/index, which is not a number "
+        "and is ignored: [3, 4]. Return numbers, or dicts of numbers, as metrics."
     ]
 
 

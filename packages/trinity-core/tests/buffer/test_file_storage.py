@@ -200,7 +200,7 @@ def test_a_closed_file_takes_no_more(tmp_path):
 def test_a_spoilt_experience_names_its_line(tmp_path):
     path = rows_file(tmp_path, {"tokens": [1, 2, 3], "prompt_length": 9})
 
-    with pytest.raises(DataError, match=r"rows\.jsonl, row 1, is no whole experience"):
+    with pytest.raises(DataError, match=r"rows\.jsonl, row 1, is an incomplete experience"):
         a_file(path).read(1, timeout_s=1)
 
 

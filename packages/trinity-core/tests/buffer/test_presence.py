@@ -61,7 +61,9 @@ def first_step_is_claimed(presence, ledger):
 def test_a_ledger_has_one_trainer(presence) -> None:
     presence.enter(a_side("trainer"), is_trainer=True)
 
-    with pytest.raises(ConfigError, match=r"process 7 on here, .*, trains on this ledger since 19"):
+    with pytest.raises(
+        ConfigError, match=r"process 7 on here, .*, has been training on this ledger since 19"
+    ):
         presence.enter(a_side("trainer", token="b"), is_trainer=True)
 
 
@@ -87,7 +89,7 @@ def test_explorers_have_names_of_their_own(presence) -> None:
     presence.enter(a_side("one"), is_trainer=False)
     presence.enter(a_side("two"), is_trainer=False)
 
-    with pytest.raises(ConfigError, match=r"is explorer 'two' .* set explorer.name"):
+    with pytest.raises(ConfigError, match=r"has been explorer 'two' .* set explorer.name"):
         presence.enter(a_side("two", token="b"), is_trainer=False)
     assert [side.name for side in presence.explorers()] == ["one", "two"]
 
@@ -155,7 +157,9 @@ def test_who_was_replaced_while_nothing_was_heard_of_it_ends(presence, monkeypat
     monkeypatch.setattr(time, "time", lambda: later)
     presence.enter(a_side("trainer", token="b", pid=8), is_trainer=True)
 
-    with pytest.raises(CheckpointError, match=r"another one is trainer of its ledger \(process 8 "):
+    with pytest.raises(
+        CheckpointError, match=r"another process is trainer of its ledger \(process 8 "
+    ):
         presence.beat(first, is_trainer=True)
     assert presence.trainer().token == "b"
 

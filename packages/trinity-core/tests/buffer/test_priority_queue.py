@@ -86,7 +86,7 @@ def test_a_closed_queue_gives_what_it_holds_and_takes_no_more():
 
 
 def test_nothing_in_time_is_an_error():
-    with pytest.raises(TimeoutError, match="held nothing for 0 s"):
+    with pytest.raises(TimeoutError, match="was empty for 0 s"):
         a_queue().get(timeout_s=0)
 
 

@@ -85,7 +85,7 @@ def test_a_writer_that_waits_too_long_says_whom_for_and_stores_nothing():
     queue = a_queue(capacity=1, max_read_timeout=0.05)
     queue.write(batch(0))
 
-    with pytest.raises(TimeoutError, match=r"was full.*does the trainer read"):
+    with pytest.raises(TimeoutError, match=r"was full.*Check that the trainer reads"):
         queue.write(batch(1))
 
     assert runs(queue.read(1, timeout_s=1)) == [0]

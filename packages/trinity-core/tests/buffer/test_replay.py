@@ -51,7 +51,7 @@ def test_a_read_that_finds_too_few_leaves_everything_in_place():
     buffer = a_buffer()
     buffer.write(rows(0, 1))
 
-    with pytest.raises(TimeoutError, match="buffer: it holds 2 of the 3 experiences"):
+    with pytest.raises(TimeoutError, match="buffer: it has 2 of the 3 requested experiences"):
         buffer.read(3, timeout_s=0)
 
     assert read(buffer, 2) == [0, 1]

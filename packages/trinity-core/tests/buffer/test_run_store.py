@@ -294,7 +294,7 @@ def test_the_last_run_of_somebody_may_have_a_name(store) -> None:
 def test_the_runs_of_another_service_are_refused(path) -> None:
     SqliteRunStore(path, service="own", directory="runs/a").close()
 
-    whose = r"another service, whose run directory is runs/a. Set explorer\.db_url to a"
+    whose = r"another service, with the run directory runs/a. Set explorer\.db_url to a"
     with pytest.raises(DataError, match=whose):
         SqliteRunStore(path, service="another", directory="runs/b")
     SqliteRunStore(path, service="own", directory="runs/moved").close()
@@ -312,7 +312,7 @@ def test_a_file_that_another_process_has_is_refused(tmp_path) -> None:
         stdout=subprocess.PIPE,
     ) as other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(DataError, match=r"is in use by another trinity serve\. End that one"):
+        with pytest.raises(DataError, match=r"another trinity serve uses .*\. End it"):
             SqliteRunStore(path)
         other.kill()
         other.wait()
@@ -327,7 +327,7 @@ def test_another_file_is_left_alone(tmp_path) -> None:
     text = tmp_path / "text.db"
     text.write_text("no database at all, but long enough to have been one " * 20)
 
-    with pytest.raises(DataError, match=r"is no file of trinity serve.* explorer\.db_url"):
+    with pytest.raises(DataError, match=r"is not a file of trinity serve.* explorer\.db_url"):
         SqliteRunStore(other)
     with pytest.raises(DataError, match="file is not a database"):
         SqliteRunStore(text)

@@ -24,7 +24,7 @@ def test_a_batch_of_any_rows_holds_none_twice_and_is_drawn_again_after_a_restart
 
 
 def test_more_different_rows_than_there_are_cannot_be_drawn():
-    with pytest.raises(ValueError, match="draws 6 different rows, there are 5"):
+    with pytest.raises(ValueError, match="draws 6 different rows, but there are 5"):
         RandomSelector(5).get_indices(6)
 
 

@@ -187,7 +187,7 @@ def test_a_trainer_that_is_offline_refuses_a_ledger_with_nothing_to_train(path) 
     opened(path, run="another", side="explore", owner="one").write(rows(0))  # it was nobody's yet
     opened(path, run="another", side="train", is_offline=True)._ledger.drop_older(9, step=1)
 
-    with pytest.raises(ConfigError, match="holds no experiences that could be trained"):
+    with pytest.raises(ConfigError, match="has no trainable experiences"):
         opened(path, run="another", side="train", is_offline=True)
 
 
@@ -239,7 +239,7 @@ def test_three_packets_in_a_row_that_cannot_be_read_end_the_run(path, golden) ->
     for packet in (1, 2, 3):
         damage(storage, packet)
 
-    with pytest.raises(DataError, match=r"3 packets of the ledger .* one after the other"):
+    with pytest.raises(DataError, match=r"3 packets in a row of the ledger"):
         read(storage, 1, 6)
 
 
@@ -271,7 +271,7 @@ def test_numbers_of_numpy_and_torch_may_be_noted(path) -> None:
 
 
 def test_a_checkpoint_of_another_ledger_is_refused(path) -> None:
-    with pytest.raises(CheckpointError, match=r"knows of 0 optimizer steps, .* made after 7"):
+    with pytest.raises(CheckpointError, match=r"has 0 train steps, .* of train step 7"):
         opened(path).load_state_dict({"trained": 7, "waiting": 0})
 
 
@@ -344,7 +344,9 @@ def test_a_file_on_a_network_is_refused(tmp_path) -> None:
 def test_a_file_that_is_no_database_is_named(tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("no database, but long enough to look at" * 50)
 
-    with pytest.raises(DataError, match=r"notes.txt cannot be used: .*not a database.*name a file"):
+    with pytest.raises(
+        DataError, match=r"notes.txt cannot be used: .*not a database.*Use a new file"
+    ):
         opened(str(tmp_path / "notes.txt"))
 
 

@@ -35,7 +35,7 @@ def test_a_ledger_belongs_to_one_run(path) -> None:
     opened(path, run="p/one")
 
     with pytest.raises(
-        ConfigError, match=r"is that of run 'p/one', this one is 'p/two'.*--set name="
+        ConfigError, match=r"belongs to run 'p/one', but this run is 'p/two'.*--set name="
     ):
         opened(path, run="p/two")
 
@@ -64,7 +64,7 @@ def test_an_explorer_whose_experiences_were_there_already_is_told(path, caplog) 
     assert caplog.text == ""
     storage.write(rows(1, 2))
 
-    assert "had 2 of 4 experiences of explorer one already" in caplog.text
+    assert "already has 2 of 4 experiences of explorer one" in caplog.text
 
 
 def test_a_ledger_of_another_schema_is_refused(path) -> None:
@@ -73,7 +73,7 @@ def test_a_ledger_of_another_schema_is_refused(path) -> None:
         lambda r: r.do("UPDATE run SET value = '0' WHERE key = 'schema'")
     )
 
-    with pytest.raises(ConfigError, match="has schema 0, this version of Trinity has 1"):
+    with pytest.raises(ConfigError, match="has schema 0, but this version of Trinity has 1"):
         opened(path)
 
 
@@ -88,9 +88,7 @@ def test_a_database_of_something_else_is_refused_and_left_as_it_is(path, tmp_pat
             file.execute("CREATE TABLE notes (id INTEGER)")
         before = (tmp_path / "ledger.db").read_bytes()
 
-    with pytest.raises(
-        ConfigError, match=r"is no ledger: .*\(notes\)\. Name a database that holds"
-    ):
+    with pytest.raises(ConfigError, match=r"is not a ledger: .*\(notes\)\. Use an empty database"):
         opened(path)
     if not path.startswith("postgresql"):
         assert (tmp_path / "ledger.db").read_bytes() == before

@@ -101,8 +101,8 @@ def test_json_lines_and_parquet_hold_the_same_rows(with_words, tmp_path) -> None
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--step", "9"], "has the samples of the steps 1 to 2, not 9"),
-        (["--task", "7/7"], "no sample is of the task 7/7"),
+        (["--step", "9"], "has samples of the steps 1 to 2, not of step 9"),
+        (["--task", "7/7"], "task 7/7 has no samples"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(options, part, run_dir) -> None:
@@ -174,7 +174,7 @@ def test_a_run_without_samples_says_where_else_to_look(tmp_path) -> None:
 def test_a_folder_that_is_not_there_is_said_so(tmp_path) -> None:
     said = str(call(tmp_path / "typo").exception)
 
-    assert said == f"there is no folder {tmp_path / 'typo'}, seen from here: name a run directory."
+    assert said == f"there is no folder {tmp_path / 'typo'}. Name a run directory."
 
 
 def test_several_stages_are_named(run_dir, tmp_path) -> None:

@@ -101,7 +101,7 @@ def test_a_command_given_by_two_plugins_is_an_error_at_use_only(cli, greeting):
     assert cli("plugins", "list")[0] == 0
     code, _, err = cli("greet", "you")
     assert code == 1
-    assert "given twice: by greeter (trinity-greeter 1.0) and by greeter2 (trinity-gree" in err
+    assert "registered twice: by greeter (trinity-greeter 1.0) and by greeter2 (trinity-gree" in err
 
 
 def test_a_command_that_does_not_import_says_whose_it_is(cli, site):
@@ -134,8 +134,8 @@ def test_an_unexpected_error_is_one_line_and_code_3(cli, greeting, monkeypatch):
     ("number", "said"),
     [
         (errno.EACCES, "cannot be used: Permission denied. Let this user read and write it, or"),
-        (errno.ENOENT, "cannot be used: No such file or directory. Name what is there"),
-        (errno.ENOSPC, "cannot be written: No space left on device. Make room, or write to"),
+        (errno.ENOENT, "cannot be used: No such file or directory. Use a path that exists"),
+        (errno.ENOSPC, "cannot be written: No space left on device. Free space, or write to"),
     ],
 )
 def test_what_the_system_refuses_of_a_file_is_said_with_what_to_do(cli, greeting, number, said):

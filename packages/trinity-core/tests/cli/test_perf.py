@@ -83,8 +83,8 @@ def test_the_published_form_reads_a_run_too(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["run", "-r", "x"], "in mode explore for the explorer alone"),
-        (["nothing"], "there is no folder nothing, seen from here"),
+        (["run", "-r", "x"], "(mode explore for the explorer alone)"),
+        (["nothing"], "there is no folder nothing. Name a run directory"),
         (["."], "no monitor/"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_name_that_is_taken_is_refused_with_its_owner(dull, tmp_path):
     set_manager(dull.discover())
     result = new("dull", "--kind", "workflow", "--directory", str(tmp_path))
     assert isinstance(result.exception, ConflictError)
-    assert "is given by trinity-dull 1.0" in str(result.exception)
+    assert "already exists in trinity-dull 1.0" in str(result.exception)
 
 
 @pytest.mark.parametrize("arguments", [["mine", "--kind", "train"], ["9x", "--kind", "workflow"]])
@@ -131,7 +131,7 @@ def test_a_name_of_an_installed_plugin_or_of_trinity_itself_is_refused(dull, tmp
         str(taken.exception) == "plugin dull (trinity-dull 1.0) is installed. Choose another name."
     )
     ours = new("testing", "--kind", "workflow", *where)
-    assert str(ours.exception) == "trinity-testing is one of Trinity's own. Choose another name."
+    assert str(ours.exception) == "trinity-testing is a package of Trinity. Choose another name."
     assert list(tmp_path.glob("trinity-*")) == []
 
 

@@ -102,13 +102,11 @@ def test_a_ledger_tells_of_both_sides(run_dir, capsys) -> None:
     status(directory)
 
     said = capsys.readouterr().out
-    assert "ledger.db: train step 2, 1 wait" in said
-    assert (
-        "trainer: working, step 2, weights of version 0, waits for 8 experiences (process 8" in said
-    )
-    assert "one: working, step 3, weights of version 1 (process 7 on far" in said
-    assert "age of what step 2 trained: mean 1, most 1 steps" in said
-    assert "task one:4/0 runs for 0 s" in said
+    assert "ledger.db: train step 2, 1 untrained" in said
+    assert "trainer: working, step 2, policy version 0, waits for 8 experiences (process 8" in said
+    assert "one: working, step 3, policy version 1 (process 7 on far" in said
+    assert "staleness of train step 2: mean 1, max 1 off-policy steps" in said
+    assert "task one:4/0 has been running for 0 s" in said
     assert json.loads(_json(directory, capsys))["ledger"]["num_waiting"] == 1
 
 
@@ -127,9 +125,7 @@ def test_of_a_dead_run_nothing_works_or_runs(run_dir, capsys, monkeypatch) -> No
     status(directory)
 
     said = capsys.readouterr().out
-    assert (
-        "one: silent, step 0, weights of version 0 (process 7 on far, last heard of 3600 s" in said
-    )
+    assert "one: silent, step 0, policy version 0 (process 7 on far, last heard of 3600 s" in said
     assert "task one:4/0" not in said
 
 
@@ -143,8 +139,8 @@ def test_a_step_that_has_dropped_alone_has_no_age(run_dir, capsys) -> None:
     status(directory)
 
     said = capsys.readouterr().out
-    assert "ledger.db: train step 1, 0 wait" in said
-    assert "age of what step 1 trained" in said
+    assert "ledger.db: train step 1, 0 untrained" in said
+    assert "staleness of train step 1" in said
 
 
 def _json(directory, capsys):
@@ -291,4 +287,4 @@ def test_a_ledger_that_is_asked_for_too_long_is_a_note(run_dir, capsys, monkeypa
 
     said = capsys.readouterr().out
     assert "run: lost, explore step 3" in said
-    assert "ledger.db was asked for more than 0 s and does not answer: " in said
+    assert "ledger.db took more than 0 s. " in said

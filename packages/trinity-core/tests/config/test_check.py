@@ -161,10 +161,13 @@ def test_a_model_and_a_dataset_may_be_ids_of_the_hub(cpu, builtin_only, a_run) -
         (["buffer.explorer_input.taskset.default_workflow_type=null"], "nothing says which"),
         (["buffer.explorer_input.taskset.path=null"], "nothing says where the rows are"),
         (["buffer.explorer_input.taskset.data_selector.kwargs.x=1"], "has no argument 'x'"),
-        (["buffer.explorer_input.taskset.rollout_args.max_tokens=60"], "is 60, more than model"),
+        (
+            ["buffer.explorer_input.taskset.rollout_args.max_tokens=60"],
+            "is 60, but model.max_response_tokens",
+        ),
         (["buffer.explorer_input.taskset.storage_type=sql"], "'sql' is not supported yet"),
         (["monitor.monitor_type=jsonll"], "no monitor named 'jsonll'. Did you mean 'jsonl'?"),
-        (["synchronizer.trainer_sync_interval=3"], "both sides meet every 1 steps"),
+        (["synchronizer.trainer_sync_interval=3"], "both sides sync every 1 steps"),
         (["algorithm.optimizer.optimizer_type=lion"], "'lion' is not supported yet"),
         (["data_processor.experience_pipeline.operators=[{name: nothing}]"], "'nothing'"),
         (["plugins.require=['no-such-plugin>=1']"], "no-such-plugin"),
@@ -230,8 +233,8 @@ def test_replies_are_kept_only_by_an_engine_that_can(checked) -> None:
 def test_too_few_gpus_are_an_error(checked, gpus) -> None:
     text = checked("cluster.gpu_per_node=16", "explorer.rollout_model.engine_num=32", machine=gpus)
 
-    assert "cluster.gpu_per_node: asks for 16 GPUs, but there are 8." in text
-    assert "32 engines of 1 GPUs need 32 GPUs; there are 16." in text
+    assert "cluster.gpu_per_node: is 16, but this machine has 8 GPUs." in text
+    assert "32 engines x 1 GPUs need 32 GPUs; there are 16." in text
 
 
 def test_a_problem_of_a_stage_is_told_with_its_place_in_the_file(cpu, builtin_only, a_run) -> None:
@@ -276,7 +279,7 @@ def test_a_queue_that_cannot_hold_the_steps_before_a_sync_is_refused(builtin_onl
     config.synchronizer.sync_interval, config.synchronizer.sync_offset = 2, 1
     config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig(capacity=2)
 
-    with pytest.raises(ConfigError, match="is 2 batches, but 3 steps are explored") as caught:
+    with pytest.raises(ConfigError, match="is 2 batches, but the explorer runs 3 steps") as caught:
         config.check_and_update()
 
     assert "Use 3 or more." in str(caught.value)
@@ -309,7 +312,7 @@ def test_a_kl_term_is_refused_where_the_algorithm_uses_no_reference_model(a_run)
     assert config.check_and_update().algorithm.kl_loss_fn == "none"
 
     config.algorithm.kl_loss_fn = "k2"
-    with pytest.raises(ConfigError, match="k2 needs 'ref_logprob', which no part of the run"):
+    with pytest.raises(ConfigError, match="k2 needs 'ref_logprob', which no component of the run"):
         config.check_and_update()
 
 

@@ -10,10 +10,10 @@ from trinity.errors import ConfigError
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"synchronizer.sync_interval": 3}, "is 3, but all groups would wait for a sync after 2"),
-        ({"synchronizer.sync_offset": 1}, "sync_style fully_async has none"),
+        ({"synchronizer.sync_interval": 3}, "is 3, but after 2 batches"),
+        ({"synchronizer.sync_offset": 1}, "sync_style fully_async has no such steps"),
         ({"buffer.train_batch_size": 5}, "trains buffer.batch_size whole groups at a time"),
-        ({"algorithm.sample_strategy": "staleness_control"}, "looks at all that waits"),
+        ({"algorithm.sample_strategy": "staleness_control"}, "needs all untrained experiences"),
         (
             {"algorithm.advantage_fn_args": {"std_cal_level": "batch"}},
             "advantage_fn grpo compares the groups of a step with each other",
@@ -45,5 +45,5 @@ def test_other_styles_cut_no_run_by_the_clock(builtin_only, a_run, name, setting
     config = load_config(a_run())
     setattr(config.explorer, name.partition(".")[0], settings)
 
-    with pytest.raises(ConfigError, match=rf"explorer\.{name}: cuts runs by the clock"):
+    with pytest.raises(ConfigError, match=rf"explorer\.{name}: cuts off rollouts by the clock"):
         config.check_and_update()

@@ -68,9 +68,12 @@ def test_a_password_is_not_shown_wherever_it_stands(url, shown) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"explorer__name": "trainer"}, "is 'trainer', which names a folder"),
-        ({"explorer__name": "../x"}, "is '../x', which names a folder"),
-        ({"continue_from_checkpoint": False}, "explorer and trainer meet in one run directory"),
+        ({"explorer__name": "trainer"}, "is 'trainer', but it must be usable as a folder name"),
+        ({"explorer__name": "../x"}, "is '../x', but it must be usable as a folder name"),
+        (
+            {"continue_from_checkpoint": False},
+            "standalone explorer and trainer share one run directory",
+        ),
     ],
 )
 def test_explorers_share_a_directory_under_names_of_their_own(changes, said) -> None:
@@ -85,10 +88,10 @@ KEY = "synchronizer__standalone"
     [
         (
             "train",
-            "explorers that are separate runs",
-            "train once on the experiences that are there",
+            "standalone explorers",
+            "train once on the experiences in the buffer",
         ),
-        ("explore", "a trainer that is a separate run", "fill the buffer for a later training"),
+        ("explore", "a standalone trainer", "fill the buffer for a later training"),
     ],
 )
 def test_a_run_that_waits_for_another_says_so_and_how_it_would_not(mode, other, instead) -> None:
@@ -114,16 +117,16 @@ def test_runs_that_wait_for_nobody_are_not_asked_what_waiting_needs() -> None:
 def test_runs_that_wait_for_nobody_have_their_part_of_a_run_directory_too(mode) -> None:
     (said,) = problems(mode, continue_from_checkpoint=False, **{KEY: False})
 
-    assert said == "is false, but explorer and trainer meet in one run directory."
+    assert said == "is false, but standalone explorer and trainer share one run directory."
 
 
 @pytest.mark.parametrize(
     ("mode", "storage", "said"),
     [
-        ("both", "sql", "is true, but mode is both, and the separate runs are of modes explore"),
-        ("serve", "sql", "is true, but mode is serve, and the separate runs are of modes explore"),
-        ("train", "file", "is true, but separate runs meet in a SQL buffer, and storage_type is f"),
-        ("explore", "queue", "is true, but separate runs meet in a SQL buffer, and storage_type i"),
+        ("both", "sql", "is true, but mode is both; standalone runs have mode explore or"),
+        ("serve", "sql", "is true, but mode is serve; standalone runs have mode explore or"),
+        ("train", "file", "is true, but standalone runs share a SQL buffer, and storage_type is f"),
+        ("explore", "queue", "is true, but standalone runs share a SQL buffer, and storage_type i"),
     ],
 )
 def test_separate_runs_are_asked_for_where_there_are_some(mode, storage, said) -> None:

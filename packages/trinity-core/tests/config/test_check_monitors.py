@@ -30,8 +30,8 @@ def test_a_monitor_beside_another_is_checked_as_the_first_is(said) -> None:
 @pytest.mark.parametrize(
     ("also", "message"),
     [
-        ("{monitor_type: jsonl}", "jsonl is written in any case already."),
-        ("{monitor_type: tensorboard}", "tensorboard is monitor.monitor_type already."),
+        ("{monitor_type: jsonl}", "jsonl is already there: always written."),
+        ("{monitor_type: tensorboard}", "tensorboard is already there: monitor.monitor_type."),
         ("{monitor_args: {a: 1}}", "is missing. Name the monitor."),
     ],
 )
@@ -42,5 +42,5 @@ def test_an_entry_that_adds_no_monitor_is_named(said, also, message) -> None:
 def test_samples_that_are_not_kept_cannot_be_shown(said) -> None:
     settings = ["monitor.sample_interval=5", "buffer.record_samples=false"]
 
-    assert "monitors show what buffer.record_samples keeps, which is off" in said(*settings)
+    assert "monitors show recorded samples, and buffer.record_samples is false" in said(*settings)
     assert "sample_interval" not in said("monitor.sample_interval=5")

@@ -37,8 +37,8 @@ TWO_SHARE = ("trainer.num_ranks=2", "trainer.trainer_strategy=fsdp2")
 @pytest.mark.parametrize("name", ["param_offload", "optimizer_offload"])
 def test_what_takes_whole_models_away_is_refused_where_ranks_share_the_weights(said, name) -> None:
     message = (
-        f"trainer.{name}: is for whole models, and trainer_strategy is fsdp2. Leave it out, and "
-        "set trainer.offload_policy: true."
+        f"trainer.{name}: needs an unsharded model, but trainer_strategy is fsdp2. Leave it out, "
+        "and set trainer.offload_policy: true."
     )
 
     assert message in said(*TWO_SHARE, f"trainer.{name}=true")
@@ -48,7 +48,7 @@ def test_what_takes_whole_models_away_is_refused_where_ranks_share_the_weights(s
 
 def test_the_way_of_fsdp2_is_refused_with_several_whole_models(said) -> None:
     message = (
-        "trainer.offload_policy: is fsdp2's, and trainer_strategy is ddp. Set "
+        "trainer.offload_policy: needs trainer_strategy fsdp2, but it is ddp. Set "
         "trainer.trainer_strategy: fsdp2, or leave it out and set trainer.param_offload and "
         "trainer.optimizer_offload: true."
     )
@@ -109,7 +109,7 @@ def test_where_a_run_over_ray_has_a_rank_on_each_gpu_it_is_said_which_run_reads_
 
 def test_what_is_not_spread_is_refused_with_fsdp2_and_taken_with_ddp(said, gpus) -> None:
     critic = ("algorithm.algorithm_type=ppo", "trainer.trainer_strategy=fsdp2")
-    message = "trainer.trainer_strategy: is fsdp2, which does not spread a critic. Use ddp."
+    message = "trainer.trainer_strategy: is fsdp2, which does not shard a critic. Use ddp."
 
     assert message in said(*critic, "trainer.num_ranks=2")
     assert message in said(*critic, machine=gpus)  # where there is a rank on each GPU left
@@ -141,7 +141,7 @@ def test_ranks_share_sequences_where_their_number_and_the_heads_divide(said) -> 
     ],
 )
 def test_what_is_trained_beside_the_model_shares_no_sequences(said, beside, name) -> None:
-    message = f"{ULYSSES}: is 2, and the sequences of {name} are not shared. Set it to 1."
+    message = f"{ULYSSES}: is 2, but {name} cannot use sequence parallelism. Set it to 1."
 
     assert message in said("trainer.num_ranks=2", f"{ULYSSES}=2", beside)
 

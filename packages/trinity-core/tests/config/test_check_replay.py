@@ -29,18 +29,18 @@ def checked(cpu, resolved):
         ([ENABLE, f"{BUFFER}.replay_buffer.priority_fn=decay_limit_randomization"], ""),
         (
             [ENABLE, f"{BUFFER}.storage_type=file", f"{BUFFER}.path=x.jsonl"],
-            "is true, but only a queue goes by priority, and storage_type is file. Leave it out.",
+            "is true, but a replay buffer needs storage_type queue, and it is file. Leave it out.",
         ),
         (
             [ENABLE, "mode=explore"],
-            "is true, but in mode explore no queue lies between an explorer and a trainer.",
+            "is true, but mode explore has no queue between explorer and trainer.",
         ),
         (
             [
                 "buffer.trainer_input.auxiliary_buffers.other={storage_type: file, path: x.jsonl,"
                 " replay_buffer: {enable: true}}"
             ],
-            f"is true, but only {BUFFER} goes by priority.",
+            f"is true, but only {BUFFER} may have a replay buffer.",
         ),
         (
             [ENABLE, f"{BUFFER}.replay_buffer.priority_fn=decay_limit_randomization",
@@ -49,18 +49,18 @@ def checked(cpu, resolved):
         ),
         (
             [ENABLE, f"{BUFFER}.capacity=1", "synchronizer.sync_interval=2"],
-            "2 steps are explored before the trainer reads (sync_interval + sync_offset): "
-            "experiences would be given up before they are trained on. Use 2 or more.",
+            "the explorer runs 2 steps before the trainer reads (sync_interval + sync_offset): "
+            "experiences would be evicted before they are trained. Use 2 or more.",
         ),
         (
             [f"{BUFFER}.capacity=3", "synchronizer.sync_style=dynamic_by_explorer",
              "synchronizer.sync_interval=2", "buffer.train_batch_size=24"],
             # 8 experiences a step: up to 2 steps wait for a whole batch, and 2 more for the sync
-            "is 3 batches, but 4 steps are explored before the trainer reads",
+            "is 3 batches, but the explorer runs 4 steps before the trainer reads",
         ),
         (
             ["synchronizer.sync_style=dynamic_by_trainer", "synchronizer.sync_offset=1"],
-            "synchronizer.sync_offset: is not read with sync_style trainer_driven, only with fixed",
+            "synchronizer.sync_offset: is ignored with sync_style trainer_driven; only sync_style",
         ),
     ],
 )  # fmt: skip
@@ -94,8 +94,8 @@ def test_another_priority_function_does_not_get_the_arguments_of_linear_decay(re
 @pytest.mark.parametrize(
     ("style", "said"),
     [
-        ("dynamic_by_explorer", "the explorer takes newer weights every 2 steps of its own"),
-        ("dynamic_by_trainer", "the trainer hands over weights every step of its own"),
+        ("dynamic_by_explorer", "weight sync every 2 explore steps"),
+        ("dynamic_by_trainer", "weight sync every train step"),
     ],
 )
 def test_check_says_who_decides_about_weights(resolved, style, said) -> None:

@@ -30,24 +30,24 @@ def test_a_service_needs_no_tasks(service) -> None:
     [
         (
             "explorer.db_url=postgresql://host/db",
-            "explorer.db_url: 'postgresql://host/db' is no SQLite file, and mode serve keeps its "
-            "exchanges in one. Give a path, or leave it out.",
+            "explorer.db_url: 'postgresql://host/db' is not a SQLite file, but mode serve stores "
+            "recorded calls in one. Give a path, or leave it out.",
         ),
         (
             "algorithm.optimizer.lr_scheduler_type=cosine",
-            "lr_scheduler_type: is cosine, which needs the number of all steps. A service goes on "
+            "lr_scheduler_type: is cosine, which needs the number of all steps. A service runs "
             "until it is stopped: use constant, or set trainer.total_steps.",
         ),
         (
             "algorithm.optimizer.lr_warmup_steps_ratio=0.1",
-            "is a part of all steps, and a service goes on until it is stopped. Set "
+            "is a fraction of all steps, but a service runs until it is stopped. Set "
             "lr_warmup_steps instead, or trainer.total_steps.",
         ),
         ("explorer.proxy_port=70000", "less than or equal to 65535"),
         (
             "explorer.auxiliary_models=[{name: judge, external_model_config: {enable: true}}]",
-            "explorer.auxiliary_models: holds 'judge', which is behind an API of its own; a "
-            "service asks none. Take it out: who talks to the service can ask that API itself.",
+            "explorer.auxiliary_models: has 'judge' behind an external API, and a service does "
+            "not proxy APIs. Remove it; clients can call that API themselves.",
         ),
     ],
 )
@@ -62,7 +62,7 @@ def test_what_a_service_cannot_do_is_said_before_it_starts(service, setting, mes
 
 def test_a_service_that_nobody_reads_from_is_refused(service) -> None:
     assert (
-        "storage_type: is queue, but without a section trainer nobody reads from a queue. "
+        "storage_type: is queue, but without a section trainer nothing reads the queue. "
         "Add a section trainer, or use file, and give its path."
     ) in service()
 
@@ -73,8 +73,8 @@ def test_all_engines_but_one_may_stay_up(gpus, builtin_only, a_run) -> None:
     config = resolve(load_config(a_run(), overrides=settings), gpus)
 
     assert (
-        "explorer.min_running_model_num: is 2, of 2 engines: none of them could ever take new "
-        "weights. Use 1 or less: engines are updated one after the other."
+        "explorer.min_running_model_num: is 2 of 2 engines, so no engine could ever load "
+        "new weights. Use 1 or less; engines load weights one after the other."
     ) in "\n".join(listed(check(config, gpus)))
 
 

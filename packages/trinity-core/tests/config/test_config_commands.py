@@ -107,7 +107,7 @@ def test_show_prints_each_value_with_its_origin(trinity_config, a_run) -> None:
     assert lines["buffer.train_batch_size = 12"] == "batch_size x repeat_times"
     assert lines["algorithm.kl_loss_fn = 'k2'"] == "algorithm grpo"
     assert lines["model.max_model_len = 64"] == f"{path}:2"
-    assert lines["trainer.trainer_type = 'torch'"] == "the trainer there is"
+    assert lines["trainer.trainer_type = 'torch'"] == "the only trainer"
 
 
 def test_show_as_json_is_an_interface(trinity_config, a_run) -> None:

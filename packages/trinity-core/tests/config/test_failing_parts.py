@@ -93,8 +93,8 @@ def test_a_constructor_that_fails_is_a_problem_with_the_line_in_it(problems, fil
     found = problems("algorithm.policy_loss_fn=calls_a_base_that_takes_nothing")
 
     line = line_of("        super().__init__(behind=backend)")
-    assert "algorithm.policy_loss_fn_args: Loss cannot be made of them: TypeError: " in found
-    assert f" at {file}:{line}. Correct it." in found
+    assert "algorithm.policy_loss_fn_args: Loss cannot be built with them: TypeError: " in found
+    assert f" at {file}:{line}. Correct them." in found
 
 
 def test_defaults_that_fail_name_their_part_and_line(problems, file) -> None:

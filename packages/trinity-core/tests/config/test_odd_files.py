@@ -14,7 +14,7 @@ from trinity.errors import ConfigError
         ("name: !env FOO", "run.yaml:1: this line: is no YAML: could not determine a constructor"),
         ("mode: both\nname: '${'", "run.yaml:2: name: cannot be read: no viable alternative"),
         ("~: 3", "the file: cannot be read: Incompatible key type 'NoneType'"),
-        ("model: &a\n  x: *a", "the file: has an anchor that holds itself"),
+        ("model: &a\n  x: *a", "the file: has an anchor that contains itself"),
         ('name: "a\x07"', "unacceptable character #x0007"),
         ("buffer: 3", "buffer: should be a section, keys with values; it is 3."),
         ("algorithm: {optimizer: {lr: .inf}}", "lr: should be a finite number"),

@@ -37,7 +37,7 @@ def test_a_sequence_shared_by_gpus_follows_a_machine_without_any(a_run, cpu, bui
     config = resolve(load_config(a_run("trainer: {ulysses_sequence_parallel_size: 2}")), cpu)
 
     assert config.trainer.ulysses_sequence_parallel_size == 1
-    assert config.notes == [f"asked {ULYSSES} 2, it follows the machine, which has no GPU: 1"]
+    assert config.notes == [f"requested {ULYSSES} 2, found no GPU, using 1"]
     assert found(config, cpu) == []
 
 
@@ -49,7 +49,10 @@ def test_an_engine_of_ours_that_is_not_installed_is_the_embedded_one_without_gpu
     assert config.explorer.rollout_model.engine_type == "transformers"
     assert found(config, cpu) == []
     (note,) = config.notes
-    assert note == f"asked {ENGINE} vllm, have no GPU and no trinity-engine-vllm: transformers"
+    assert (
+        note
+        == f"requested {ENGINE} vllm, found no GPU and no trinity-engine-vllm, using transformers"
+    )
 
 
 def test_an_engine_of_ours_that_is_not_installed_is_an_error_with_gpus(

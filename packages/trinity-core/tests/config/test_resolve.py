@@ -197,12 +197,12 @@ def test_a_laptop_gets_one_embedded_engine_and_says_so(a_run, cpu) -> None:
     assert (rollout.tensor_parallel_size, config.cluster.gpu_per_node) == (1, 0)
     assert config.synchronizer.sync_method == "memory"
     assert config.notes == [
-        "asked for GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num, "
-        "explorer.rollout_model.tensor_parallel_size), have none: one embedded engine and one "
-        "trainer run on the CPU",
-        "asked explorer.rollout_model.dtype bfloat16, this machine computes it slowly or not at "
-        "all: float32",
-        "asked synchronizer.sync_method nccl, there is no GPU: memory",
+        "requested GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num, "
+        "explorer.rollout_model.tensor_parallel_size), found none, using one embedded engine and "
+        "one trainer on the CPU",
+        "requested explorer.rollout_model.dtype bfloat16, slow or not supported on this machine, "
+        "using float32",
+        "requested synchronizer.sync_method nccl, found no GPU, using memory",
     ]
 
 
@@ -239,9 +239,9 @@ def test_an_engine_that_shares_its_tensors_among_processes_does_so_without_gpus(
     rollout = config.explorer.rollout_model
     assert (rollout.engine_type, rollout.engine_num, rollout.tensor_parallel_size) == ("wide", 1, 1)
     assert config.notes == [
-        "asked for GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num, "
-        "explorer.rollout_model.tensor_parallel_size), have none: one engine and one trainer run "
-        "on the CPU"
+        "requested GPUs (cluster.gpu_per_node, explorer.rollout_model.engine_num, "
+        "explorer.rollout_model.tensor_parallel_size), found none, using one engine and one "
+        "trainer on the CPU"
     ]
 
 
@@ -252,8 +252,8 @@ def test_the_note_counts_the_engines_and_processes_that_are_kept(a_run, cpu) -> 
     config = resolve(load_config(a_run(asked)), cpu, manager=WithAWideEngine(get_manager()))
 
     assert config.notes == [
-        "asked for GPUs (cluster.node_num), have none: 2 engines of 4 processes each and one "
-        "trainer run on the CPU"
+        "requested GPUs (cluster.node_num), found none, using 2 engines of 4 processes each and "
+        "one trainer on the CPU"
     ]
 
 
@@ -303,7 +303,9 @@ def test_the_published_trainer_means_our_own_and_is_noted_when_asked(a_run, cpu)
     config = resolved(a_run(), cpu, "trainer.trainer_type=verl")
 
     assert config.trainer.trainer_type == "torch"
-    assert config.notes == ["trainer.trainer_type verl: Trinity's own trainer 'torch' is used"]
+    assert config.notes == [
+        "requested trainer.trainer_type verl, using Trinity's own trainer torch"
+    ]
 
 
 def test_what_only_other_parts_read_is_listed_once_as_not_used(a_run, cpu) -> None:

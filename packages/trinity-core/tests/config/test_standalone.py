@@ -16,9 +16,9 @@ def resolved(path, machine, *overrides):
 @pytest.mark.parametrize(
     ("mode", "standalone", "is_standalone", "said"),
     [
-        ("explore", "null", True, "the explorer takes the newest weights every 2 steps of its own"),
-        ("train", "null", True, "the trainer hands over its weights every step of its own"),
-        ("train", "true", True, "the trainer hands over its weights every step of its own"),
+        ("explore", "null", True, "the explorer pulls the newest weights every 2 steps of its own"),
+        ("train", "null", True, "the trainer publishes its weights every step of its own"),
+        ("train", "true", True, "the trainer publishes its weights every step of its own"),
         ("explore", "false", False, "each experience of the SQL buffer is kept"),
         ("train", "false", False, "each experience of the SQL buffer is trained once"),
     ],

@@ -205,4 +205,4 @@ def test_a_line_of_the_log_names_run_call_and_agent(caplog):
     assert lines[0].startswith("run 3/7/0: call 0-0 of scripted:planner by planner: ")
     assert lines[0].endswith(" prompt tokens, 4 sampled, stop")
     assert lines[1].endswith(" 4 sampled, stop, continues 0-0")
-    assert lines[2].startswith("run 3/7/0: a call is refused, 400: n is 0; give a whole number")
+    assert lines[2].startswith("run 3/7/0: refused a call, 400: n is 0; give a whole number")

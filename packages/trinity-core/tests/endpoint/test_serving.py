@@ -121,7 +121,7 @@ def test_what_cannot_be_stored_is_not_said(served, monkeypatch) -> None:
     monkeypatch.setattr(served.store, "keep", full)
 
     assert message_of(served.say("a")) == (
-        "503 not_stored: the service cannot store what it answers: serve.db cannot be used: "
+        "503 not_stored: the service cannot store its replies: serve.db cannot be used: "
         "database or disk is full."
     )
 
@@ -155,33 +155,33 @@ def test_what_cannot_be_stored_is_not_said(served, monkeypatch) -> None:
         ),
         (
             lambda s: s.reward("nobody"),
-            "404 run_not_found: the run 'nobody' is unknown, or was forgotten after "
+            "404 run_not_found: the run 'nobody' is unknown, or was deleted after "
             "explorer.keep_runs_s; name the run as its calls did in the header X-Trinity-Run.",
         ),
         (
             lambda s: s.reward(),
-            "404 run_not_found: a run of this key and user is unknown, or was forgotten after "
+            "404 run_not_found: a run of this key and user is unknown, or was deleted after "
             "explorer.keep_runs_s; name the run as its calls did in the header X-Trinity-Run.",
         ),
         (
             lambda s: (s.say("a"), s.reward("a"), s.reward("a"))[-1],
-            "409 feedback_given: the run 'a' has its reward; each is rewarded once.",
+            "409 feedback_given: the run 'a' already has its reward.",
         ),
         (
             lambda s: (s.say("a"), s.reward("a"), s.say("a"))[-1],
-            "409 run_over: the run 'a' has its reward, so it takes no further calls; give the next "
-            "one another name in the header X-Trinity-Run.",
+            "409 run_over: the run 'a' already has its reward, so it accepts no further calls; use "
+            "another name in the header X-Trinity-Run for the next rollout.",
         ),
         (
             lambda s: (s.say("a"), s.store.drop(before=1e12), s.reward("a"))[-1],
-            "404 run_dropped: the run 'a' was dropped: no reward came in time. Raise "
-            "explorer.max_timeout if that is too short.",
+            "404 run_dropped: the run 'a' was dropped, because it got no reward in "
+            "time. Raise explorer.max_timeout if that is too short.",
         ),
         (
             lambda s: (s.say("a"), s.store.drop(before=1e12), s.say("a"))[-1],
             "409 run_over: the run 'a' got no reward in time (explorer.max_timeout) and was "
-            "dropped, so it takes no further calls; give the next one another name in the header "
-            "X-Trinity-Run.",
+            "dropped, so it accepts no further calls; use another name in the header "
+            "X-Trinity-Run for the next rollout.",
         ),
         (
             lambda s: (s.say("a", model="scripted:solver"), s.reward("a", agent="cook"))[-1],
@@ -275,7 +275,7 @@ def test_an_agents_reply_under_way_is_not_given_once_it_has_its_reward(
     second.join(10)
 
     assert [status for status, _ in answers] == [200, 409]
-    assert "has the reward of its agent 'planner'" in message_of(answers[1])
+    assert "already has a reward for its agent 'planner'" in message_of(answers[1])
     assert service.ask("/commit", {}) == (200, {"runs": 1, "experiences": 1})
     service.close()
 

@@ -40,5 +40,5 @@ def test_metrics_of_a_store_that_cannot_be_read_are_a_503_with_the_reason(tmp_pa
 
     assert refused.value.code == 503
     message = json.loads(refused.value.read())["error"]["message"]
-    assert message.startswith("the service cannot read what it has stored: ")
+    assert message.startswith("the service cannot read its store: ")
     assert "serve.db cannot be used: no such table: runs" in message

@@ -45,7 +45,7 @@ def test_a_score_of_a_reply_is_its_log_probability_beside_other_requests(
 
 @pytest.mark.parametrize("text", [(), (5,), range(5, 500), (5, 999)])
 def test_what_cannot_be_scored_is_refused(tiny, start, text) -> None:
-    with pytest.raises(ModelError, match=r"cannot be scored|holds a token outside"):
+    with pytest.raises(ModelError, match=r"cannot be scored|has a token id outside"):
         start(tiny).score(text)
 
 

@@ -269,7 +269,7 @@ def test_who_waits_long_is_told_for_which_group(a_run, caplog, monkeypatch) -> N
     with caplog.at_level(logging.WARNING):
         run.batch(1, limit_s=0.1)
 
-    assert "the trainer waits for group 1/0, which engine-0 has answered for 0 s" in caplog.text
+    assert "the trainer waits for group 1/0 (straggler), running on engine-0 for 0 s" in caplog.text
 
 
 def test_a_group_that_is_not_waited_for_is_replaced_and_is_no_fault(a_run) -> None:

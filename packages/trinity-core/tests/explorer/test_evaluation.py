@@ -72,7 +72,7 @@ def test_a_failed_run_is_left_out_and_counted(world):
 
 
 def test_too_many_failed_runs_stop_the_evaluation(world):
-    with pytest.raises(RunFailedError, match="2 of 2 runs failed"):
+    with pytest.raises(RunFailedError, match="2 of 2 rollouts failed"):
         world(evaluation_sets=[Evaluation([[None, None]])]).explorer.evaluate(0)
 
 

@@ -39,7 +39,7 @@ def test_a_short_batch_ends_the_run_where_those_before_it_failed_too(world):
     made.step(1)
 
     text = (
-        r"^8 of 12 runs failed, those of the 2 tasks before this step included, and "
+        r"^8 of 12 rollouts failed \(with the 2 tasks before this step\), and "
         r"explorer\.max_failed_ratio is 0\.5:\n  env_error: .* task 2/0 "
     )
     with pytest.raises(RunFailedError, match=text):
@@ -49,7 +49,7 @@ def test_a_short_batch_ends_the_run_where_those_before_it_failed_too(world):
 def test_a_first_short_batch_is_counted_alone(world):
     made = world(*tasks_failing(4), batch_size=3)
 
-    with pytest.raises(RunFailedError, match=r"^4 of 4 runs failed, and "):
+    with pytest.raises(RunFailedError, match=r"^4 of 4 rollouts failed, and "):
         made.step()
 
 
@@ -57,7 +57,7 @@ def test_a_whole_batch_is_counted_alone(world):
     made = world(*tasks_failing(0, 0, 2, 3), batch_size=2)
     made.step(1)
 
-    with pytest.raises(RunFailedError, match=r"^5 of 8 runs failed, and "):
+    with pytest.raises(RunFailedError, match=r"^5 of 8 rollouts failed, and "):
         made.step(2)
 
 
@@ -82,7 +82,7 @@ def test_what_was_counted_is_kept_over_a_resume(world):
 
     of_an_older_version = world(*tasks_failing(*counts), batch_size=3)
     of_an_older_version.explorer.load_state_dict({"tasks": {"position": 3}})
-    with pytest.raises(RunFailedError, match=r"^4 of 4 runs failed"):
+    with pytest.raises(RunFailedError, match=r"^4 of 4 rollouts failed"):
         of_an_older_version.step(2)
 
 

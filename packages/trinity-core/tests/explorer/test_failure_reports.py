@@ -34,9 +34,11 @@ def test_equal_failures_of_a_step_are_one_warning_with_their_number(world, caplo
     with caplog.at_level("WARNING"):
         built.step()
 
-    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    told = [
+        record.getMessage() for record in caplog.records if "not trained on" in record.getMessage()
+    ]
     assert len(told) == 1
-    assert told[0].startswith("step 1: 2 runs failed and are left out:")
+    assert told[0].startswith("step 1: 2 rollouts failed, not trained on:")
     assert told[0].count("the shop is closed") == 1
     assert "(and 1 more run alike)" in told[0]
 
@@ -132,7 +134,9 @@ def test_each_failed_attempt_leaves_its_traceback_with_task_and_plugin(world, ca
     assert text.startswith("Traceback (most recent call last):\n")
     assert "    return 1 / 0\n" in text
     assert text.endswith("ZeroDivisionError: division by zero")
-    assert again.startswith("1 more with the same traceback in this step: workflow_error: ")
+    assert again.startswith(
+        "1 more failed attempts of this step have the same traceback: workflow_error: "
+    )
 
 
 def test_equal_tracebacks_of_a_step_are_written_once_with_their_number(world, caplog) -> None:
@@ -145,7 +149,7 @@ def test_equal_tracebacks_of_a_step_are_written_once_with_their_number(world, ca
 
     told = tracebacks_in(caplog)
     assert [text.count("Traceback (most recent call last)") for text in told] == [1, 0, 1, 0]
-    assert told[1].startswith("2 more with the same traceback in this step")
+    assert told[1].startswith("2 more failed attempts of this step have the same traceback")
 
 
 def test_so_many_tracebacks_of_a_step_are_written_and_no_more(world, caplog) -> None:

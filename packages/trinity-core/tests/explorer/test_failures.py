@@ -327,7 +327,7 @@ def test_half_of_the_runs_may_fail_and_one_more_may_not(world):
     assert half.step().num_experiences == 2
 
     more = world(a_task(workflow=failing_runs(0, 1, 2), repeat_times=4))
-    with pytest.raises(RunFailedError, match="3 of 4 runs failed"):
+    with pytest.raises(RunFailedError, match="3 of 4 rollouts failed"):
         more.step()
 
 

@@ -223,7 +223,7 @@ def test_a_group_with_too_few_runs_is_a_failure(world):
 
     result = world(a_task(workflow=OneOnly, repeat_times=3), max_failed_ratio=1.0).step()
 
-    assert "asked for 3 runs and returned experiences of 1" in result.failures[0].message
+    assert "requested 3 rollouts, got experiences of 1" in result.failures[0].message
 
 
 def test_steps_of_a_run_are_numbered_and_its_metrics_are_those_of_the_last(world):

@@ -172,8 +172,8 @@ def test_what_cannot_be_trained_again_is_told(served, caplog) -> None:
     explorer.explore_step(1)
 
     assert caplog.messages == [
-        "7 rewards were trained after the checkpoint that this start goes on from, and their "
-        "replies are forgotten: they are not trained again."
+        "7 rewards were trained after this checkpoint, but their replies have been deleted "
+        "(explorer.keep_runs_s): they are not trained again."
     ]
 
 
@@ -247,7 +247,7 @@ def test_runs_that_cannot_be_processed_twice_are_set_aside_and_told(served, capl
     assert explorer.explore_step(1).metrics["serve/set_aside"] == 3
 
     assert [e.eid.uid for e in pipeline.got] == ["1/@committed/2/0"]
-    assert "1 rewarded runs could not be processed twice and are set aside" in caplog.text
+    assert "processing 1 rewarded rollouts failed twice; they stay untrained" in caplog.text
     assert "untrained: run-1. 1 experiences have a reward" in caplog.text
 
 

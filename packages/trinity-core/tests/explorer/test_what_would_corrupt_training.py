@@ -46,32 +46,32 @@ def one_row_under_two_ids(self):
 
 
 WRONG = {
-    "one object twice in a list": (the_same_twice, "experiences 0 and 1 are one and the same"),
-    "one row under two ids": (one_row_under_two_ids, "experiences 0 and 1 are one and the same"),
+    "one object twice in a list": (the_same_twice, "experiences 0 and 1 are the same object"),
+    "one row under two ids": (one_row_under_two_ids, "experiences 0 and 1 are the same object"),
     "positive log-probabilities": (
         lambda self: [a_row(logprobs=[-0.5, 0.7])],
-        "logprobs holds 0.7, and the logarithm of a probability is at most 0",
+        "logprobs contains 0.7, but log-probabilities are at most 0",
     ),
     "a log-probability of NaN": (
         lambda self: [a_row(logprobs=[-0.5, math.nan])],
-        "logprobs is NaN or infinite in places",
+        "logprobs is partly NaN or infinite",
     ),
     "an infinite log-probability": (
         lambda self: [a_row(logprobs=[-math.inf, -0.5])],
-        "logprobs is NaN or infinite in places",
+        "logprobs is partly NaN or infinite",
     ),
     "a token reward of NaN": (
         lambda self: [a_row(token_level_reward=[0.0, math.nan])],
-        "token_level_reward is NaN or infinite in places",
+        "token_level_reward is partly NaN or infinite",
     ),
     "a teacher's log-probability of NaN": (
         lambda self: [a_row(teacher_logprobs=[0.0, math.nan])],
-        "teacher_logprobs is NaN or infinite in places",
+        "teacher_logprobs is partly NaN or infinite",
     ),
     "a prompt of no tokens": (later(prompt_length=0), "prompt_length is 0"),
     "a prompt of all tokens": (
         lambda self: [a_row(prompt_length=4, logprobs=None)],
-        "prompt_length is 4, which is all of its tokens",
+        "prompt_length is 4, the number of all tokens",
     ),
     "a prompt of half a token": (
         later(prompt_length=2.0),
@@ -89,7 +89,10 @@ WRONG = {
         later(tokens=torch.tensor([[1, 2, 3, 4]])),
         "tokens has the shape [1, 4]; it must be one row of token ids",
     ),
-    "padding among the tokens": (lambda self: [a_row(tokens=[1, 2, 3, -100])], "tokens holds -100"),
+    "padding among the tokens": (
+        lambda self: [a_row(tokens=[1, 2, 3, -100])],
+        "tokens contains -100",
+    ),
     "a mask of another length": (
         later(action_mask=torch.ones(4, dtype=torch.bool)),
         "action_mask has 4 entries, but the response has 2 tokens",
@@ -137,7 +140,7 @@ def test_one_object_for_all_runs_of_a_group_is_refused(world):
 
     (failure,) = made.step().failures
 
-    assert "experiences 0 and 1 are one and the same. Return an experience of its own" in (
+    assert "experiences 0 and 1 are the same object. Return a separate experience" in (
         failure.message
     )
 
@@ -150,7 +153,10 @@ def test_an_object_that_an_earlier_call_returned_is_refused(world):
     failures = made.step().failures
 
     assert len(failures) == 2
-    assert "experience 0 is one that an earlier call returned, as run 1/0/0" in failures[0].message
+    assert (
+        "experience 0 is the same object that an earlier call returned, for rollout 1/0/0"
+        in failures[0].message
+    )
 
 
 def test_rounding_above_zero_is_no_positive_log_probability(world):

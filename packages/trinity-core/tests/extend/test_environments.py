@@ -78,7 +78,7 @@ def test_one_with_another_note_is_none(made, env, note, said):
 def test_one_whose_python_was_taken_away_is_none(made, env):
     python_in(made).unlink()
     python_in(made).symlink_to("/no/such/python")
-    assert missing_environment(SPEC, env=env) == f"the Python of {made} is gone"
+    assert missing_environment(SPEC, env=env) == f"the Python of {made} does not exist any more"
 
 
 def test_one_that_is_half_made_is_none(made, env):
@@ -118,7 +118,7 @@ def test_no_fitting_python_says_how_to_give_one(tmp_path, monkeypatch, golden):
     golden(str(raised.value), "plugins_environment_no_python", OWN=own)
 
 
-@pytest.mark.parametrize(("version", "shown"), [("3.9.1", "3.9.1"), ("", "no Python that runs")])
+@pytest.mark.parametrize(("version", "shown"), [("3.9.1", "3.9.1"), ("", "not a working Python")])
 def test_a_given_python_that_does_not_fit_is_refused(tmp_path, version, shown):
     given = _program(tmp_path / "python", version) if version else str(tmp_path / "nothing")
     with pytest.raises(PluginError, match=rf"needs Python >=3.11, and {given} is {shown}"):

@@ -63,7 +63,7 @@ def test_a_name_that_something_stands_for_is_of_a_kind_and_says_what(manager):
     for key, instead in TABLES["instead"].items():
         kind, is_name, name = key.partition("/")
         if not is_name:
-            with pytest.raises(ImportError, match="is of Trinity-RFT; here "):
+            with pytest.raises(ImportError, match="is a module of Trinity-RFT; here "):
                 importlib.import_module(key)
             continue
         assert kind in KINDS

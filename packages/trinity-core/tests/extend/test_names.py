@@ -91,7 +91,7 @@ def test_plugins_that_could_not_be_asked_are_listed(site):
     site.plugin("mute", "1 / 0")
     with pytest.raises(UnknownComponentError) as raised:
         site.discover().find("workflow", "x")
-    assert "could not be asked: mute (trinity-mute 1.0) is broken." in str(raised.value)
+    assert "did not load: mute (trinity-mute 1.0) is broken." in str(raised.value)
 
 
 @pytest.mark.parametrize("path", ["parts_one:Part", "parts_one.Part"])

@@ -117,7 +117,7 @@ def test_two_modules_with_one_name_for_two_classes_are_an_error(site, folder):
 
     write(folder, "mine.py")
     write(folder, "other.py")
-    with pytest.raises(ConflictError, match=r"held twice: by plugin-dir .*mine.py and by"):
+    with pytest.raises(ConflictError, match=r"registered twice: by plugin-dir .*mine.py and by"):
         site.discover(plugin_dirs=[folder]).find("workflow", "mine")
 
 

@@ -255,7 +255,7 @@ def test_another_run_s_ledger_is_named_without_its_password(side, tmp_path, monk
     monkeypatch.setattr("trinity.runtime.standalone_roles.database_of", lambda *_, **__: database)
 
     with pytest.raises(
-        ConfigError, match=r"postgresql://me:\*\*\*@db/runs is that of run 'another'"
+        ConfigError, match=r"postgresql://me:\*\*\*@db/runs belongs to run 'another'"
     ):
         meet(trains)
 

@@ -20,7 +20,7 @@ def test_two_run_directories_do_not_share_a_database(tmp_path) -> None:
     ids = [_identity(tmp_path / name / "serve.id") for name in ("a", "b")]
     SqliteRunStore(tmp_path / "serve.db", service=ids[0], directory="runs/a").close()
 
-    with pytest.raises(DataError, match="another service, whose run directory is runs/a"):
+    with pytest.raises(DataError, match="another service, with the run directory runs/a"):
         SqliteRunStore(tmp_path / "serve.db", service=ids[1], directory="runs/b")
 
 

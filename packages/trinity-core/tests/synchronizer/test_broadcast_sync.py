@@ -11,7 +11,7 @@ from trinity.synchronizer.broadcast_sync import GlooSync, NcclSync
 from trinity.synchronizer.channel import TransferError
 
 SILENT = TimeoutError()  # there is no answer, however long one waits
-BROKEN = TransferError("the broadcast broke off")
+BROKEN = TransferError("the broadcast failed")
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +94,8 @@ def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without
     synced(a_sync(trainer, engines))
 
     assert caplog.messages == [
-        "engine-1 is missing where weights are sent: it is there and does not answer "
-        "(sync_timeout is 0 s). They go to the others, and to the process that takes its place"
+        "weight sync without engine-1: it is unresponsive "
+        "(sync_timeout is 0 s). The other engines and its replacement get the weights"
     ]
     assert engines[1].steps()[-1] == "end"
     assert engines[0].steps()[-1] == "load"
@@ -137,8 +137,8 @@ def test_one_that_never_takes_them_whole_is_ended(caplog, a_trainer, two_engines
     assert engines[0].steps().count("load") == 1
     assert engines[1].steps()[-1] == "end"
     assert (
-        "engine-1 is missing where weights are sent: it did not take them whole, 2 times (the "
-        "broadcast broke off). They go to the others"
+        "weight sync without engine-1: it did not receive all weights in 2 attempts (the "
+        "broadcast failed). The other engines"
     ) in caplog.text
 
 
@@ -198,7 +198,7 @@ def test_a_trainer_that_does_not_come_back_is_ended_and_the_run_goes_back(
 ) -> None:
     trainer, engines = a_trainer(send=[SILENT]), two_engines(receive=[BROKEN])
 
-    with pytest.raises(WorkerLostError, match="it does not come back from sending weights"):
+    with pytest.raises(WorkerLostError, match="it did not return from a weight sync"):
         synced(a_sync(trainer, engines))
 
     assert trainer.is_ended
@@ -215,9 +215,9 @@ def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one
         synced(a_sync(trainer, engines))
 
     assert str(refused.value) == (
-        "trainer and engine-0, engine-1 do not reach each other to send weights: the 3 processes "
-        "did not meet. Name the network interface that they share in GLOO_SOCKET_IFNAME or "
-        "NCCL_SOCKET_IFNAME, or set synchronizer.sync_method: memory."
+        "trainer and engine-0, engine-1 cannot reach each other for a weight sync: the 3 processes "
+        "did not meet. Set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to their common network "
+        "interface, or set synchronizer.sync_method: memory."
     )
 
 

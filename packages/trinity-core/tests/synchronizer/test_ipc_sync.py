@@ -12,7 +12,7 @@ from trinity.synchronizer.cuda_ipc import HandleError
 from trinity.synchronizer.ipc_sync import IpcSync
 
 SILENT = TimeoutError()  # there is no answer, however long one waits
-GONE = TransferError("the weights that process 7 shared are gone.")
+GONE = TransferError("the shared weights of process 7 are gone.")
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_one_that_is_lost_or_silent_is_done_without_and_the_others_hear_nothing_
     assert engines[0].steps() == ["receive", "load"]
     assert engines[1].steps() == ["receive", last]
     assert trainer.steps() == ["device", "share"]
-    assert "engine-1 is missing where weights are sent" in caplog.text
+    assert "weight sync without engine-1" in caplog.text
 
 
 def test_one_that_finds_none_tries_once_more_and_the_trainer_is_asked_whether_it_is_there(
@@ -86,8 +86,8 @@ def test_one_that_never_finds_any_is_ended_and_said(caplog, a_trainer, two_engin
 
     assert engines[1].steps() == ["receive", "receive", "end"]
     assert (
-        "engine-1 is missing where weights are sent: it did not take them whole, 2 times (the "
-        "weights that process 7 shared are gone). They go to the others"
+        "weight sync without engine-1: it did not receive all weights in 2 attempts (the "
+        "shared weights of process 7 are gone). The other engines"
     ) in caplog.text
 
 
@@ -106,7 +106,7 @@ def test_a_trainer_that_is_lost_before_all_have_them_is_the_runs_loss(
 def test_a_trainer_that_is_silent_is_ended_and_the_run_goes_back(a_trainer, two_engines) -> None:
     trainer = a_trainer(device=["", SILENT])
 
-    with pytest.raises(WorkerLostError, match="it does not come back from sending weights"):
+    with pytest.raises(WorkerLostError, match="it did not return from a weight sync"):
         synced(trainer, two_engines(receive=[GONE]))
 
     assert trainer.is_ended
@@ -157,9 +157,8 @@ def test_an_engine_that_may_open_nothing_on_the_gpu_has_the_cpus_at_once_and_fro
     assert engines[0].steps() == ["device", "receive", "load", "receive", "load"]
     assert engines[1].steps() == ["device", "receive", "receive", "load", "receive", "load"]
     assert caplog.messages == [
-        "trainer and engines are on one GPU, and weights go by memory of the CPU from now on: "
-        "cudaIpcOpenMemHandle failed with CUDA's error 801. That is slower, and changes nothing "
-        "else"
+        "trainer and engines share a GPU, but the weight sync uses CPU memory from now on: "
+        "cudaIpcOpenMemHandle failed with CUDA's error 801. It is slower; results are the same"
     ]
 
 

@@ -171,7 +171,7 @@ def test_weights_that_the_next_have_replaced_are_gone_for_who_comes_late(trainer
     late = share(1)
     share(2)
 
-    with pytest.raises(TransferError, match=r"the weights that process \d+ shared are gone"):
+    with pytest.raises(TransferError, match=r"the shared weights of process \d+ are gone"):
         open_weights(late)
 
 
@@ -235,8 +235,8 @@ def test_on_another_machine_one_sentence_says_what_to_set() -> None:
         map_memfd(replace(memory.handle, machine="another"))
 
     assert str(refused.value) == (
-        "this process is on another machine than the trainer, or sees other processes, and "
-        "synchronizer.sync_method ipc shares memory. Set memory, gloo or nccl."
+        "synchronizer.sync_method ipc needs shared memory, but this process is on another "
+        "machine or in another container than the trainer. Set memory, gloo or nccl."
     )
 
 
@@ -246,7 +246,7 @@ def test_without_memory_one_sentence_says_how_much_was_wanted(monkeypatch) -> No
 
     monkeypatch.setattr(memfd.os, "pwrite", full)
 
-    with pytest.raises(ModelError, match=r"^2 MiB of memory to share weights in cannot be had: No"):
+    with pytest.raises(ModelError, match=r"^2 MiB of shared memory .* are not available: No"):
         Memfd(2 << 20, [(0, torch.zeros(1 << 19))])
 
 
@@ -258,8 +258,8 @@ def test_more_than_is_left_is_refused_before_a_byte_of_it_is_taken(monkeypatch) 
         Memfd(2**22, [(0, torch.zeros(2**20))])
 
     assert str(refused.value) == (
-        "4 MiB of memory to share weights in cannot be had: this machine, or the container, has "
-        "1 MiB left. Give it more, or fewer engines."
+        "4 MiB of shared memory for weights are not available: this machine or container has "
+        "1 MiB left. Add memory, or use fewer engines."
     )
 
 

@@ -56,6 +56,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path) -> None:
     (tmp_path / "weights").write_text("a file")
 
     with pytest.raises(
-        CheckpointError, match=r"weights of version 1 cannot be written .*Make room"
+        CheckpointError, match=r"weights of policy version 1 cannot be written .*Free space"
     ):
         WeightsFolder(tmp_path / "weights").write(weights(1))

@@ -12,6 +12,6 @@ Databases = Annotated[
     bool,
     typer.Option(
         "--databases",
-        help="Let the pages ask servers that run directories name, as you (PGPASSWORD, ~/.pgpass).",
+        help="Query the database servers of runs as you (PGPASSWORD, ~/.pgpass).",
     ),
 ]

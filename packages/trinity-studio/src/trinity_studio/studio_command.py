@@ -27,18 +27,18 @@ PORT = 8501
 def studio(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="A YAML file to open with.")
+        Path | None, typer.Option("--config", "-c", help="YAML file to open.")
     ] = None,
-    port: Annotated[int, typer.Option("--port", "-p", help="Of 127.0.0.1; 0: any.")] = PORT,
+    port: Annotated[int, typer.Option("--port", "-p", help="Port at 127.0.0.1; 0: any.")] = PORT,
     manager: Annotated[
-        str, typer.Option(metavar="MODULE:CLASS", help="A ConfigManager of yours.")
+        str, typer.Option(metavar="MODULE:CLASS", help="Your ConfigManager class.")
     ] = "",
     databases: Databases = False,  # noqa: FBT002 -- typer's
 ) -> None:
-    """Make a configuration by clicking; start, watch and stop its run.
+    """Edit a configuration in a browser; start, watch and stop its run.
 
-    It listens at 127.0.0.1 alone, and its address holds a token: whoever has it can run programs
-    as you. Runs that it starts go on when it ends.
+    Listens at 127.0.0.1 only. The printed address contains a token; whoever has it can run
+    programs as you. Runs continue after the studio ends.
     """
     from trinity_studio.studio.server import served, studio_app
 

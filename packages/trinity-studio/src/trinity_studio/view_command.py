@@ -29,27 +29,26 @@ PORT = 8502
 def view(  # noqa: PLR0913, PLR0917 -- the options of a command
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN_DIR...", help="Run directories, or folders that hold some."),
+        typer.Argument(metavar="RUN_DIR...", help="Run directories, or folders that contain some."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The YAML file of a run, instead.")
+        Path | None,
+        typer.Option("--config", "-c", help="The YAML file of a run, instead of RUN_DIR."),
     ] = None,
     url: Annotated[
         str, typer.Option(help="A ledger: sqlite:///FILE, or postgresql://USER@HOST/NAME.")
     ] = "",
-    table: Annotated[
-        str, typer.Option(help="As published; a run directory needs no name of a table.")
-    ] = "",
+    table: Annotated[str, typer.Option(help="Ignored; for compatibility with Trinity-RFT.")] = "",
     databases: Databases = False,  # noqa: FBT002 -- typer's
-    port: Annotated[int, typer.Option("--port", "-p", help="Of 127.0.0.1; 0: any.")] = PORT,
+    port: Annotated[int, typer.Option("--port", "-p", help="Port at 127.0.0.1; 0: any.")] = PORT,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one HTML file and leave.")
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file and exit.")
     ] = None,
 ) -> None:
-    """Show what runs know: curves, samples, failures, settings; live while they go on.
+    """Show runs in a browser: curves, samples, failures, settings; updated live.
 
-    It reads run directories and changes nothing in them. It listens at 127.0.0.1 alone, and its
-    address holds a token: whoever has it can read the runs.
+    Reads run directories and changes nothing. Listens at 127.0.0.1 only. The printed address
+    contains a token; whoever has it can read the runs.
     """
     from trinity_studio.view.run import find_runs
 

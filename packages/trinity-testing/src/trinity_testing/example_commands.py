@@ -28,7 +28,7 @@ def examples() -> None:
 
 @app.command("list")
 def list_examples() -> None:
-    """Show what there is, a line each."""
+    """List the examples."""
     for name in _names():
         title = (HERE / name / "README.md").read_text("utf-8").partition("\n")[0]
         typer.echo(f"{name:15}{title.removeprefix('#').strip()}")
@@ -36,12 +36,12 @@ def list_examples() -> None:
 
 @app.command()
 def copy(
-    name: Annotated[str, typer.Argument(help="Which; trinity examples list shows them.")],
+    name: Annotated[str, typer.Argument(help="Name of an example; see trinity examples list.")],
     prepare: Annotated[  # noqa: FBT002 -- typer makes an option of it
-        bool, typer.Option(help="Also make its model and data, if a script of it does.")
+        bool, typer.Option(help="Also create its model and data, if it has a script for them.")
     ] = True,
 ) -> None:
-    """Copy an example to examples/NAME, make its model and data, print the line that runs it."""
+    """Copy an example to examples/NAME, create its model and data, print the command to run."""
     if name not in _names():
         raise typer.BadParameter(unknown_name("example", name, _names()), param_hint="NAME")
     configs = sorted((HERE / name).glob("*.yaml"))
@@ -53,7 +53,7 @@ def copy(
         if not prepare:
             typer.echo(f"first: python {command[1]}")
         elif subprocess.run(command, check=False).returncode:
-            raise ConfigError(f"{command[1]} failed; its own message stands above.")
+            raise ConfigError(f"{command[1]} failed; see its message above.")
     parts = TARGET / name / "parts"
     own = f" --plugin-dir {parts}" if parts.is_dir() else ""
     typer.echo(f"next: trinity run --local --config {TARGET / name / configs[0].name}{own}")

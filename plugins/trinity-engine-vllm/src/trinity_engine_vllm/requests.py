@@ -97,8 +97,8 @@ def _completion(
         is_ended = is_ended or is_matched
     if math.isnan(math.fsum(logprobs)):
         raise ModelError(
-            f"the model computes NaN with the weights of version {spans[-1][1]}: training "
-            f"diverged. Go back to an earlier checkpoint, and lower algorithm.optimizer.lr."
+            f"the model computes NaN with policy version {spans[-1][1]}: training diverged. "
+            f"Return to an earlier checkpoint, and lower algorithm.optimizer.lr."
         )
     spans = [span for span in spans if span[0] < len(token_ids)] or spans[:1]
     reason = output.stop_reason

@@ -97,7 +97,7 @@ class Held:
             matcher.consume_token(token)
             if matcher.is_error():
                 raise ModelError(
-                    f"the reply cannot go on within its structure: {matcher.get_error()}"
+                    f"the reply cannot continue within its structure: {matcher.get_error()}"
                 )
             if self.request.ignore_eos and matcher.is_stopped():
                 return num, True  # what comes behind is the end token that vLLM needs

@@ -73,7 +73,7 @@ class FileStorage:
         """
         with self._lock:
             if self._is_closed:
-                raise BufferClosedError(f"{self._path} is closed; no more can be written to it")
+                raise BufferClosedError(f"{self._path} is closed; it accepts no more experiences")
             if experiences:
                 self._append_step(experiences)
 
@@ -88,7 +88,7 @@ class FileStorage:
         except OSError as e:
             raise DataError(
                 f"{len(experiences)} experiences cannot be written to {path}: {e.strerror or e}. "
-                f"What it held is kept. Make room, or change {self._setting}."
+                f"Its earlier content is intact. Free space, or change {self._setting}."
             ) from e
         self._place, self._reader = self._read_place(), None  # there is more to read now
 
@@ -218,8 +218,8 @@ class _Reader:
             return _stored(row, origin=origin)
         if self._chat_format is None:
             raise DataError(
-                f"{origin}, is no stored experience, and there is no model whose chat format could "
-                f"turn it into tokens. Set model.model_path."
+                f"{origin}, is not a stored experience, and without a model there is no chat "
+                f"template to tokenize it. Set model.model_path."
             )
         make = self._maker(row)
         return make(row, chat_format=self._chat_format, keys=self._keys, origin=origin)
@@ -235,7 +235,7 @@ def _stored(row: dict[str, Any], *, origin: str) -> Experience:
     try:
         return Experience.from_dict(row)
     except (TypeError, ValueError) as e:
-        raise DataError(f"{origin}, is no whole experience: {e}. Remove the row.") from e
+        raise DataError(f"{origin}, is an incomplete experience: {e}. Remove the row.") from e
 
 
 def _selector(num_rows: int, *, config: ExperienceBufferConfig) -> TaskSelector:

@@ -115,8 +115,8 @@ class SupervisedConversation:
     def _rest(self, text: str, *, done: str) -> str:
         if not text.startswith(done):
             raise DataError(
-                f"{self._origin}: the chat template writes earlier turns differently once later "
-                f"ones follow, so the turns cannot be told apart. Set "
+                f"{self._origin}: the chat template changes earlier turns when later turns follow, "
+                f"so Trinity cannot separate the turns. Set "
                 f"format.enable_concatenated_multi_turn to false, or give a "
                 f"model.custom_chat_template that keeps them."
             )

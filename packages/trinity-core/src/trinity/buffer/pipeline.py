@@ -159,8 +159,8 @@ class ExperiencePipeline:
             if (of, name) not in self._said:
                 self._said.add((of, name))
                 logger.warning(
-                    "%s.process() gave the metric %s, which is no number and is left out here and "
-                    "later: %s. Return numbers, or dicts of numbers, as metrics.",
+                    "%s.process() gave the metric %s, which is not a number and is ignored: "
+                    "%s. Return numbers, or dicts of numbers, as metrics.",
                     of, name, " ".join(f"{value!r:.80}".split()),
                 )  # fmt: skip
         return numbers
@@ -200,8 +200,8 @@ def _checked(operator: ExperienceOperator, returned: object) -> tuple[list[Exper
         if isinstance(returned, tuple):
             given = f"a {type(kept).__name__} and a {type(metrics).__name__}"
     raise PluginError(
-        f"experience operator {whose(operator)} returned {given}. Return two things: the list of "
-        f"experiences that go on, and a dict of metrics."
+        f"experience operator {whose(operator)} returned {given}. Return a list of experiences "
+        f"and a dict of metrics."
     )
 
 

@@ -257,7 +257,9 @@ class PriorityQueue:
         """
         with self._changed:
             if self._is_closed:
-                raise BufferClosedError("the priority queue is closed; no more can be written")
+                raise BufferClosedError(
+                    "the priority queue is closed; it accepts no more experiences"
+                )
             if experiences:
                 self._shelf.wake(self._clock())
                 self._shelf.write(list(experiences))
@@ -280,7 +282,7 @@ class PriorityQueue:
                 if self._is_closed:
                     raise StopIteration
                 if not self._waited(limit):
-                    raise TimeoutError(f"the priority queue held nothing for {timeout_s} s")
+                    raise TimeoutError(f"the priority queue was empty for {timeout_s} s")
             return self._used(best)
 
     def take(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
@@ -302,8 +304,8 @@ class PriorityQueue:
             while not self._holds(count, min_model_version) and not self._is_closed:
                 if not self._waited(limit):
                     raise TimeoutError(
-                        f"it holds {self._shelf.num_experiences} of the {count} experiences that "
-                        f"were asked for, after {timeout_s:.0f} s. They stay there."
+                        f"it has {self._shelf.num_experiences} of the {count} requested "
+                        f"experiences after {timeout_s:.0f} s. They stay in it."
                     )
             taken: list[Experience] = []
             while len(self._shelf) and len(taken) < count:

@@ -64,12 +64,12 @@ class QueueStorage:
                 lambda: self._is_closed or self._has_room(), timeout=self._write_timeout_s
             )
             if self._is_closed:
-                raise BufferClosedError(f"{self.name} is closed; no more can be written to it")
+                raise BufferClosedError(f"{self.name} is closed; it accepts no more experiences")
             if not has_room:
                 raise TimeoutError(
                     f"{self.name} was full ({self._capacity} batches) for "
-                    f"{self._write_timeout_s:.0f} s; does the trainer read? Raise its capacity or "
-                    f"max_read_timeout if a train step takes that long."
+                    f"{self._write_timeout_s:.0f} s (backpressure). Check that the trainer reads. "
+                    f"If a train step takes that long, raise its capacity or max_read_timeout."
                 )
             self._batches.append(deque(experiences))
             self._changed.notify_all()
@@ -163,7 +163,7 @@ class QueueStorage:
 
     def _too_few(self, count: int, timeout_s: float) -> str:
         return (
-            f"{self.name} holds {self._count()} of the {count} experiences that were asked for, "
-            f"after {timeout_s:.0f} s. They stay there. Does the explorer still run? Raise "
-            f"buffer.trainer_input.experience_buffer.max_read_timeout if its steps are slow."
+            f"{self.name} has {self._count()} of the {count} requested experiences after "
+            f"{timeout_s:.0f} s. They stay in it. Check that the explorer runs. If its steps are "
+            f"slow, raise buffer.trainer_input.experience_buffer.max_read_timeout."
         )

@@ -67,7 +67,7 @@ class ReplayStorage:
         try:
             return self._queue.take(count, timeout_s=timeout_s, min_model_version=min_model_version)
         except TimeoutError as error:
-            raise TimeoutError(f"{self.name}: {error} Does the explorer still run?") from None
+            raise TimeoutError(f"{self.name}: {error} Check that the explorer runs.") from None
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Store what was read last and not used as if it had not been read."""

@@ -207,14 +207,14 @@ class RunFile:
             return
         if version not in {_FORMAT, *_LACKS}:
             raise DataError(
-                f"{self._path} is no file of trinity serve, or another version's. Set "
-                f"explorer.db_url to a file of its own."
+                f"{self._path} is not a file of trinity serve, or of another version. Set "
+                f"explorer.db_url to another file."
             )
         made_by, made_in = self.db.execute("SELECT id, directory FROM service").fetchone()
         if made_by != service:
             raise DataError(
-                f"{self._path} holds the runs of another service, whose run directory is "
-                f"{made_in}. Set explorer.db_url to a file of its own."
+                f"{self._path} belongs to another service, with the run directory {made_in}. Set "
+                f"explorer.db_url to another file."
             )
 
         if version in _LACKS:
@@ -227,8 +227,8 @@ class RunFile:
 
     def _failed(self, error: Exception) -> DataError:
         return DataError(
-            f"{self._path} cannot be used: {error}. Make room, or set explorer.db_url to another "
-            f"file, then run the same command: what was stored stays."
+            f"{self._path} cannot be used: {error}. Free space, or set explorer.db_url to another "
+            f"file, then run the same command; stored data is kept."
         )
 
 
@@ -246,7 +246,6 @@ def _held(path: Path) -> IO[str]:
         if error.errno not in {errno.EACCES, errno.EAGAIN}:
             raise
         raise DataError(
-            f"{path} is in use by another trinity serve. End that one, or set explorer.db_url to "
-            f"a file of its own."
+            f"another trinity serve uses {path}. End it, or set explorer.db_url to another file."
         ) from error
     return file

@@ -85,8 +85,8 @@ class RandomSelector(Selector):
         """
         if count > self.num_rows:
             raise ValueError(
-                f"task selector random draws {count} different rows, there are {self.num_rows}. "
-                "Lower buffer.batch_size, or take shuffle."
+                f"task selector random draws {count} different rows, but there are "
+                f"{self.num_rows}. Lower buffer.batch_size, or use shuffle."
             )
         import numpy as np
 

@@ -94,15 +94,15 @@ class SqlStorage:
             DataError: the database cannot be used, or one of them cannot be stored.
         """
         if self._is_closed:
-            raise BufferClosedError(f"{self._name} is closed; no more can be written to it")
+            raise BufferClosedError(f"{self._name} is closed; it accepts no more experiences")
         if not experiences:
             return
         num_new = self._ledger.write([self._own(experience) for experience in experiences])
         if self._use.side == "explore" and num_new < len(experiences):
             logger.warning(
-                "the ledger %s had %d of %d experiences of explorer %s already and kept its own. "
-                "After a kill that is as it should be: the step was made again. If it goes on, "
-                "another explorer has that name: set explorer.name.",
+                "the ledger %s already has %d of %d experiences of explorer %s and keeps them. "
+                "After a kill this is expected, because the explorer repeats its step. If it "
+                "happens again, another explorer has the same name: set explorer.name.",
                 self._name, len(experiences) - num_new, len(experiences), self._use.owner,
             )  # fmt: skip
         with self._changed:
@@ -204,9 +204,9 @@ class SqlStorage:
         saved = self._ledger.saved_step()
         if saved < state["trained"]:
             raise CheckpointError(
-                f"the ledger {self._name} knows of {saved} optimizer steps, and the checkpoint was "
-                f"made after {state['trained']}: it is not the one that the run wrote. Set its "
-                f"path back or put it back from a copy; or set another name to begin anew."
+                f"the ledger {self._name} has {saved} train steps, but the checkpoint is of train "
+                f"step {state['trained']}: the run wrote another ledger. Correct its path, restore "
+                f"it from a copy, or set another name to start a new run."
             )
         waiting = state["waiting"] if self._use.side == "both" else None
         self._ledger.cut_back(state["trained"], waiting=waiting)
@@ -276,22 +276,21 @@ class SqlStorage:
         self._ledger.drop_broken(packet, step=self._step)
         self._num_broken += 1
         logger.warning(
-            "packet %d of the ledger %s cannot be read and is left out: %s",
+            "skipping packet %d of the ledger %s, which cannot be read: %s",
             packet, self._name, error,
         )  # fmt: skip
         if self._num_broken >= MOST_BROKEN:
             raise DataError(
-                f"{self._num_broken} packets of the ledger {self._name} cannot be read, one after "
-                f"the other; the last: {error} Put the database back from a copy, or begin anew "
-                f"with another name and another database."
+                f"{self._num_broken} packets in a row of the ledger {self._name} cannot be read; "
+                f"the last: {error} Restore the database from a copy, or start a new run with "
+                f"another name and another database."
             ) from error
 
     def _too_few(self, count: int, timeout_s: float) -> str:
         return (
-            f"the ledger {self._name} holds {self.available()} of the {count} experiences that "
-            f"were asked for, after {timeout_s:.0f} s. They stay there. Does the explorer still "
-            f"run? Raise buffer.trainer_input.experience_buffer.max_read_timeout if its steps are "
-            f"slow."
+            f"the ledger {self._name} has {self.available()} of the {count} requested experiences "
+            f"after {timeout_s:.0f} s. They stay in it. Check that the explorer runs. If its steps "
+            f"are slow, raise buffer.trainer_input.experience_buffer.max_read_timeout."
         )
 
 
@@ -302,14 +301,14 @@ def _refuse_empty(database: Database, address: Address) -> None:
         ConfigError: there is not.
     """
     query = "SELECT 1 FROM experience WHERE dropped IS NULL LIMIT 1"
-    what = f"the ledger {address.name} holds no experiences that could be trained"
+    what = f"the ledger {address.name} has no trainable experiences"
     if address.file is not None and not address.file.exists():
         what = f"there is no ledger {address.name}"
     elif database.read(lambda rows: rows.all(query)):
         return
     raise ConfigError(
         f"{what}, and with synchronizer.standalone: false mode train trains once on the "
-        f"experiences that are there. Fill it first: run mode explore with the same project, "
+        f"experiences in the ledger. Fill it first: run mode explore with the same project, "
         f"group, name, checkpoint_root_dir and path, and synchronizer.standalone: false."
     )
 

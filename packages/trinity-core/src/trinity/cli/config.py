@@ -22,11 +22,11 @@ app = typer.Typer(
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a value; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a value. Repeatable."),
 ]
 PluginDirs = Annotated[
     list[str] | None,
-    typer.Option(metavar="DIR", help="Load the plugins of a folder; repeatable."),
+    typer.Option(metavar="DIR", help="Load the plugins of a folder. Repeatable."),
 ]
 
 
@@ -36,7 +36,7 @@ def check_files(
     settings: Settings = None,
     plugin_dir: PluginDirs = None,
 ) -> None:
-    """Resolve files for this machine and say what is wrong; leave with 0 or 1."""
+    """Resolve files for this machine and report problems; the exit code is 1 if there are any."""
     _use(plugin_dir)
     results = [_check(file, settings or []) for file in files]
     raise typer.Exit(0 if all(results) else 1)
@@ -47,9 +47,9 @@ def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file.")],
     settings: Settings = None,
     plugin_dir: PluginDirs = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show every resolved value, and where it comes from."""
+    """Show every resolved value and its origin."""
     from trinity.common.config import load_config, probe, resolve_stages
     from trinity.common.config.preparation import run_manager
 
@@ -69,7 +69,7 @@ def show(
 
 @app.command("schema")
 def schema(plugin_dir: PluginDirs = None) -> None:
-    """Print the JSON schema for editors, with the names of the installed plugins."""
+    """Print the JSON schema for editors, with the names of installed components."""
     from trinity.common.config.schema import json_schema
     from trinity.extend import get_manager
 

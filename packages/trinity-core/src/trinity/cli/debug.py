@@ -38,21 +38,21 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
         Path | None, typer.Argument(metavar="CONFIG", help="The YAML file of the run.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The same, as an option.")
+        Path | None, typer.Option("--config", "-c", help="The same as CONFIG.")
     ] = None,
-    task: Annotated[int, typer.Option(help="The row of the taskset, from 0.")] = 0,
+    task: Annotated[int, typer.Option(help="Row of the taskset, from 0.")] = 0,
     taskset: Annotated[
-        str, typer.Option(help="The taskset's name; default: the first that is trained on.")
+        str, typer.Option(help="Name of the taskset; default: the first training taskset.")
     ] = "",
     say: Annotated[
         list[str] | None,
-        typer.Option(help="Say this instead of a model; repeated, one reply after the other."),
+        typer.Option(help="Reply with this text instead of a model. Repeat for further replies."),
     ] = None,
     replay: Annotated[
         Path | None,
         typer.Option(
             metavar="RUN/BATCH/TASK/RUN",
-            help="Give the replies of a try that was trained, and stop where the run now differs.",
+            help="Replay the replies of a trained rollout; stop at the first different prompt.",
         ),
     ] = None,
     settings: Annotated[
@@ -61,20 +61,21 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
     ] = None,
     plugin_dir: Annotated[
         list[Path] | None,
-        typer.Option("--plugin-dir", help="A folder of modules that hold plugins. Repeatable."),
+        typer.Option("--plugin-dir", help="Load the plugins of a folder. Repeatable."),
     ] = None,
-    module: Annotated[str, typer.Option("--module", "-m", help="workflow, as published.")] = (
-        "workflow"
-    ),
+    module: Annotated[
+        str,
+        typer.Option("--module", "-m", help="Only `workflow`, for compatibility with Trinity-RFT."),
+    ] = ("workflow"),
 ) -> None:
-    """Run one task once in this process: breakpoint() works, nothing is trained or written.
+    """Run one task once in this process; train and write nothing. breakpoint() works.
 
-    It leaves with 1 where the workflow failed, or where a replay differs.
+    The exit code is 1 if the workflow fails or a replay differs.
     """
     if module != "workflow":
         raise typer.BadParameter(
-            f"--module {module}: the engine is started with the task here, and trinity view shows "
-            f"what a run trained. Leave --module out."
+            f"--module {module}: trinity debug starts the engine itself, and trinity view shows "
+            f"the samples of a run. Leave --module out."
         )
     named = file or config
     if named is None or (file and config):
@@ -159,7 +160,7 @@ def _say_how_it_ended(ended: Debugged) -> bool:
     for line in _about_the_order(ended.recorded):
         typer.echo(line)
     if ended.missing:
-        typer.echo("an environment could not be built here, and this replay needs none:")
+        typer.echo("an environment cannot be built here, but this replay does not need it:")
         typer.echo(indented(plain(ended.missing)))
     if ended.difference is not None:
         _say_the_difference(ended.difference)
@@ -175,25 +176,25 @@ def _about_the_environment(recorded: RecordedRollout) -> str:
     """Return who answered in the environment's place."""
     answers = recorded.answers
     if answers.tracks:
-        return f"the environment is not built: {answers.num_calls} recorded answers stand for it"
+        return f"using {answers.num_calls} recorded answers instead of the environment"
     why = answers.problem or (
-        "the workflow has none, does not use recorded(), or the experience that had it was not "
+        "the workflow has no environment, does not use recorded(), or its experience was not "
         "trained"
     )
-    return f"no answer of an environment was recorded: {why}. One that there is was asked anew"
+    return f"no answers of an environment were recorded ({why}); using the real environment, if any"
 
 
 def _about_the_order(recorded: RecordedRollout) -> Iterator[str]:
     if recorded.num_unordered:
         yield (
-            f"{recorded.num_unordered} of {len(recorded.exchanges)} calls do not say when they "
-            f"were made (their experience has no reply_names in info): the others come in their "
-            f"order, these where their experience was written"
+            f"{recorded.num_unordered} of {len(recorded.exchanges)} calls have no recorded "
+            f"order (no reply_names in the info of their experience); they are replayed in the "
+            f"order of the file"
         )
     if recorded.num_ambiguous:
         yield (
-            f"{recorded.num_ambiguous} calls asked what another one asked, and the run did not "
-            f"record their order: the reply of one may be given to the other"
+            f"{recorded.num_ambiguous} calls have equal prompts and no recorded order, so their "
+            f"replies may be exchanged"
         )
 
 

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 def experiences(
     run_dir: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The run directory, or that of a stage.")
+        Path, typer.Argument(metavar="RUN", help="The run directory, or the directory of a stage.")
     ],
-    step: Annotated[int | None, typer.Option(help="Only what this train step trained.")] = None,
+    step: Annotated[int | None, typer.Option(help="Only the samples of this train step.")] = None,
     task: Annotated[
-        str, typer.Option(help="Only this task's: BATCH/TASK, or a try of it: BATCH/TASK/RUN.")
+        str, typer.Option(help="Only this task: BATCH/TASK, or one rollout: BATCH/TASK/RUN.")
     ] = "",
     form: Annotated[
         Literal["text", "jsonl", "parquet"],
-        typer.Option("--format", help="For people, or for other programs."),
+        typer.Option("--format", help="Output format."),
     ] = "text",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write; parquet needs one.")
+        Path | None, typer.Option("--output", "-o", help="File to write; required for parquet.")
     ] = None,
 ) -> None:
-    """Show or export what a run trained: conversations, rewards, advantages, masks.
+    """Show or export trained samples: conversations, rewards, advantages, masks.
 
     Hugging Face's datasets reads both files: load_dataset("json", data_files=...), or "parquet".
     """
@@ -47,7 +47,9 @@ def experiences(
     chosen = steps_of(places, step=step)
     if not chosen:
         first, last = places[0].head.step, places[-1].head.step
-        raise ConfigError(f"{directory} has the samples of the steps {first} to {last}, not {step}")
+        raise ConfigError(
+            f"{directory} has samples of the steps {first} to {last}, not of step {step}"
+        )
     if output is not None and is_standard_output(output):
         output = None
     if form == "parquet" and (output is None or (output.exists() and not output.is_file())):
@@ -78,10 +80,10 @@ def _found(run_dir: Path) -> tuple[Path, list[Place]]:
         named = ", ".join(map(str, found))
         raise ConfigError(f"{run_dir} has several stages with samples. Name one: {named}.")
     if not run_dir.exists():
-        raise ConfigError(f"there is no folder {run_dir}, seen from here: name a run directory.")
+        raise ConfigError(f"there is no folder {run_dir}. Name a run directory.")
     raise ConfigError(
-        f"{run_dir} has no samples: nothing was trained there, or buffer.record_samples was off. "
-        f"What workflows returned may be in buffer/explorer_output.jsonl."
+        f"{run_dir} has no samples: the run trained nothing, or buffer.record_samples was off. "
+        f"See buffer/explorer_output.jsonl for the experiences that workflows returned."
     )
 
 
@@ -93,7 +95,7 @@ def _some(samples: Iterator[list[Sample]], *, directory: Path, task: str) -> Ite
     """
     first = next(samples, None)
     if first is None:
-        raise ConfigError(f"{directory}: no sample is of the task {task}. Name it as BATCH/TASK.")
+        raise ConfigError(f"{directory}: task {task} has no samples. Write it as BATCH/TASK.")
     yield first
     yield from samples
 

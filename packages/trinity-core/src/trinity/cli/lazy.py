@@ -21,13 +21,19 @@ if TYPE_CHECKING:
     from trinity.extend import PluginRecord
 
 COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function", what it does
-    "run": ("trinity.cli.run:run", "Train, explore or evaluate, as a configuration says."),
-    "serve": ("trinity.cli.serve:serve", "Answer agents that run elsewhere, and train on them."),
+    "run": ("trinity.cli.run:run", "Run a configuration: train, explore or evaluate."),
+    "serve": (
+        "trinity.cli.serve:serve",
+        "Serve the model by HTTP, and train on the agents' calls.",
+    ),
     "debug": ("trinity.cli.debug:debug", "Run one task, and print each prompt and reply."),
-    "log": ("trinity.cli.log:log", "Show what a run and each of its workers logged."),
-    "status": ("trinity.cli.status:status", "Say how a run stands, and what it waits for."),
-    "experiences": ("trinity.cli.experiences:experiences", "Show or export what a run trained."),
-    "perf": ("trinity.cli.perf:perf", "Say where the time of a run's steps went."),
+    "log": ("trinity.cli.log:log", "Show the logs of a run and its workers."),
+    "status": ("trinity.cli.status:status", "Show the progress of a run, and what it waits for."),
+    "experiences": (
+        "trinity.cli.experiences:experiences",
+        "Show or export the samples that a run trained.",
+    ),
+    "perf": ("trinity.cli.perf:perf", "Show how a run spends the time of its steps."),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
 }
@@ -74,7 +80,7 @@ def _refuse_missing(name: str) -> None:
     """
     distribution = distribution_of_command(name)
     if distribution is not None:
-        raise PluginError(f"trinity {name} is of {distribution}. {how_to_get(distribution)}")
+        raise PluginError(f"trinity {name} is part of {distribution}. {how_to_get(distribution)}")
 
 
 def _refuse_misplaced(ctx: Any, name: str, args: list[str]) -> None:
@@ -106,8 +112,8 @@ def _plugin_command(name: str, owners: list[tuple[PluginRecord, str]]) -> Any:
     if len(owners) > 1:
         labels = " and by ".join(record.label for record, _ in owners)
         raise ConflictError(
-            f"command {name!r} is given twice: by {labels}. "
-            f"Leave one out with -P no:{owners[-1][0].name}."
+            f"command {name!r} is registered twice: by {labels}. "
+            f"Disable one with -P no:{owners[-1][0].name}."
         )
     record, target = owners[0]
     try:

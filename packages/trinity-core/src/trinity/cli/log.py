@@ -27,31 +27,32 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 
 def log(  # noqa: PLR0913, PLR0917 -- the options of a command
     run_dir: Annotated[
-        Path | None, typer.Argument(help="The run directory: the header of a run names it.")
+        Path | None, typer.Argument(help="The run directory; the header of a run prints it.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The YAML file of the run, instead.")
+        Path | None,
+        typer.Option("--config", "-c", help="The YAML file of the run, instead of RUN_DIR."),
     ] = None,
     worker: Annotated[
         str,
         typer.Option(
             "--worker",
             "--room",
-            help="Only this worker's: driver, trainer, runner-0, engine-0, ...",
+            help="Only this process: driver, trainer, runner-0, engine-0, ...",
         ),
     ] = "",
-    level: Annotated[str, typer.Option(help="The least severe messages to show.")] = "debug",
+    level: Annotated[str, typer.Option(help="Lowest level to show.")] = "debug",
     run: Annotated[
-        str, typer.Option(help="Only what names this run of a task: BATCH/TASK/RUN, as 3/7/0.")
+        str, typer.Option(help="Only messages about this rollout: BATCH/TASK/RUN, as 3/7/0.")
     ] = "",
     lines: Annotated[
-        int, typer.Option("--lines", "-n", help="So many records from the end; 0: all.")
+        int, typer.Option("--lines", "-n", help="Only the last N records; 0: all.")
     ] = 0,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C as the run goes on.")
+        bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show the logs of a run by time, the worker's name in front of each line."""
+    """Show the logs of all processes of a run, sorted by time."""
     from rich.console import Console
 
     directory, least = _directory(run_dir, config), _level(level)
@@ -100,13 +101,13 @@ def _files(directory: Path, worker: str) -> list[LogFile]:
     files = log_files(directory)
     if not files:
         raise ConfigError(
-            f"there is no log of a run in {directory}. Name the folder that the header of the run "
-            "calls its run directory, or the run's --config."
+            f"there is no log of a run in {directory}. Name the run directory; the header of the "
+            "run prints it. Or name the run's --config."
         )
     chosen = [file for file in files if _is_meant(file, worker)]
     if not chosen:
         workers = {file.worker for file in files}
-        raise ConfigError(f"{directory}: {unknown_name('worker', worker, workers)}")
+        raise ConfigError(f"{directory}: {unknown_name('process', room, rooms)}")
     return chosen
 
 

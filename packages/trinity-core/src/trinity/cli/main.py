@@ -19,13 +19,13 @@ from trinity.starting import INTERRUPTED, was_interrupted
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
 _WRONG_PATH = {  # by what the system says: what to do
-    errno.EACCES: "Let this user read and write it, or name another.",
-    errno.EPERM: "Let this user read and write it, or name another.",
-    errno.ENOENT: "Name what is there, in a folder that is there.",
-    errno.ENOTDIR: "A part of that path is a file: name another.",
-    errno.EISDIR: "It is a folder: name a file.",
-    errno.ENAMETOOLONG: "Name a shorter one.",
-    errno.ELOOP: "Its links lead in a circle: name another.",
+    errno.EACCES: "Let this user read and write it, or use another path.",
+    errno.EPERM: "Let this user read and write it, or use another path.",
+    errno.ENOENT: "Use a path that exists.",
+    errno.ENOTDIR: "A part of the path is a file. Use another path.",
+    errno.EISDIR: "It is a folder. Use a file.",
+    errno.ENAMETOOLONG: "Use a shorter path.",
+    errno.ELOOP: "Its links form a loop. Use another path.",
 }
 
 FINDINGS, INTERNAL_ERROR = 1, 3  # the other two, 0 and 2 (usage), are typer's own
@@ -36,7 +36,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Train LLM agents with reinforcement learning; everything is a plugin.",
+    help="Fine-tune LLM agents with reinforcement learning.",
 )
 
 
@@ -59,20 +59,20 @@ def show_version(is_wanted: bool) -> None:
 def options(
     p: Annotated[
         list[str] | None,
-        typer.Option("-P", metavar="no:NAME", help="Leave a plugin out of this run; repeatable."),
+        typer.Option("-P", metavar="no:NAME", help="Disable a plugin. Repeatable."),
     ] = None,
     plugin_dir: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Load the plugins of a folder; repeatable."),
+        typer.Option(metavar="DIR", help="Load the plugins of a folder. Repeatable."),
     ] = None,
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=show_version, help="Show the version and leave."
+            "--version", is_eager=True, callback=show_version, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Read what holds for every command."""
+    """Read the options of all commands."""
     if p or plugin_dir:
         manager = PluginManager.discover(plugin_dirs=plugin_dir or ())
         set_manager(manager.narrowed(disabled=_switched_off(p or [], manager)))
@@ -111,7 +111,7 @@ def _of_the_system(error: OSError) -> str:
     path = plain(str(error.filename2 or error.filename or ""))
     if error.errno in _NO_ROOM:
         where = f"{path} cannot be written" if path else "a file cannot be written"
-        return f"{where}: {error.strerror}. Make room, or write to another disk."
+        return f"{where}: {error.strerror}. Free space, or write to another disk."
     if error.errno in _WRONG_PATH and path:
         return f"{path} cannot be used: {error.strerror}. {_WRONG_PATH[error.errno]}"
     return ""

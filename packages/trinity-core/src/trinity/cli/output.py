@@ -40,7 +40,7 @@ def whole_file(path: Path, *, run: Path) -> Iterator[Path]:
     target = path.resolve()
     if target.exists() and target.is_relative_to(run.resolve()):
         raise ConfigError(
-            f"{path} is there already, in the run directory {run}, and may be a file of the run. "
+            f"{path} exists in the run directory {run} and may be a file of the run. "
             f"Name another file; nothing was written."
         )
     if path.exists() and not path.is_file():

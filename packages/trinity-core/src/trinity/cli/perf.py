@@ -20,22 +20,26 @@ _METRICS = ("monitor", "metrics.jsonl")
 def perf(
     words: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN...", help="Run directories; as published, also: view -r RUN."),
+        typer.Argument(
+            metavar="RUN...", help="Run directories. Trinity-RFT's `view -r RUN` works too."
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", "-r", help="The run directory of `perf view`.")
     ] = None,
-    skip: Annotated[int, typer.Option(help="First steps to leave out.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    skip: Annotated[int, typer.Option(help="Ignore this many steps at the start.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     profile: Annotated[
         bool,
-        typer.Option("--profile", help="Sample the processes of a run that goes on: flame graphs."),
+        typer.Option(
+            "--profile", help="Sample the processes of an active run; write flame graphs."
+        ),
     ] = False,
-    seconds: Annotated[int, typer.Option(min=1, help="How long --profile samples.")] = 30,
+    seconds: Annotated[int, typer.Option(min=1, help="Duration of --profile.")] = 30,
 ) -> None:
-    """Say where the time of a run's steps went: by side and worker, from its metrics.
+    """Show how a run spends the time of its steps, by side and component, from its metrics.
 
-    The seconds are those on the clock: on a busy machine compare shares, or run it alone.
+    Times are wall time. On a busy machine, compare shares, or measure without other load.
     """
     if profile:
         _profile(_named(words or [], report), seconds=seconds)
@@ -73,8 +77,8 @@ def _named(words: list[Path], report: Path | None) -> list[Path]:
     first = str(words[0]) if words and not words[0].exists() else ""
     if first == "run":
         raise ConfigError(
-            "trinity perf run is not there: it measured a run of its own. Run the configuration "
-            "with trinity run, in mode explore for the explorer alone, then: trinity perf RUN_DIR"
+            "trinity perf run does not exist. Run the configuration with trinity run (mode explore "
+            "for the explorer alone), then: trinity perf RUN_DIR"
         )
     runs = [*(words[1:] if first == "view" else words), *([report] if report else [])]
     if not runs:
@@ -93,11 +97,11 @@ def _runs(named: Path) -> list[Path]:
     folders = [named, *sorted(path.parents[1] for path in named.glob("*/monitor/metrics.jsonl"))]
     found = [folder for folder in folders if folder.joinpath(*_METRICS).is_file()]
     if not named.exists():
-        raise ConfigError(f"there is no folder {named}, seen from here: name a run directory.")
+        raise ConfigError(f"there is no folder {named}. Name a run directory.")
     if not found:
         raise ConfigError(
-            f"{named} has no monitor/metrics.jsonl. Name the folder that the header of the run "
-            f"calls its run directory."
+            f"{named} has no monitor/metrics.jsonl. Name the run directory; the header of the run "
+            f"prints it."
         )
     return found
 

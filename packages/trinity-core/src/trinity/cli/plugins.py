@@ -30,14 +30,15 @@ app = typer.Typer(
 
 @app.command("list")
 def list_plugins(
-    kind: Annotated[str, typer.Option(help="Only plugins that give this kind of part.")] = "",
+    kind: Annotated[str, typer.Option(help="Only plugins with components of this kind.")] = "",
     status: Annotated[str, typer.Option(help="Only plugins in this state.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
     can_import: Annotated[
-        bool, typer.Option("--import/--no-import", help="Read metadata only: --no-import.")
+        bool,
+        typer.Option("--import/--no-import", help="Import plugins, or read only their metadata."),
     ] = True,
 ) -> None:
-    """List the installed plugins, their states and what they give."""
+    """List installed plugins, their status and components."""
     _refuse_unknown("--kind", kind, list(KINDS))
     _refuse_unknown("--status", status, [s for s in get_args(PluginState) if s != "unloaded"])
     manager = get_manager()

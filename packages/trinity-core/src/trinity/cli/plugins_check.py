@@ -27,18 +27,18 @@ RAY = "ray"  # the group of checks that need a Ray worker
 
 
 def check(
-    names: Annotated[list[str] | None, typer.Argument(help="Plugins; all without a name.")] = None,
-    has_ray: Annotated[bool, typer.Option("--ray", help="Also in a Ray worker.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="Plugins; default: all.")] = None,
+    has_ray: Annotated[bool, typer.Option("--ray", help="Also check in a Ray worker.")] = False,
     limit_s: Annotated[
         float | None,
-        typer.Option("--limit", help="Seconds that one check of one component may take."),
+        typer.Option("--limit", help="Timeout of one check of one component, in seconds."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
 ) -> None:
-    """Check plugins; leaves with 1 if one is not as it must be.
+    """Run the conformance checks of plugins; the exit code is 1 if a check fails.
 
-    What a plugin needs beside its Python packages and is not there (data, an environment, a
-    package) fails where the plugin is named, and is skipped where all are checked.
+    If a plugin misses data, an environment or a package, its checks fail if you name the plugin,
+    and are skipped if you check all plugins.
     """
     manager = get_manager()
     manager.check_import_package()

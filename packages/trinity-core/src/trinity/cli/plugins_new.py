@@ -20,16 +20,18 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Of the plugin and its part, such as my_reward.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the plugin and its component, such as my_reward.")
+    ],
     kind: Annotated[str, typer.Option(help=f"One of {', '.join(SHAPES)}.")],
-    directory: Annotated[Path, typer.Option(help="Where its folder is made.")] = Path(),
+    directory: Annotated[Path, typer.Option(help="Where to create its folder.")] = Path(),
 ) -> None:
-    """Write a plugin of one part: package, test, README and an example run."""
+    """Create a plugin with one component: package, test, README and an example run."""
     if kind not in SHAPES:
         raise typer.BadParameter(unknown_name("kind", kind, SHAPES), param_hint="--kind")
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         rule = "write lower-case letters and digits, joined by single - or _, as in my_reward"
-        raise typer.BadParameter(f"{name!r} is no name of a plugin: {rule}", param_hint="NAME")
+        raise typer.BadParameter(f"{name!r} is not a valid plugin name: {rule}", param_hint="NAME")
     plugin = name.replace("-", "_").removeprefix("trinity_")
     root = directory / _distribution(plugin)
     _refuse_taken(plugin, kind, root)
@@ -73,12 +75,12 @@ def _refuse_taken(plugin: str, kind: str, root: Path) -> None:
     manager = get_manager()
     if plugin in manager.names(kind):
         origin = manager.find(kind, plugin).origin
-        raise ConflictError(f"{kind} {plugin!r} is given by {origin}. Choose another name.")
+        raise ConflictError(f"{kind} {plugin!r} already exists in {origin}. Choose another name.")
     for record in manager.unloaded_records():
         if plugin == record.name or root.name == record.distribution:
             raise ConflictError(f"plugin {record.label} is installed. Choose another name.")
     if root.name in known_distributions():
-        raise ConflictError(f"{root.name} is one of Trinity's own. Choose another name.")
+        raise ConflictError(f"{root.name} is a package of Trinity. Choose another name.")
 
 
 def _distribution(plugin: str) -> str:

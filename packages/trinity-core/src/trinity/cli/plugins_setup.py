@@ -61,18 +61,21 @@ class SetupCommand(TyperCommand):
 
 def setup(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="The plugin, or its distribution.")],
+    name: Annotated[str, typer.Argument(help="The plugin or its distribution.")],
     is_environment: Annotated[
         bool,
-        typer.Option("--environment", help="Make the plugin's own virtual environment instead."),
+        typer.Option("--environment", help="Create the plugin's own virtual environment instead."),
     ] = False,
     python: Annotated[
-        str, typer.Option(metavar="FILE", help="The Python to make it with.", show_default=False)
+        str,
+        typer.Option(
+            metavar="FILE", help="The Python for the virtual environment.", show_default=False
+        ),
     ] = "",
 ) -> None:
-    """Fetch and verify the plugin's data and programs, or make its virtual environment.
+    """Fetch and verify the plugin's data and programs, or create its virtual environment.
 
-    A plugin may take options of its own: see trinity plugins setup NAME --help.
+    A plugin may add options: see trinity plugins setup NAME --help.
     """
     manager = get_manager()
     record = record_named(name, manager)

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A plugin, its distribution, or KIND/NAME.")],
+    name: Annotated[
+        str, typer.Argument(help="A plugin, its distribution, or KIND/NAME of a component.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, schema 1.")] = False,
 ) -> None:
-    """Show what a plugin provides, with arguments, defaults, docs, origin and licence."""
+    """Show a plugin's components with arguments, defaults, origin, docs and licence."""
     manager = get_manager()
     kind, _, component_name = name.partition("/")
     if component_name and kind not in KINDS:

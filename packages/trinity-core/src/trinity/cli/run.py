@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False)
 def run(
     config: Annotated[Path, typer.Option("--config", "-c", help="The YAML file of the run.")],
     local: Annotated[
-        bool, typer.Option("--local", help="Run every part in this process, without Ray.")
+        bool, typer.Option("--local", help="Run all components in this process, without Ray.")
     ] = False,
     settings: Annotated[
         list[str] | None,
@@ -29,13 +29,13 @@ def run(
     ] = None,
     plugin_dir: Annotated[
         list[Path] | None,
-        typer.Option("--plugin-dir", help="A folder of modules that hold plugins. Repeatable."),
+        typer.Option("--plugin-dir", help="Load the plugins of a folder. Repeatable."),
     ] = None,
 ) -> None:
     """Run a configuration from the first task to the last checkpoint.
 
-    Each part runs in a process of its own: in the Ray cluster that RAY_ADDRESS, cluster.ray_address
-    or `ray start` names, else in a Ray that is started here and stopped at the end.
+    Trainer, engines and rollout workers run as Ray actors: in the cluster of RAY_ADDRESS,
+    cluster.ray_address or `ray start`, else in a local Ray that ends with the run.
     """
     typer.echo(f"reading {config}")  # before what takes seconds to import
     from trinity.runtime.interrupt import Interrupt

@@ -20,14 +20,14 @@ def serve(
     ] = None,
     plugin_dir: Annotated[
         list[Path] | None,
-        typer.Option("--plugin-dir", help="A folder of modules that hold plugins. Repeatable."),
+        typer.Option("--plugin-dir", help="Load the plugins of a folder. Repeatable."),
     ] = None,
 ) -> None:
-    """Answer agents that run elsewhere, take their rewards, and train on them.
+    """Serve the model by HTTP to agents that run elsewhere, and train on their rewards.
 
-    It serves the model of the file at explorer.listen_address and explorer.proxy_port until Ctrl-C;
-    with a section `trainer` it trains on what is committed, else it stores that. Clients show a key
-    of the environment variable TRINITY_SERVE_KEYS, or the one that is printed.
+    Listens at explorer.listen_address and explorer.proxy_port until Ctrl-C. With a section
+    `trainer`, trains on committed rollouts, else stores them. Clients need a key of the
+    environment variable TRINITY_SERVE_KEYS, or the key that the command prints.
     """
     run(
         config,

@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 
 def status(
-    run_dir: Annotated[Path, typer.Argument(help="The run directory: its header names it.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    run_dir: Annotated[
+        Path, typer.Argument(help="The run directory; the header of a run prints it.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     databases: Annotated[
         bool,
         typer.Option(
             "--databases",
-            help="Ask the server that the run directory names, as you (PGPASSWORD, ~/.pgpass).",
+            help="Query the database server of the run as you (PGPASSWORD, ~/.pgpass).",
         ),
     ] = False,
 ) -> None:
-    """Say who works at a run, what each side waits for, how far it is and how old it trains.
+    """Show the processes of a run, their progress, what they wait for, and the staleness.
 
-    It reads the files of the run and its ledger, and asks no process: a dead run tells as much. A
-    ledger on a server is read with --databases alone.
+    Reads only the files of the run and its ledger, so it works for a dead run too. A ledger on a
+    database server is read only with --databases.
     """
     from trinity.runtime.record.run_report import read_standing
 
@@ -69,26 +71,26 @@ def _of_part(part: WorkerReport) -> Iterator[str]:
 
 
 def _of_ledger(ledger: LedgerReport) -> Iterator[str]:
-    yield f"ledger {ledger.name}: train step {ledger.trained}, {ledger.num_waiting} wait"
+    yield f"ledger {ledger.name}: train step {ledger.trained}, {ledger.num_waiting} untrained"
     for side in ledger.sides:
         yield f"  {_of_side(side)}"
     if ledger.trained:
-        yield f"  age of what step {ledger.trained} trained: mean {ledger.ages[0]:.2g}, most " + (
-            f"{ledger.ages[1]:.0f} steps"
+        yield f"  staleness of train step {ledger.trained}: mean {ledger.ages[0]:.2g}, max " + (
+            f"{ledger.ages[1]:.0f} off-policy steps"
         )
     if ledger.oldest_waiting is not None:
-        yield f"  what waits was made by weights of version {ledger.oldest_waiting} and newer"
+        yield f"  oldest policy version of untrained experiences: {ledger.oldest_waiting}"
     if ledger.num_dropped or ledger.broken:
         yield f"  dropped: {ledger.num_dropped} experiences; {ledger.broken} broken packets"
     for name, seconds in ledger.slowest:
-        yield f"  task {name} runs for {_time(seconds)}"
+        yield f"  task {name} has been running for {_time(seconds)}"
 
 
 def _of_side(side: Member) -> str:
     state = "silent" if side.is_silent else side.state
     waits = f", waits for {side.waits_for}" if side.waits_for and state == "working" else ""
     return (
-        f"{side.name}: {state}, step {side.step}, weights of version {side.version}{waits} "
+        f"{side.name}: {state}, step {side.step}, policy version {side.version}{waits} "
         f"({side.where()})"
     )
 

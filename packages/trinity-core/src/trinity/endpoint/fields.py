@@ -104,8 +104,8 @@ def run_over() -> Refusal:
     """Return that the run of a key has ended."""
     return Refusal(
         409,
-        "the run that this key belongs to is over, so nothing is answered any more; end the agent "
-        "with its run.",
+        "the rollout of this key has ended, so the endpoint accepts no further calls; end the "
+        "agent with its rollout.",
         code="run_over",
     )
 

@@ -85,6 +85,6 @@ class KeyRing:
         self._num_late += 1
         if self._num_late == 1:
             logger.warning(
-                "an agent asked its model after its run was over; it was refused, as all such are. "
-                "Let the agent end before its function or command returns."
+                "refused a model call of an agent whose rollout had ended, and will refuse further "
+                "ones. Let the agent end before its function or command returns."
             )

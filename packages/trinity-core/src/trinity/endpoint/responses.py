@@ -33,9 +33,11 @@ def read_response(
     """
     for name in _STATE:
         if body.get(name):
-            raise bad_field(name, "is not supported: nothing is kept here; send the whole input.")
+            raise bad_field(
+                name, "is not supported: the endpoint is stateless; send the whole input."
+            )
     if boolean(body, "store"):
-        raise bad_field("store", "is true, but nothing is kept here; send false.")
+        raise bad_field("store", "is true, but the endpoint is stateless; send false.")
     chat: Json = {name: body[name] for name in _SAME if name in body}
     chat["messages"] = _messages(body)
     chat["tools"] = [_tool(one, place=n) for n, one in enumerate(items(body, "tools"))]

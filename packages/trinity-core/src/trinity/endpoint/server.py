@@ -206,5 +206,6 @@ class EndpointRoom:
             server.close()
         if self._service.keys.num_late:
             logger.warning(
-                "%d calls of agents came after their runs were over", self._service.keys.num_late
+                "refused %d model calls of agents whose rollouts had ended",
+                self._service.keys.num_late,
             )

@@ -140,7 +140,7 @@ class Service:
         """Write a line about a call that is not answered, where that is wanted."""
         if self.logs_requests:
             run = entry.session.model.run_id
-            logger.info("run %s: a call is refused, %d: %s", run, refusal.status, refusal)
+            logger.info("run %s: refused a call, %d: %s", run, refusal.status, refusal)
 
     @contextmanager
     def counted(self) -> Iterator[None]:

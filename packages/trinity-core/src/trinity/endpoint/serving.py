@@ -237,7 +237,7 @@ def not_stored(error: DataError) -> Refusal:
     """Return that nothing is answered, as nothing can be kept."""
     return Refusal(
         503,
-        f"the service cannot store what it answers: {error}",
+        f"the service cannot store its replies: {error}",
         code="not_stored",
         headers={"retry-after": "10"},
     )
@@ -263,12 +263,12 @@ def _over(run: ServedRun, *, agent: str) -> Refusal:
     if run.state == "dropped":
         why = "got no reward in time (explorer.max_timeout) and was dropped"
     elif run.state == "open":
-        why = f"has the reward of its agent {agent!r}"
+        why = f"already has a reward for its agent {agent!r}"
     else:
-        why = "has its reward"
+        why = "already has its reward"
     return Refusal(
         409,
-        f"the run {run.name!r} {why}, so it takes no further calls; give the next one another "
-        f"name in the header X-Trinity-Run.",
+        f"the run {run.name!r} {why}, so it accepts no further calls; use another name in the "
+        f"header X-Trinity-Run for the next rollout.",
         code="run_over",
     )

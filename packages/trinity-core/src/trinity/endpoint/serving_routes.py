@@ -110,11 +110,11 @@ class ServingRoutes:
                      {"": service.num_open}),
             *_family("tokens_total", "counter", "tokens of stored replies and their prompts",
                      "kind", service.num_tokens),
-            *_family("runs", "gauge", "runs; those with a reward count for each reward", "state",
+            *_family("runs", "gauge", "rollouts; one with several rewards counts for each", "state",
                      num_runs),
-            *_family("forgotten_total", "counter", "what is gone of runs that were over", "kind",
+            *_family("forgotten_total", "counter", "deleted data of finished rollouts", "kind",
                      num_forgotten),
-            *_family("model_version", "gauge", "optimizer steps that the weights have", "engine",
+            *_family("model_version", "gauge", "policy version of the engine", "engine",
                      {place: model.model_version for place, model in enumerate(service.models)}),
         ]  # fmt: skip
         await http.answer(200, "".join(lines).encode(), content_type=_TEXT)
@@ -163,7 +163,7 @@ def _not_read(error: DataError) -> Refusal:
     """Return that nothing is said, as the store cannot be read."""
     return Refusal(
         503,
-        f"the service cannot read what it has stored: {error}",
+        f"the service cannot read its store: {error}",
         code="not_stored",
         headers={"retry-after": "10"},
     )
@@ -173,14 +173,12 @@ def _refused(error: RewardRefusedError, *, name: str, agent: str) -> Refusal:
     run = f"the run {name[:128]!r}" if name else "a run of this key and user"
     if error.why == "given":
         whose = f"the agent {agent!r} of {run}" if agent else run
-        return Refusal(
-            409, f"{whose} has its reward; each is rewarded once.", code="feedback_given"
-        )
+        return Refusal(409, f"{whose} already has its reward.", code="feedback_given")
     if error.why == "dropped":
         return Refusal(
             404,
-            f"{run} was dropped: no reward came in time. Raise explorer.max_timeout if that "
-            f"is too short.",
+            f"{run} was dropped, because it got no reward in time. Raise explorer.max_timeout "
+            f"if that is too short.",
             code="run_dropped",
         )
     if error.why == "empty" and error.agents:
@@ -194,7 +192,7 @@ def _refused(error: RewardRefusedError, *, name: str, agent: str) -> Refusal:
     if error.why == "empty":
         what = f"there is no answered call of {run}"
     else:
-        what = f"{run} is unknown, or was forgotten after explorer.keep_runs_s"
+        what = f"{run} is unknown, or was deleted after explorer.keep_runs_s"
     return Refusal(
         404,
         f"{what}; name the run as its calls did in the header X-Trinity-Run.",

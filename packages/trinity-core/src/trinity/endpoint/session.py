@@ -203,7 +203,7 @@ class Session:
             given = {name: sampling.pop(name) for name in FORCED if sampling.get(name) is not None}
             if given and not self._has_forced:
                 self._has_forced = True
-                logger.debug("an agent asked for %s; the configuration's values are used", given)
+                logger.debug("an agent requested %s; using the configuration's values", given)
         return sampling
 
     async def _completions(self, asked: PendingCall) -> list[Completion]:

@@ -177,8 +177,8 @@ def _left_padded(prompts: Sequence[tuple[int, ...]], width: int) -> tuple[Tensor
 def _check_kind(module: PreTrainedModel) -> None:
     if getattr(module, "_is_stateful", False):
         raise ModelError(
-            f"{type(module).__name__} keeps a recurrent state, and this engine goes on from keys "
-            f"and values only. Use a model whose layers are all attention, or another "
+            f"{type(module).__name__} has a recurrent state, but this engine caches only keys and "
+            f"values. Use a model with attention layers only, or another "
             f"explorer.rollout_model.engine_type."
         )
 
@@ -246,13 +246,13 @@ def check_scored(token_ids: tuple[int, ...], *, max_model_len: int, vocab: int) 
     """
     if not 2 <= len(token_ids) <= max_model_len:
         raise ModelError(
-            f"a text of {len(token_ids)} tokens cannot be scored: two are needed, and "
-            f"max_model_len is {max_model_len}. Shorten it, or raise model.max_model_len."
+            f"a text of {len(token_ids)} tokens cannot be scored: it needs 2 to "
+            f"{max_model_len} tokens (max_model_len). Shorten it, or raise model.max_model_len."
         )
     if not (min(token_ids) >= 0 and max(token_ids) < vocab):
         raise ModelError(
-            f"the text to score holds a token outside of 0 to {vocab - 1}, which is all that the "
-            f"model knows. Teacher and trained model need one tokenizer."
+            f"the text to score has a token id outside of the vocabulary, 0 to {vocab - 1}. "
+            f"Teacher and trained model need the same tokenizer."
         )
 
 

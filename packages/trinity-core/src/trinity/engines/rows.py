@@ -98,11 +98,11 @@ class Row:
             ModelError: the model computes NaN, or the reply cannot match its structure.
         """
         if self.failure:
-            raise ModelError(f"the reply cannot go on within its structure: {self.failure}")
+            raise ModelError(f"the reply cannot continue within its structure: {self.failure}")
         if math.isnan(math.fsum(self.logprobs)):
             raise ModelError(
-                f"the model computes NaN with the weights of version {self.spans[-1][1]}: training "
-                f"diverged. Go back to an earlier checkpoint, and lower algorithm.optimizer.lr."
+                f"the model computes NaN with policy version {self.spans[-1][1]}: training "
+                f"diverged. Return to an earlier checkpoint, and lower algorithm.optimizer.lr."
             )
         return Completion(
             token_ids=tuple(self.tokens),

@@ -349,7 +349,7 @@ class ContinuousExplorer(Explorer):
         self._num_in_vain += 1
         if self._is_endless and self._num_in_vain >= MOST_IN_VAIN * self._batch_size:
             logger.warning(
-                "%d groups in a row left nothing to train on: the run makes a step less",
+                "%d groups in a row have no experiences to train on: skipping one training step",
                 self._num_in_vain,
             )
             self._num_in_vain, self._num_given_up = 0, self._num_given_up + 1
@@ -363,7 +363,7 @@ class ContinuousExplorer(Explorer):
         if number is None:
             return
         logger.warning(
-            "the trainer waits for group %s, which %s has answered for %.0f s",
+            "the trainer waits for group %s (straggler), running on %s for %.0f s",
             self._name(number), self._own.where(number), time.monotonic() - self._began[number],
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", int, tuple[int, int, int])
 
-REMEDY = "Return an experience of its own for each run: what it was sampled, or copy.deepcopy()."
+REMEDY = "Return a separate experience for each rollout, for example copy.deepcopy()."
 TENSORS = (  # that a later step may change in place
     "action_mask",
     "logprobs",
@@ -47,8 +47,8 @@ class DuplicateCheck:
         for place, experience in enumerate(experiences):
             if self._alive.get(id(experience)) is experience:
                 raise WorkflowError(
-                    f"experience {place} is one that an earlier call returned, as run "
-                    f"{experience.eid.rid}. {REMEDY}"
+                    f"experience {place} is the same object that an earlier call returned, for "
+                    f"rollout {experience.eid.rid}. {REMEDY}"
                 )
             _refuse_twice(seen, id(experience), place)
 
@@ -86,7 +86,7 @@ def unshared(experiences: Sequence[Experience]) -> None:
 def _refuse_twice(seen: dict[Key, int], key: Key, place: int) -> None:
     first = seen.setdefault(key, place)
     if first != place:
-        raise WorkflowError(f"experiences {first} and {place} are one and the same. {REMEDY}")
+        raise WorkflowError(f"experiences {first} and {place} are the same object. {REMEDY}")
 
 
 def _memory(experience: Experience) -> tuple[int, int, int]:

@@ -58,8 +58,8 @@ def timed_out(
 ) -> RunFailure:
     """Return the failure of a run that did not end in time; ``stack`` is where it was then."""
     message = (
-        f"did not end in {limit_s:g} s; what it runs in is left behind. Raise explorer.max_timeout "
-        f"if it needs longer."
+        f"did not end in {limit_s:g} s; its thread or process is abandoned. Raise "
+        f"explorer.max_timeout if it needs longer."
     )
     where = _where(stack, order.workflow.cls)
     return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where=where)
@@ -72,7 +72,7 @@ def not_judged(order: RolloutRequest, *, message: str, attempt: int) -> RunFailu
 
 def cut_short(order: RolloutRequest) -> RunFailure:
     """Return the end of a run that is not waited for any longer."""
-    message = "is not waited for (explorer.over_rollout, explorer.dynamic_timeout)."
+    message = "was cut off as a straggler (explorer.over_rollout, explorer.dynamic_timeout)."
     cut = _failure(Outcome.TIMEOUT, message, order=order, attempt=1, where="", is_final=True)
     return replace(cut, is_cut=True)
 
@@ -177,12 +177,12 @@ class TracebackLog:
         for kind in kinds.values():
             if kind.num_more:
                 logger.error(
-                    "%d more with the same traceback in this step: %s",
+                    "%d more failed attempts of this step have the same traceback: %s",
                     kind.num_more, kind.first.line(),
                 )  # fmt: skip
         if num_unwritten:
             logger.error(
-                "%d more failed attempts of this step have other tracebacks, which are not written",
+                "%d more failed attempts of this step have other tracebacks (not logged)",
                 num_unwritten,
             )
 

@@ -85,14 +85,14 @@ def _earlier(experience: Experience, chains: list[Experience]) -> list[Experienc
 
 
 def _checked_list(returned: Any) -> list[Experience]:
-    wanted = "run() must return a list of Experience, at least one."
+    wanted = "run() must return a non-empty list of Experience."
     if not isinstance(returned, (list, tuple)):
-        raise WorkflowError(f"it returned {_described(returned)}. {wanted}")
+        raise WorkflowError(f"run() returned {_described(returned)}. {wanted}")
     if not returned:
-        raise WorkflowError(f"it returned an empty list. {wanted}")
+        raise WorkflowError(f"run() returned an empty list. {wanted}")
     for place, item in enumerate(returned):
         if not isinstance(item, Experience):
-            raise WorkflowError(f"item {place} of its list is {_described(item)}. {wanted}")
+            raise WorkflowError(f"item {place} of the list is {_described(item)}. {wanted}")
     return list(returned)
 
 
@@ -120,13 +120,13 @@ def _wrong_tokens(experience: Experience, *, is_eval: bool) -> str:
     may_be_empty = is_eval or is_cut or experience.is_preference_pair
     if experience.prompt_length == num and not may_be_empty:
         return (
-            f"prompt_length is {num}, which is all of its tokens, so that no response is left. "
-            "Set it to the number of tokens before the first one that the model sampled."
+            f"prompt_length is {num}, the number of all tokens, so there is no response. Set it "
+            "to the number of tokens before the first sampled token."
         )
     lowest = min(experience.tokens.tolist())
     if lowest < 0:
         return (
-            f"tokens holds {lowest}; a token id is 0 or more. Return the engine's own ids, "
+            f"tokens contains {lowest}, but token ids are 0 or more. Return the engine's token ids "
             "without padding."
         )
     return ""
@@ -137,24 +137,24 @@ def _wrong_numbers(experience: Experience) -> str:
     for name in ("reward", "logprobs", "token_level_reward", "teacher_logprobs"):
         value = getattr(experience, name)
         if value is not None and not _is_finite(value):
-            shown = value if isinstance(value, (int, float)) else "NaN or infinite in places"
+            shown = value if isinstance(value, (int, float)) else "partly NaN or infinite"
             return (
                 f"{name} is {shown}. Return finite numbers, or raise trinity.errors.EnvError if "
-                "the run cannot be judged."
+                "the rollout has no reward."
             )
     if experience.logprobs is not None and experience.logprobs.shape[0]:
         highest = max(experience.logprobs.tolist())
         if highest > ROUNDING:
             return (
-                f"logprobs holds {highest:.4g}, and the logarithm of a probability is at most 0. "
-                "Return the log-probabilities that the model gave with its tokens."
+                f"logprobs contains {highest:.4g}, but log-probabilities are at most 0. Return the "
+                "engine's log-probabilities of the sampled tokens."
             )
     return ""
 
 
 def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
     """Return the metrics as plain numbers, which a checkpoint can hold."""
-    remedy = "What is no number belongs into info."
+    remedy = "Put other values into info."
     return {
         name: number_of(value, what=f"experience {place}: metrics[{name!r}]", remedy=remedy)
         for name, value in metrics.items()
@@ -207,9 +207,9 @@ def _runs(experiences: list[Experience], *, order: RolloutRequest) -> list[int]:
     start = 0 if set(given) == set(range(count)) else first
     if set(given) != set(range(start, start + count)):
         raise WorkflowError(
-            f"it was asked for {count} runs and returned experiences of {len(set(given))}. A "
-            f"workflow with can_repeat makes repeat_times runs, and numbers them in eid.run if a "
-            f"run has more than one experience."
+            f"requested {count} rollouts, got experiences of {len(set(given))}. A workflow with "
+            f"can_repeat runs repeat_times rollouts, and numbers them in eid.run if a rollout has "
+            f"more than one experience."
         )
     return [run - start + first for run in given]
 
@@ -233,7 +233,9 @@ def without_cut_runs(results: Sequence[RolloutResult], *, can_fail: bool) -> lis
         for report in apart:
             if report.failure is not None and not report.failure.is_cut:
                 line = report.failure.line()
-                raise RunFailedError(f"a run failed, and explorer.on_failed_run is fail. {line}")
+                raise RunFailedError(
+                    f"a rollout failed, and explorer.on_failed_run is fail. {line}"
+                )
     return apart
 
 
@@ -266,16 +268,15 @@ def one_time_warnings(experiences: Sequence[Experience]) -> dict[str, str]:
     cut = {exp.eid.rid for exp in experiences if exp.truncate_status == "prompt_truncated"}
     if broken:
         said["broken"] = (
-            f"the chat template rewrites earlier messages (thinking that is removed, for instance) "
-            f"in {len(broken)} of this step's runs. Each unbroken chain of a run's replies is an "
-            f"experience with the run's reward; the run counts once in its group. Later steps: the "
-            f"same."
+            f"the chat template changes earlier messages (for example, it removes thinking) in "
+            f"{len(broken)} of this step's rollouts. Each unbroken chain of replies becomes an "
+            f"experience with the rollout's reward; the rollout counts once in its group. Not "
+            f"logged for later steps."
         )
     if cut:
         said["cut"] = (
-            f"in {len(cut)} of this step's runs a conversation was longer than the model may read; "
-            f"its beginning was cut off, and what was said after that is not trained on. Raise "
-            f"model.max_model_len or model.max_prompt_tokens, or let the workflow make fewer or "
-            f"shorter turns. Later steps: the same."
+            f"in {len(cut)} of this step's rollouts a conversation exceeds the context. Its prompt "
+            f"was truncated, and later replies are not trained on. Raise model.max_model_len or "
+            f"model.max_prompt_tokens, or use fewer or shorter turns. Not logged for later steps."
         )
     return said

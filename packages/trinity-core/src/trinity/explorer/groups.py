@@ -76,12 +76,12 @@ def check_failures(
     num_runs = sum(r.order.num_runs for r in results) + sum(count for count, _ in earlier)
     if not failed or num_failed <= max_failed_ratio * num_runs:
         return
-    also = f", those of the {len(earlier)} tasks before this step included" if earlier else ""
+    also = f" (with the {len(earlier)} tasks before this step)" if earlier else ""
     raise RunFailedError(
         "\n".join(
             [
-                f"{num_failed} of {num_runs} runs failed{also}, and explorer.max_failed_ratio is "
-                f"{max_failed_ratio:g}:",
+                f"{num_failed} of {num_runs} rollouts failed{also}, and explorer.max_failed_ratio "
+                f"is {max_failed_ratio:g}:",
                 *(f"  {line}" for line in _told(failed)),
                 "Correct the workflow, or raise explorer.max_failed_ratio.",
             ]
@@ -94,9 +94,9 @@ def tell_failures(results: Sequence[RolloutResult], *, what: str) -> None:
     failed = _failed(results)
     if failed:
         num_failed = _num_runs(failed)
-        words = "run failed and is" if num_failed == 1 else "runs failed and are"
+        words = "rollout" if num_failed == 1 else "rollouts"
         lines = "".join(f"\n  {line}" for line in _told(failed))
-        logger.warning("%s: %d %s left out:%s", what, num_failed, words, lines)
+        logger.warning("%s: %d %s failed, not trained on:%s", what, num_failed, words, lines)
 
 
 def tell_retries(results: Sequence[RolloutResult], *, what: str, said: set[str]) -> None:
@@ -112,10 +112,10 @@ def tell_retries(results: Sequence[RolloutResult], *, what: str, said: set[str])
     new = [(failure, count) for failure, count in retried if str(_kind(failure)) not in said]
     if new:
         num_new = _num_runs(new)
-        words = "attempt failed and was" if num_new == 1 else "attempts failed and were"
+        words = "attempt" if num_new == 1 else "attempts"
         lines = "".join(f"\n  {line}" for line in _told(new))
         logger.warning(
-            "%s: %d %s made again, and no run is lost. Later steps: the same.%s",
+            "%s: %d %s failed, and retries succeeded. Not logged for later steps.%s",
             *(what, num_new, words, lines),
         )
         said.update(str(_kind(failure)) for failure, _ in new)

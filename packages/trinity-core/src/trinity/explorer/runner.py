@@ -97,7 +97,7 @@ class _Instance:
             line = f"{name}.close() raised {kind}: {' '.join(str(error).split())}"
             if line not in self.told:
                 self.told.add(line)
-                logger.warning("%s. No run is lost by it; what it held may stay open.", line)
+                logger.warning("%s. Its rollouts are not lost; its resources may stay open.", line)
 
 
 @dataclass
@@ -183,7 +183,7 @@ class Runner:
         workflow = instance.workflow
         if attempt.is_abandoned:  # while it was built
             instance.close()
-            raise EnvError("its time was up before it began")
+            raise EnvError("timed out before it started")
         workflow.set_repeat_times(order.num_runs, order.key.run)
         is_whole = False
         try:

@@ -316,7 +316,7 @@ class Scheduler:
         report = report_of(active, ended)
         failure = report.failure
         if failure and not (failure.is_cut or self._limits.can_fail):
-            line = f"a run failed, and explorer.on_failed_run is fail. {failure.line()}"
+            line = f"a rollout failed, and explorer.on_failed_run is fail. {failure.line()}"
             self._end_with(RunFailedError(line))
         self._note_report(self._lanes.call_of(active.piece), active.place, report)
 

@@ -80,8 +80,8 @@ class ServedExplorer:
             lost = self._store.rewind(step - 1)
             if lost:
                 logger.warning(
-                    "%d rewards were trained after the checkpoint that this start goes on from, "
-                    "and their replies are forgotten: they are not trained again.",
+                    "%d rewards were trained after this checkpoint, but their replies have been "
+                    "deleted (explorer.keep_runs_s): they are not trained again.",
                     lost,
                 )
             self._front.open()
@@ -135,7 +135,7 @@ class ServedExplorer:
                 raise
             names = ", ".join(run.name for run in runs[:SHOWN])
             logger.warning(
-                "%d rewarded runs could not be processed twice and are set aside, untrained: %s%s. "
+                "processing %d rewarded rollouts failed twice; they stay untrained: %s%s. "
                 "%s",
                 len(runs), names, " ..." if len(runs) > SHOWN else "", error,
             )  # fmt: skip
@@ -160,8 +160,8 @@ class ServedExplorer:
         if dropped:
             self._front.forget(dropped)
             logger.info(
-                "%d runs got no reward within %g s of their last call (explorer.max_timeout): "
-                "they are dropped",
+                "dropped %d rollouts that got no reward within %g s of their last call "
+                "(explorer.max_timeout)",
                 len(dropped), self._max_silence_s,
             )  # fmt: skip
 

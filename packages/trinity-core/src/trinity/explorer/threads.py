@@ -98,7 +98,7 @@ class EventLoopThread:
         loop.call_soon_threadsafe(has_answered.set)
         if has_answered.wait(_LOOP_ANSWERS_WITHIN_S):
             return False
-        logger.warning("a workflow blocks the event loop; another loop takes its place")
+        logger.warning("a workflow blocks the event loop; starting another event loop")
         with self._lock:
             self._thread.name = "trinity-stuck-event-loop"
             self._loop = None

@@ -82,7 +82,9 @@ class PublishedPathFinder:
             raise PluginError(_missing(fullname, distribution), name=fullname)
         instead = known.stand_in_of_path(fullname)
         if instead is not None:
-            raise PluginError(f"{fullname} is of Trinity-RFT; here {instead}.", name=fullname)
+            raise PluginError(
+                f"{fullname} is a module of Trinity-RFT; here {instead}.", name=fullname
+            )
         if any(
             below.startswith(f"{fullname}.") for below in (*modules, *served, *known.known_paths())
         ):

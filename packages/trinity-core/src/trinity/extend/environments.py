@@ -156,7 +156,7 @@ def environment_python(spec: EnvironmentSpec, *, env: Mapping[str, str] | None =
     missing = missing_environment(spec, env=env)
     if missing:
         raise PluginError(
-            f"plugin {spec.name} needs {spec.what} in an environment of its own, and {missing}. "
+            f"plugin {spec.name} needs {spec.what} in its own environment, but {missing}. "
             f"{setup_line(spec)}"
         )
     return python_in(environment_folder(spec, env=env))
@@ -174,7 +174,7 @@ def missing_environment(spec: EnvironmentSpec, *, env: Mapping[str, str] | None 
     if noted != _note(spec):
         return f"the one in {folder} {_how_it_differs(noted, _note(spec))}"
     if not python_in(folder).exists():  # also where it is a link to a Python that is gone
-        return f"the Python of {folder} is gone"
+        return f"the Python of {folder} does not exist any more"
     return ""
 
 
@@ -309,9 +309,9 @@ def commands_of(
 def _check_not_own(folder: Path, spec: EnvironmentSpec) -> None:
     if Path(sys.prefix).resolve() == folder.resolve():
         raise PluginError(
-            f"the environment of {spec.name}, {folder}, has to be made anew, and that would clear "
-            f"what this command runs in. Run the trinity of another environment: trinity plugins "
-            f"setup {spec.name} --environment"
+            f"the environment of {spec.name}, {folder}, must be rebuilt, but this command runs in "
+            f"it. Run the trinity of another environment: trinity plugins setup {spec.name} "
+            f"--environment"
         )
 
 
@@ -334,7 +334,7 @@ def chosen_python(spec: EnvironmentSpec, *, given: str | None, uv: str | None) -
         if not version or version not in fitting:
             raise PluginError(
                 f"the environment of {spec.name} needs Python {spec.python}, and {given} is "
-                f"{version or 'no Python that runs'}. Give another with --python."
+                f"{version or 'not a working Python'}. Name another with --python."
             )
         return given
     own = "{}.{}.{}".format(*sys.version_info[:3])
@@ -347,8 +347,8 @@ def chosen_python(spec: EnvironmentSpec, *, given: str | None, uv: str | None) -
         if version and version in fitting:
             return path
     raise PluginError(
-        f"the environment of {spec.name} needs Python {spec.python}; this one is {own}, and the "
-        f"PATH has no other. Name one with --python FILE, or install uv, which fetches it: "
+        f"the environment of {spec.name} needs Python {spec.python}; this one is {own}, and "
+        f"PATH has no suitable one. Name one with --python FILE, or install uv, which fetches it: "
         f"python -m pip install uv"
     )
 
@@ -372,13 +372,13 @@ def _run(words: list[str], *, spec: EnvironmentSpec, installer: str) -> None:
     """
     try:
         code = subprocess.run(words, stdin=subprocess.DEVNULL, check=False).returncode
-        how = f"ended with code {code}; what it said stands above"
+        how = f"ended with code {code}; see its output above"
     except OSError as error:
         code, how = 1, f"could not be started: {error}"
     if code:
         raise PluginError(
             f"making the environment of {spec.name} failed: {_shown(words)} {how}. "
-            f"{_WHERE[installer]}. When that is mended, {setup_line(spec).replace('Run', 'run')}"
+            f"{_WHERE[installer]}. After fixing this, {setup_line(spec).replace('Run', 'run')}"
         )
 
 

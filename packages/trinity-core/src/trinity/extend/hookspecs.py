@@ -31,71 +31,71 @@ class TrinityHooks(Protocol):
 
     @hookspec
     def trinity_workflows(self) -> Mapping[str, str | ComponentSpec]:
-        """Return workflows: how a model acts on a task."""
+        """Return workflows: code that runs an agent on a task."""
 
     @hookspec
     def trinity_reward_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return reward functions: what a response is worth."""
+        """Return reward functions, which score responses."""
 
     @hookspec
     def trinity_advantage_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return advantage functions: what a token is taught."""
+        """Return advantage functions."""
 
     @hookspec
     def trinity_policy_loss_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return policy losses: what a batch teaches."""
+        """Return policy losses."""
 
     @hookspec
     def trinity_kl_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return divergences from the reference model."""
+        """Return KL functions: divergences from the reference model."""
 
     @hookspec
     def trinity_entropy_loss_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return entropy losses: what keeps the policy from certainty."""
+        """Return entropy losses."""
 
     @hookspec
     def trinity_sample_strategies(self) -> Mapping[str, str | ComponentSpec]:
-        """Return sample strategies: what a batch holds."""
+        """Return sample strategies, which draw batches from the buffer."""
 
     @hookspec
     def trinity_algorithm_types(self) -> Mapping[str, str | ComponentSpec]:
-        """Return algorithms: which parts go together."""
+        """Return algorithms: sets of components."""
 
     @hookspec
     def trinity_rollout_engines(self) -> Mapping[str, str | ComponentSpec]:
-        """Return rollout engines: what samples with the model."""
+        """Return rollout engines, which generate tokens."""
 
     @hookspec
     def trinity_reply_parsers(self) -> Mapping[str, str | ComponentSpec]:
-        """Return parsers of replies: which tools a reply calls, and what of it is reasoning."""
+        """Return reply parsers, for tool calls and reasoning."""
 
     @hookspec
     def trinity_trainers(self) -> Mapping[str, str | ComponentSpec]:
-        """Return trainers: what turns a batch into better weights."""
+        """Return trainers, which run train steps."""
 
     @hookspec
     def trinity_sync_methods(self) -> Mapping[str, str | ComponentSpec]:
-        """Return ways in which weights reach the rollout engines."""
+        """Return sync methods: transports of weights to rollout engines."""
 
     @hookspec
     def trinity_storages(self) -> Mapping[str, str | ComponentSpec]:
-        """Return storages: where experiences wait for the trainer."""
+        """Return storages, which keep experiences until they are trained."""
 
     @hookspec
     def trinity_priority_fns(self) -> Mapping[str, str | ComponentSpec]:
-        """Return priority functions: which experiences a priority queue gives first."""
+        """Return priority functions of replay buffers."""
 
     @hookspec
     def trinity_experience_operators(self) -> Mapping[str, str | ComponentSpec]:
-        """Return operators: what happens to experiences before they are stored."""
+        """Return operators, which filter or change experiences before they are stored."""
 
     @hookspec
     def trinity_task_selectors(self) -> Mapping[str, str | ComponentSpec]:
-        """Return task selectors: the order in which the rows of a taskset are read."""
+        """Return task selectors: orders of the rows of a taskset."""
 
     @hookspec
     def trinity_monitors(self) -> Mapping[str, str | ComponentSpec]:
-        """Return monitors: where metrics go."""
+        """Return monitors, which receive metrics."""
 
     @hookspec
     def trinity_commands(self) -> Mapping[str, str]:
@@ -109,10 +109,9 @@ class TrinityHooks(Protocol):
     def trinity_published_modules(self) -> Mapping[str, str]:
         """Return whole modules of published import paths: path -> name of the module found there.
 
-        Such as ``{"trinity.utils.log": "my_package.log"}``. Nothing is imported until the path is.
-        It is the real module, under one more name. A path that the core has stays the core's. A
-        name outside ``trinity`` is found by the files of a plugin folder alone, and only where
-        nothing else has it.
+        Such as ``{"trinity.utils.log": "my_package.log"}``: an alias of the real module, imported
+        on use. A path of the core cannot be replaced. A name outside ``trinity`` is visible only to
+        files of a plugin folder, and only if no other module has it.
         """
 
     @hookspec
@@ -136,20 +135,20 @@ class TrinityHooks(Protocol):
 
     @hookspec
     def trinity_configure(self, config: Any) -> None:  # Any: trinity.common.config.Config
-        """Look at the resolved configuration before the run's rooms are built."""
+        """Called with the resolved configuration, before the run's components are built."""
 
     @hookspec
     def trinity_run_started(self, run: Any) -> None:  # Any: the runtime's record of the run
-        """Note that a run has started; ``run`` describes it."""
+        """Called when a run has started; ``run`` describes it."""
 
     @hookspec
     def trinity_step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Note that an optimizer step is done, with its metrics."""
+        """Called after each train step, with its metrics."""
 
     @hookspec
     def trinity_checkpoint_saved(self, path: Path) -> None:
-        """Note that a checkpoint is complete in the folder ``path``."""
+        """Called after each checkpoint; it is complete in the folder ``path``."""
 
     @hookspec
     def trinity_run_finished(self, run: Any) -> None:  # Any: the runtime's record of the run
-        """Note that a run has ended, well or not; ``run`` describes it."""
+        """Called when a run has ended, also after a failure; ``run`` describes it."""

@@ -96,8 +96,8 @@ _ALL_KINDS = (
         abilities=(
             Ability(
                 word="in_order",
-                meaning="a batch is what comes next, nothing is dropped, and it is the same "
-                "whenever it is read. Without it, nothing is trained while a step is explored.",
+                meaning="a batch is the next rows in order, nothing is dropped, and the time of "
+                "the read does not matter. Without it, rollouts and training do not overlap.",
             ),
         ),
         is_pure=True,
@@ -145,18 +145,18 @@ _ALL_KINDS = (
             ),
             Ability(
                 word="prefix_cache",
-                meaning="prompts that begin alike are computed once, where `enable_prefix_caching` "
-                "is on. Without it, each is computed whole.",
+                meaning="shared prompt prefixes are computed once if `enable_prefix_caching` "
+                "is true. Without it, each prompt is computed alone.",
             ),
             Ability(
                 word="tensor_parallel",
-                meaning="spreads over `tensor_parallel_size` GPUs, or over so many processes where "
-                "there is no GPU. Without it, more than one is refused.",
+                meaning="uses `tensor_parallel_size` GPUs, or that many processes without GPUs. "
+                "Without it, a size above 1 is refused.",
             ),
             Ability(
                 word="weights:memory",
-                meaning="`load_weights` replaces all weights between two steps, which every engine "
-                "has.",
+                meaning="`load_weights` replaces all weights between two steps. Every engine has "
+                "it.",
             ),
             Ability(
                 word="structure",
@@ -186,7 +186,7 @@ _ALL_KINDS = (
             Ability(
                 word="ranks",
                 argument="group",
-                meaning="it trains beside others: each process of the group gets every batch. "
+                meaning="it trains as one of several ranks: each rank gets every batch. "
                 "Without it, trainer.num_ranks is 1.",
             ),
         ),
@@ -201,15 +201,15 @@ _ALL_KINDS = (
             Ability(
                 word="sender",
                 argument="sender",
-                meaning="it brings weights from the trainer's process to the engines' by itself. "
-                "`sender` is None where all parts share one process; then it hands them over as "
-                "`memory` does. Without it, they go through Ray's object store.",
+                meaning="it transports weights from the trainer's process to the engines itself. "
+                "`sender` is None in a run of one process; then it works like `memory`. Without "
+                "it, weights go through Ray's object store.",
             ),
             Ability(
                 word="one_machine",
-                meaning="it brings weights only where the trainer and all engines are on one "
-                "machine; else a run over Ray is refused when its processes are there. Without "
-                "it, they may be anywhere.",
+                meaning="it works only if the trainer and all engines are on one machine; "
+                "otherwise a run over Ray is refused after its processes have started. Without it, "
+                "they may be on several machines.",
             ),
         ),
     ),
@@ -237,9 +237,8 @@ _ALL_KINDS = (
             ),
             Ability(
                 word="in_order",
-                meaning="reads come in the order of writes, from several threads too, and "
-                "`waiting`, if it has that, has all of it so. Without it, nothing is trained while "
-                "a step is explored.",
+                meaning="reads return rows in the order of writes, also with several threads, and "
+                "so does `waiting`. Without it, rollouts and training do not overlap.",
             ),
         ),
     ),

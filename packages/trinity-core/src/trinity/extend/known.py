@@ -34,7 +34,7 @@ def how_to_get(distribution: str) -> str:
     planned = _tables().get("planned", {}).get(distribution)
     if planned is None:
         return f"Run: {install_line(distribution)}"
-    return f"{distribution} is not there yet; until then {planned}."
+    return f"{distribution} does not exist yet; until then {planned}."
 
 
 def stand_in_of_component(kind: str, name: str) -> str | None:

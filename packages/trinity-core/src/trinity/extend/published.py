@@ -100,7 +100,7 @@ def _is_import(frame: FrameType) -> bool:
 def _twice(module: PublishedModule, other: PublishedModule) -> str:
     first, second = sorted((module.owner, other.owner), key=lambda record: record.key)
     return (
-        f"the published module {module.path} is served twice: by {first.origin} (plugin "
+        f"the published module {module.path} is registered twice: by {first.origin} (plugin "
         f"{first.name}) and by {second.origin} (plugin {second.name}). Run with -P "
         f"no:{first.name}, or with -P no:{second.name}."
     )

@@ -101,12 +101,12 @@ class ComponentTable:
         first, second = origins[0].origin, origins[1].origin
         if first.distribution is None or second.distribution is None:
             raise ConflictError(
-                f"{kind} {name!r} is held twice: by {first} and by {second}. "
+                f"{kind} {name!r} is registered twice: by {first} and by {second}. "
                 "Give one of them another name, or register with force=True."
             )
         raise ConflictError(
-            f"{kind} {name!r} is given twice: by {first} (plugin {first.plugin}) and by {second} "
-            f"(plugin {second.plugin}). Write {first.distribution}/{name} or "
+            f"{kind} {name!r} is registered twice: by {first} (plugin {first.plugin}) and by "
+            f"{second} (plugin {second.plugin}). Write {first.distribution}/{name} or "
             f"{second.distribution}/{name}, set plugins.prefer: {{{name}: {first.distribution}}}, "
             f"or run with -P no:{second.plugin}."
         )
@@ -137,11 +137,11 @@ class ComponentTable:
             return f"{message} It is part of {distribution}. {how_to_get(distribution)}"
         instead = stand_in_of_component(kind, plain)
         if instead is not None:
-            return f"{message} In Trinity-RFT it is one; here {instead}."
+            return f"{message} Trinity-RFT has it; here {instead}."
         unasked = [r for r in self.records if not r.is_usable and not r.components]
         if unasked:
             listed = ", ".join(f"{record.label} is {record.state}" for record in unasked)
-            return f"{message} Plugins that could not be asked: {listed}."
+            return f"{message} Plugins that did not load: {listed}."
         return message
 
     def _unusable_provider(self, kind: str, name: str) -> PluginRecord | None:

@@ -58,9 +58,9 @@ class BroadcastSync(DirectSync):
             failure = failures[0]
         names = ", ".join(one.name for one in left)
         raise ModelError(
-            f"{self._name} and {names} do not reach each other to send weights: {failure} Name the "
-            f"network interface that they share in GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, or "
-            f"set synchronizer.sync_method: memory."
+            f"{self._name} and {names} cannot reach each other for a weight sync: {failure} Set "
+            f"GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to their common network interface, or set "
+            f"synchronizer.sync_method: memory."
         )
 
     def _brought(self, left: There, manifest: WeightManifest) -> Outcomes:
@@ -137,7 +137,7 @@ class BroadcastSync(DirectSync):
         found = {device for device in devices.values() if device and isinstance(device, str)}
         if len(found) == len(members):
             return self.prefers
-        logger.info("not every process has a GPU of its own: weights go over gloo")
+        logger.info("not every process has its own GPU; using gloo for the weight sync")
         return "gloo"
 
     @property

@@ -82,8 +82,8 @@ class Channel:
             self._group = _group(own_store, spec)
         except RuntimeError as error:
             raise TransferError(
-                f"the {spec.size} processes of {spec.group} did not meet within "
-                f"{spec.meet_s:.0f} s: {_first_line(error)}"
+                f"rendezvous of the {spec.size} processes of {spec.group} timed out "
+                f"after {spec.meet_s:.0f} s: {_first_line(error)}"
             ) from error
 
     def _wait_for_all(self, store: Any) -> None:
@@ -98,8 +98,8 @@ class Channel:
             self._check_there()
             if time.monotonic() > deadline:
                 raise TransferError(
-                    f"the {size} processes of {self.group} did not meet within {limit_s:.0f} s: "
-                    f"{num_there} came."
+                    f"rendezvous of the {size} processes of {self.group} timed out after "
+                    f"{limit_s:.0f} s: {num_there} joined."
                 )
             num_there = store.add("there", 0)
 
@@ -121,8 +121,8 @@ class Channel:
         self._broadcast(flat)
         if checksum(flat) != manifest.checksum:
             raise TransferError(
-                f"the weights that came are not those of version {manifest.version}: their "
-                f"checksum is another."
+                f"the received weights are not those of policy version {manifest.version}: "
+                f"their checksum differs."
             )
         return views_of(flat, manifest)
 
@@ -143,13 +143,13 @@ class Channel:
         except torch.OutOfMemoryError as error:
             self.leave()
             raise ModelError(
-                f"the GPU has no room for {size / 2**20:.0f} MiB of weights on their way: "
-                f"{_first_line(error)} Set a smaller explorer.rollout_model."
+                f"the GPU has no memory for a weight bucket of {size / 2**20:.0f} MiB: "
+                f"{_first_line(error)} Decrease explorer.rollout_model."
                 f"weight_sync_buffer_size or gpu_memory_utilization."
             ) from error
         except RuntimeError as error:
             self.leave()
-            raise TransferError(f"the broadcast broke off: {_first_line(error)}") from error
+            raise TransferError(f"the broadcast failed: {_first_line(error)}") from error
 
     def _broadcast_one(self, bucket: Tensor, *, buffer: Tensor) -> None:
         self._check_there()
@@ -177,7 +177,7 @@ class Channel:
             if self._has_left or time.monotonic() > deadline:
                 self._has_left = True
                 _leave_behind(self._group, work, aborts=self._spec.backend == "nccl")
-                raise TransferError("the broadcast broke off: a member is gone or silent")
+                raise TransferError("the broadcast failed: a member is gone or unresponsive")
             with self._changed:
                 self._changed.wait(_POLL_S)
 

@@ -119,7 +119,7 @@ class CudaIpcMemory:
             self._take(num_bytes)
         except OSError as error:
             raise ModelError(
-                f"the GPU has no {num_bytes / 2**20:.0f} MiB to share weights in: "
+                f"the GPU has no {num_bytes / 2**20:.0f} MiB for shared weights: "
                 f"{error.strerror}. Set synchronizer.sync_method: memory."
             ) from error
         for begin, tensor in tensors:
@@ -166,21 +166,21 @@ def copied(handle: CudaIpcHandle) -> Tensor:
         address = runtime().open(handle.mem_handle)
     except OSError as error:
         raise HandleError(
-            f"the weights that were shared on the GPU cannot be opened: {error.strerror}."
+            f"the shared weights on the GPU cannot be opened: {error.strerror}."
         ) from error
     try:
         flat = _tensor_at(address, handle.num_bytes).clone()
         found = checksum(flat)  # waits until all is copied
     except torch.OutOfMemoryError as error:
         raise ModelError(
-            f"the GPU has no room for {handle.num_bytes / 2**20:.0f} MiB of weights beside those "
-            f"of the engine: set a smaller gpu_memory_utilization, or synchronizer.sync_method: "
-            f"memory."
+            f"the GPU has no memory for a second copy of the weights "
+            f"({handle.num_bytes / 2**20:.0f} MiB). Decrease gpu_memory_utilization, or set "
+            f"synchronizer.sync_method: memory."
         ) from error
     finally:
         runtime().close(address)
     if found != handle.checksum:
-        raise TransferError("the weights on the GPU are not those that were shared.")
+        raise TransferError("the shared weights on the GPU have changed (checksum).")
     return flat
 
 
@@ -194,7 +194,7 @@ def runtime() -> CudaRuntime:
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     paths = {line.split(maxsplit=5)[-1] for line in lines if "/libcudart" in line}
     if not paths:
-        raise HandleError("this build of torch loads no libcudart, by which GPUs share memory.")
+        raise HandleError("this build of torch has no libcudart, which CUDA IPC needs.")
     return CudaRuntime(ctypes.CDLL(min(paths)))
 
 

@@ -79,7 +79,7 @@ class DirectSync(MemorySync):
             left = self._without_those_reached(left, manifest)
         for one in left:
             reason = self._why.get(one.name, "").rstrip(".")
-            why = f"it did not take them whole, {NUM_TRIES} times ({reason})"
+            why = f"it did not receive all weights in {NUM_TRIES} attempts ({reason})"
             self._do_without(one, why, ends=True)
         return manifest.version
 
@@ -123,7 +123,7 @@ class DirectSync(MemorySync):
         if isinstance(own, TimeoutError):
             sender.end()
             raise WorkerLostError(
-                sender.name, cause="it does not come back from sending weights", is_final=True
+                sender.name, cause="it did not return from a weight sync", is_final=True
             )
         if isinstance(own, WorkerLostError):
             raise own
@@ -138,15 +138,15 @@ class DirectSync(MemorySync):
             if isinstance(outcome, WorkerLostError):
                 self._do_without(one, outcome.cause, ends=False)
             elif isinstance(outcome, TimeoutError):
-                told = f"it is there and does not answer (sync_timeout is {self._timeout_s:.0f} s)"
+                told = f"it is unresponsive (sync_timeout is {self._timeout_s:.0f} s)"
                 self._do_without(one, told, ends=True)
         gone = WorkerLostError, TimeoutError
         return {one: p for one, p in left.items() if not isinstance(outcomes[one], gone)}
 
     def _do_without(self, one: ReceiverPeer, why: str, *, ends: bool) -> None:
         logger.warning(
-            "%s is missing where weights are sent: %s. They go to the others, and to the process "
-            "that takes its place", one.name, why,
+            "weight sync without %s: %s. The other engines and its replacement get the "
+            "weights", one.name, why,
         )  # fmt: skip
         one.miss(ends=ends)
 

@@ -76,8 +76,8 @@ class IpcSync(DirectSync):
         """Share by memory of the CPU from now on, and say so."""
         self._device = ""
         logger.warning(
-            "trainer and engines are on one GPU, and weights go by memory of the CPU from now on: "
-            "%s That is slower, and changes nothing else", why,
+            "trainer and engines share a GPU, but the weight sync uses CPU memory from now on: %s "
+            "It is slower; results are the same", why,
         )  # fmt: skip
 
     def _outcomes_of(self, step: str, members: Iterable[Peer], *told: Any) -> dict[Any, Any]:

@@ -97,5 +97,5 @@ def open_weights(shared: IpcWeights) -> WeightSnapshot:
     if on_gpu is not None and on_gpu.device == device_id():
         return views_of(copied(on_gpu), shared.manifest)
     if memfd is None:
-        raise TransferError("the weights were shared on a GPU that this process does not use.")
+        raise TransferError("the shared weights are on a GPU that this process does not use.")
     return views_of(map_memfd(memfd), shared.manifest)

@@ -102,8 +102,8 @@ def map_memfd(handle: MemfdHandle) -> Tensor:
     """
     if handle.machine != machine_id():
         raise ModelError(
-            "this process is on another machine than the trainer, or sees other processes, and "
-            "synchronizer.sync_method ipc shares memory. Set memory, gloo or nccl."
+            "synchronizer.sync_method ipc needs shared memory, but this process is on another "
+            "machine or in another container than the trainer. Set memory, gloo or nccl."
         )
     path = f"/proc/{handle.pid}/fd/{handle.descriptor}"
     try:  # whatever stands there by now: nothing that one waits for
@@ -111,15 +111,15 @@ def map_memfd(handle: MemfdHandle) -> Tensor:
     except OSError as error:
         if error.errno in _FOREIGN:
             raise ModelError(
-                f"the weights that process {handle.pid} shares cannot be opened here: "
+                f"the shared weights of process {handle.pid} cannot be opened: "
                 f"{error.strerror}. Set synchronizer.sync_method: memory."
             ) from error
         raise TransferError(
-            f"the weights that process {handle.pid} shared are gone: {error.strerror}."
+            f"the shared weights of process {handle.pid} are gone: {error.strerror}."
         ) from error
     try:
         if not _is_that(descriptor, handle):
-            raise TransferError(f"the weights that process {handle.pid} shared are gone.")
+            raise TransferError(f"the shared weights of process {handle.pid} are gone.")
         return _mapped(descriptor, num_bytes=handle.num_bytes)
     finally:
         os.close(descriptor)
@@ -179,20 +179,20 @@ def _check_left(num_bytes: int) -> None:
     left = bytes_left()
     if left is not None and left < num_bytes:
         raise ModelError(
-            f"{_wanted(num_bytes)} cannot be had: this machine, or the container, has "
-            f"{left / 2**20:.0f} MiB left. Give it more, or fewer engines."
+            f"{_wanted(num_bytes)} are not available: this machine or container has "
+            f"{left / 2**20:.0f} MiB left. Add memory, or use fewer engines."
         )
 
 
 def _lacking(num_bytes: int, error: OSError) -> ModelError:
     return ModelError(
-        f"{_wanted(num_bytes)} cannot be had: {error.strerror}. Set synchronizer.sync_method: "
-        f"gloo, which shares none."
+        f"{_wanted(num_bytes)} are not available: {error.strerror}. Set synchronizer.sync_method: "
+        f"gloo, which needs no shared memory."
     )
 
 
 def _wanted(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.0f} MiB of memory to share weights in"
+    return f"{num_bytes / 2**20:.0f} MiB of shared memory for weights"
 
 
 def bytes_left(*, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:

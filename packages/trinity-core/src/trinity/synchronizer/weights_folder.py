@@ -60,9 +60,9 @@ class WeightsFolder:
         except (OSError, SafetensorError) as error:
             shutil.rmtree(scratch, ignore_errors=True)
             raise CheckpointError(
-                f"the weights of version {snapshot.version} cannot be written to {self._path}: "
-                f"{getattr(error, 'strerror', None) or error}. Make room there, then run the same "
-                f"command: it goes on from the last checkpoint."
+                f"the weights of policy version {snapshot.version} cannot be written to "
+                f"{self._path}: {getattr(error, 'strerror', None) or error}. Free space there, "
+                f"then run the same command; it continues from the last checkpoint."
             ) from error
         _remove([path for _, path in self._all()[:-NUM_KEPT]])
         return digest

@@ -78,7 +78,7 @@ def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
     manifest = out.pack()
     threading.Timer(0.3, way.leave).start()
 
-    with pytest.raises(TransferError, match="the broadcast broke off"):
+    with pytest.raises(TransferError, match="the broadcast failed"):
         way.receive(manifest)  # and nobody sends
 
     assert way.taken() is None

@@ -18,7 +18,7 @@ def set_total_epochs(**kwargs: Any) -> None:
         "Total Epochs",
         min_value=1,
         step=1,
-        help="`buffer.total_epochs`: passes over the training tasks; total steps win over it",
+        help="`buffer.total_epochs`: epochs over the training tasks; total_steps overrides it",
         persist_state="session",
         **kwargs,
     )

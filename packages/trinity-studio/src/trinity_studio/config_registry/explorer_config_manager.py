@@ -41,7 +41,7 @@ def set_sync_interval(**kwargs: Any) -> None:
         "Sync Interval",
         min_value=1,
         step=1,
-        help="`synchronizer.sync_interval`: steps between two handovers of new weights",
+        help="`synchronizer.sync_interval`: steps between two weight syncs",
         persist_state="session",
         **kwargs,
     )

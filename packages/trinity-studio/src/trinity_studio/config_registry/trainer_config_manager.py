@@ -18,7 +18,7 @@ def set_repeat_times(**kwargs: Any) -> None:
         "Repeat Times",
         min_value=1,
         step=1,
-        help="`algorithm.repeat_times`: runs of each task (the group size)",
+        help="`algorithm.repeat_times`: rollouts per task (group size)",
         persist_state="session",
         **kwargs,
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["checks"]
 
-UNMET = "which no part of the run provides"  # how `trinity config check` words it
+UNMET = "which no component of the run provides"  # how `trinity config check` words it
 
 
 def its_parts_exist(component: Component, context: CheckContext) -> Finding | None:

@@ -437,13 +437,13 @@ class Ledger:
             note(rows, "id", run_id)
         elif noted["schema"] != str(SCHEMA):
             raise ConfigError(
-                f"the ledger {self._name} has schema {noted['schema']}, this version of Trinity "
-                f"has {SCHEMA}. Name another database, or run it with the version that made it."
+                f"the ledger {self._name} has schema {noted['schema']}, but this version of "
+                f"Trinity has {SCHEMA}. Use another database, or the version that created this one."
             )
         elif noted["run"] != run:
             raise ConfigError(
-                f"the ledger {self._name} is that of run {noted['run']!r}, this one is {run!r}. "
-                f"Name another database, or set name (--set name=...) to that run's."
+                f"the ledger {self._name} belongs to run {noted['run']!r}, but this run is "
+                f"{run!r}. Use another database, or set name (--set name=...) to that run's name."
             )
         elif noted.get("id", "") != run_id:
             if rows.all("SELECT 1 FROM task UNION ALL SELECT 1 FROM experience LIMIT 1"):
@@ -454,9 +454,9 @@ class Ledger:
 def _of_another_directory(name: str, run: str, run_id: str) -> str:
     id_file = f" (its buffer/ledger.id is {run_id})" if run_id else ""
     return (
-        f"the ledger {name} holds experiences of run {run!r} from another run directory{id_file}: "
-        f"one under another checkpoint_root_dir or machine, or one that was removed. Name another "
-        f"database; or, if nobody needs those experiences any more, remove that one first."
+        f"the ledger {name} contains experiences of run {run!r} from another run "
+        f"directory{id_file}: another checkpoint_root_dir, another machine, or a removed "
+        f"directory. Use another database; or remove this one, if nobody needs its experiences."
     )
 
 

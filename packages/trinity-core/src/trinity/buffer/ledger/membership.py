@@ -304,15 +304,17 @@ def _side(row: tuple[object, ...]) -> Member:
 def _refusal(before: Member, side: Member, *, is_trainer: bool) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before.since))
     if is_trainer:
-        remedy = "A ledger has one trainer: stop that one, or name another database."
-        return f"{before.where()}, trains on this ledger since {since}. {remedy}"
-    remedy = "Stop that one, or set explorer.name to a name of its own."
-    return f"{before.where()}, is explorer {side.name!r} of this ledger since {since}. {remedy}"
+        remedy = "A ledger has one trainer. Stop that process, or use another database."
+        return f"{before.where()}, has been training on this ledger since {since}. {remedy}"
+    remedy = "Stop that process, or set explorer.name to another name."
+    return (
+        f"{before.where()}, has been explorer {side.name!r} of this ledger since {since}. {remedy}"
+    )
 
 
 def _replaced(now: Member) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now.since))
     return (
-        f"nothing was heard of this process for a while, and since {since} another one is "
-        f"{now.name} of its ledger ({now.where()}). That one goes on, and this one ends."
+        f"this process sent no heartbeat for a while, and since {since} another process is "
+        f"{now.name} of its ledger ({now.where()}). The other one continues; this one ends."
     )

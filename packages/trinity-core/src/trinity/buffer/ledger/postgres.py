@@ -115,15 +115,15 @@ class PostgresDatabase(Database):
         text = Address(None, self._url).hidden(" ".join(str(error).split()).rstrip("."))
         if self._is_read_only and isinstance(error, self._psycopg.errors.QueryCanceled):
             remedy = (
-                f"The database was slow: a query took more than {READ_S} s, or somebody ended it. "
-                f"Ask again when it has less to do."
+                f"A query took more than {READ_S} s, or somebody cancelled it. Try again when the "
+                f"database has less load."
             )
         elif isinstance(error, self._psycopg.errors.DiskFull):
-            remedy = "Make room on the server, then run the same command: nothing is half written."
+            remedy = "Free space on the server, then run the same command; no write is incomplete."
         elif isinstance(error, (self._psycopg.ProgrammingError, self._psycopg.DataError)):
-            remedy = "It is no ledger of this version: name a database that holds nothing else."
+            remedy = "It is not a ledger of this version. Use an empty database."
         else:
-            remedy = "Let the server run, then run the same command: what was written stays."
+            remedy = "Start the server, then run the same command; written data is kept."
         return DataError(f"the ledger {self._name} cannot be used: {text}. {remedy}")
 
 

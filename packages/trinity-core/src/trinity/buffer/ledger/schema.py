@@ -92,9 +92,9 @@ def refuse_foreign(rows: ResultRows, *, query: str, name: str) -> None:
         return
     if "run" not in tables or not rows.all("SELECT 1 FROM run WHERE key = 'schema'"):
         raise ConfigError(
-            f"the database {name} is no ledger: it has tables of something else "
-            f"({', '.join(sorted(tables)[:3])}). Name a database that holds nothing else, or a "
-            f"file that is not there yet: buffer.trainer_input.experience_buffer.path."
+            f"the database {name} is not a ledger: it has other tables "
+            f"({', '.join(sorted(tables)[:3])}). Use an empty database or a new file: "
+            f"buffer.trainer_input.experience_buffer.path."
         )
 
 

@@ -46,8 +46,8 @@ def refuse_computed(
         if odd or any(column[_HIDDEN] for column in columns):
             what = f"a {odd} table".replace("view table", "view") if odd else "partly computed"
             raise DataError(
-                f"the ledger {name} is left out, for no run writes one like it: {table} is {what}, "
-                f"and what is computed may have no end. Name a ledger whose tables are stored."
+                f"refusing the ledger {name}: {table} is {what}, no run writes such a table, and "
+                f"computing it may never end. Name a ledger with stored tables."
             )
 
 
@@ -73,8 +73,8 @@ class Bounds:
             self._left -= sys.getsizeof(row) + sum(map(sys.getsizeof, row))
             if self._left < 0:
                 raise DataError(
-                    f"the ledger {self._name} is left out: what is read of it at once holds more "
-                    f"than {READ_BYTES >> 20} MB. If it is a run's own, look at fewer experiences."
+                    f"refusing the ledger {self._name}: one query returned more than "
+                    f"{READ_BYTES >> 20} MB. If a run wrote it, look at fewer experiences."
                 )
             rows.append(row)
         return rows
@@ -221,17 +221,21 @@ class SqliteDatabase(Database):
     def _failed(self, error: Exception) -> DataError:
         if self._is_read_only and str(error) == "interrupted":
             return DataError(
-                f"the ledger {self._path} was asked for more than {READ_S:.0f} s and does not "
-                f"answer: ask again when its machine has less to do, if it is a run's own."
+                f"a query of the ledger {self._path} took more than {READ_S:.0f} s. If a run wrote "
+                f"it, try again when its machine has less load."
             )
         if "is not a database" in str(error) or "no such column" in str(error):
-            remedy = "It is no ledger of this version: name a file that is not there yet."
+            remedy = "It is not a ledger of this version. Use a new file."
         elif "full" in str(error) or "No space" in str(error):
-            remedy = "Make room on its disk, then run the same command: nothing is half written."
+            remedy = "Free space on its disk, then run the same command; no write is incomplete."
         elif "locked" in str(error):
-            remedy = "End what holds it, then run the same command: what was written stays."
+            remedy = (
+                "End the process that locks it, then run the same command; written data is kept."
+            )
         else:
-            remedy = "Make it usable, then run the same command: what was written stays."
+            remedy = (
+                "Make it readable and writable, then run the same command; written data is kept."
+            )
         return DataError(f"the ledger {self._path} cannot be used: {error}. {remedy}")
 
 

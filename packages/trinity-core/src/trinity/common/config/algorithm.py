@@ -27,23 +27,23 @@ _WORDS: dict[str, dict[str, str]] = {
 
 
 class RolloutCorrectionConfig(StrictModel):
-    """The published dict; a word stands for one: off, truncated_importance_sampling, rejection."""
+    """A section, or one of the words off, truncated_importance_sampling, rejection."""
 
     rollout_is: Annotated[Literal["token", "sequence"] | None, Lowercase] = core(
-        None, "weigh by the ratio of trainer and engine: of each token, or of the response"
+        None, "importance weight trainer / engine, per token or per response"
     )
-    rollout_is_threshold: float = core(2.0, "the largest weight", gt=0)
+    rollout_is_threshold: float = core(2.0, "maximum weight", gt=0)
     rollout_rs: Annotated[Literal["sequence", "geometric"] | None, Lowercase] = core(
-        None, "leave out responses by their ratio, or by its geometric mean over the tokens"
+        None, "reject responses by their ratio, or by its geometric mean over tokens"
     )
     rollout_rs_threshold: float | None = core(
-        None, "the largest ratio of a response that stays; default: rollout_is_threshold", gt=0
+        None, "maximum ratio of an accepted response; default: rollout_is_threshold", gt=0
     )
     rollout_rs_threshold_lower: float | None = core(
-        None, "the smallest; default: one by the largest", gt=0
+        None, "minimum ratio; default: 1 / maximum", gt=0
     )
     bypass_mode: bool = other(
-        False, "take the rollout's log-probabilities as old ones", used_by=_VERL
+        False, "use the engine's log-probabilities as old_logprobs", used_by=_VERL
     )
 
     def fields(self) -> dict[str, Any]:  # Any: words and numbers
@@ -83,21 +83,19 @@ class OptimizerConfig(StrictModel):
 
     lr: float = core(1e-6, "learning rate", ge=0)
     lr_warmup_steps: int = core(-1, "steps until the full learning rate; -1: use the ratio", ge=-1)
-    lr_warmup_steps_ratio: float = core(0.0, "warmup as a part of all steps", ge=0, le=1)
+    lr_warmup_steps_ratio: float = core(0.0, "warmup steps as a fraction of all steps", ge=0, le=1)
     min_lr_ratio: float = core(
-        0.01, "the lowest learning rate of a decaying schedule, as a part of lr", ge=0, le=1
+        0.01, "lowest learning rate of a decaying schedule, as a fraction of lr", ge=0, le=1
     )
     warmup_style: str | None = core(None, "older name of lr_scheduler_type")
     lr_scheduler_type: Annotated[Literal["constant", "cosine", "linear"], Lowercase] = core(
-        "constant", "how the learning rate goes on after the warmup"
+        "constant", "schedule of the learning rate after the warmup"
     )
     optimizer_type: Annotated[str, Lowercase] = core("adam", "the optimizer; adam means AdamW")
-    betas: list[float] = core(
-        [0.9, 0.999], "decay rates of Adam's two moments", min_length=2, max_length=2
-    )
+    betas: list[float] = core([0.9, 0.999], "beta1 and beta2 of Adam", min_length=2, max_length=2)
     weight_decay: float = core(0.01, "decoupled weight decay", ge=0)
     clip_grad: float = core(
-        1.0, "largest gradient norm; where given it wins over trainer.grad_clip", ge=0
+        1.0, "maximum gradient norm; overrides trainer.grad_clip if given", ge=0
     )
 
 
@@ -110,33 +108,35 @@ class AlgorithmConfig(StrictModel):
 
     algorithm_type: str = core("ppo", "the algorithm, a name of `trinity plugins list`")
     repeat_times: int | None = core(
-        None, "runs of each task (the group size); default: the algorithm's", ge=1
+        None, "rollouts per task (group size, num_generations); default: the algorithm's", ge=1
     )
     optimizer: OptimizerConfig = section(OptimizerConfig, "the optimizer")
-    sample_strategy: str | None = core(None, "how batches are taken from the buffer")
+    sample_strategy: str | None = core(
+        None, "the sample strategy: how batches are drawn from the buffer"
+    )
     sample_strategy_args: dict[str, Any] | None = core(None, "arguments of sample_strategy")
-    advantage_fn: str | None = core(None, "how advantages follow from rewards")
+    advantage_fn: str | None = core(None, "the advantage function")
     advantage_fn_args: dict[str, Any] | None = core(None, "arguments of advantage_fn")
-    kl_penalty_fn: str | None = core(None, "KL divergence taken off the reward")
+    kl_penalty_fn: str | None = core(None, "KL penalty subtracted from the reward")
     kl_penalty_fn_args: dict[str, Any] | None = core(None, "arguments of kl_penalty_fn")
     policy_loss_fn: str | None = core(None, "the policy loss")
     policy_loss_fn_args: dict[str, Any] | None = core(None, "arguments of policy_loss_fn")
-    kl_loss_fn: str | None = core(None, "KL divergence added to the loss")
+    kl_loss_fn: str | None = core(None, "KL term added to the loss")
     kl_loss_fn_args: dict[str, Any] | None = core(None, "arguments of kl_loss_fn")
     entropy_loss_fn: str | None = core(None, "entropy term of the loss")
     entropy_loss_fn_args: dict[str, Any] | None = core(None, "arguments of entropy_loss_fn")
     loss_agg_mode: Annotated[LossAggMode, Lowercase] | None = core(
         None,
-        "how token losses become one number; an argument loss_agg_mode of a loss wins over it",
+        "aggregation of token losses; a loss's own argument loss_agg_mode overrides it",
     )
     enable_router_replay: bool = not_yet(
         False, "replay the experts that a mixture-of-experts model chose while generating"
     )
     bypass_old_logprobs: bool = core(
-        True, "take the rollout's log-probabilities as old ones instead of computing them again"
+        True, "use the engine's log-probabilities as old_logprobs instead of recomputing them"
     )
     rollout_correction: RolloutCorrectionSetting = core(
         None,
-        "correction where trainer and engine disagree about what was sampled: off, "
-        "truncated_importance_sampling (tis), rejection, or the published section",
+        "importance sampling for the difference between trainer and engine: off, "
+        "truncated_importance_sampling (tis), rejection, or a section",
     )

@@ -55,7 +55,7 @@ def _steps(config: Config) -> list[str]:
         return [f"{buffer.total_steps} steps (buffer.total_steps)"]
     counts = [_num_rows(taskset) for taskset in buffer.explorer_input.tasksets]
     if not counts or None in counts:
-        return [f"{_epochs(buffer.total_epochs)} of tasks that are counted when the run starts"]
+        return [f"{_epochs(buffer.total_epochs)} of tasks; the run counts them at its start"]
     rows = sum(count for count in counts if count is not None)
     steps = math.ceil(rows * buffer.total_epochs / buffer.batch_size)
     epochs = _epochs(buffer.total_epochs)
@@ -98,13 +98,11 @@ def _tokens(config: Config) -> str:
 def _sync(config: Config) -> str:
     policy, method = policy_of(config), config.synchronizer.sync_method
     interval = policy.pull_every or policy.publish_every
-    steps = "step" if interval == 1 else f"{interval} steps"
     if policy.consume is not Consume.ROWS:
-        ahead = f", the explorer {policy.offset} ahead" if policy.offset else ""
-        return f"new weights every {steps} ({method}){ahead}"
-    if policy.pulls_at_barrier:
-        return f"the explorer takes newer weights every {steps} of its own ({method})"
-    return f"the trainer hands over weights every {steps} of its own ({method})"
+        ahead = f", the explorer runs {policy.offset} ahead" if policy.offset else ""
+        return f"weight sync every {_steps_of(interval)} ({method}){ahead}"
+    side = "explore " if policy.pulls_at_barrier else "train "
+    return f"weight sync every {_steps_of(interval, side)} ({method})"
 
 
 def _separate_run(config: Config) -> str:
@@ -113,6 +111,16 @@ def _separate_run(config: Config) -> str:
         return f"each experience of the SQL buffer is {'kept' if explores else 'trained once'}"
     policy = policy_of(config)
     interval = policy.pull_every if explores else policy.publish_every
-    steps = "step" if interval == 1 else f"{interval} steps"
-    does = "takes the newest weights" if explores else "hands over its weights"
-    return f"the {'explorer' if explores else 'trainer'} {does} every {steps} of its own"
+    does = "pulls the newest weights" if explores else "publishes its weights"
+    return (
+        f"the {'explorer' if explores else 'trainer'} {does} every {_steps_of(interval)} of its own"
+    )
+
+
+def _steps_of(interval: int, side: str = "") -> str:
+    """Return an interval in words.
+
+    >>> _steps_of(1, "train "), _steps_of(2)
+    ('train step', '2 steps')
+    """
+    return f"{side}step" if interval == 1 else f"{interval} {side}steps"

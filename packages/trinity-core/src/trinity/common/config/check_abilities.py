@@ -56,9 +56,9 @@ def _of_storage(
             problem_at(
                 config,
                 part.path,
-                f"storage {part.name} has neither waiting nor a state, so no checkpoint can hold "
-                f"what waits in it: a run that stops then cannot be resumed. Use queue, or give "
-                f"it one of them.",
+                f"storage {part.name} provides neither 'waiting' nor 'state', so checkpoints lack "
+                f"its untrained experiences, and a stopped run cannot be resumed. Use queue, or "
+                f"implement one of them.",
             ),
             severity="notice",
         )
@@ -74,8 +74,8 @@ def _of_trainer(
 ) -> Iterator[Problem]:
     if abilities is not None and "shares_module" not in abilities:
         message = (
-            f"trainer {part.name} does not share its module, so an engine in its process holds "
-            f"weights of its own: the model is in memory twice."
+            f"trainer {part.name} does not share its module (shares_module), so an engine in the "
+            f"same process has a second copy of the model in memory."
         )
         yield replace(problem_at(config, part.path, message), severity="notice")
 
@@ -96,7 +96,7 @@ def _of_engine(
         yield problem_at(
             config,
             "synchronizer.in_flight",
-            f"is {how}, but the rollout engine {part.name} takes weights only between replies (it "
+            f"is {how}, but the rollout engine {part.name} loads weights only between replies (it "
             f"does not provide 'in_flight'). Leave it out, or use engine_type transformers.",
         )
 

@@ -29,13 +29,13 @@ _MEANINGS = {
     "teacher_logprobs": "a teacher model's log-probabilities",
     "reward_baselines": "the reward of the greedy answer to each prompt",
     "entropys": "the entropy of each token before the advantages",
-    "necs": "the mean change of the entropy over the tokens that could follow",
+    "necs": "the mean entropy change over candidate tokens",
     "preference_pairs": "rows of a chosen and a rejected answer",
     "plain_text_rows": "rows of plain text",
     "auxiliary_buffer": "buffer.trainer_input.auxiliary_buffers",
     "auxiliary_models": "judges or teachers, explorer.auxiliary_models",
-    "expert_mask": "whose rows are an expert's, as sample_strategy mix says",
-    "task_feedback": "how the tasks of a step went, back to their selector",
+    "expert_mask": "marks of expert rows, from sample_strategy mix",
+    "task_feedback": "results of the tasks of a step, for the task selector",
 }
 _LOSSES = {"policy_loss_fn", "kl_fn", "entropy_loss_fn"}
 _OPTIMIZERS = ("adam", "adamw")
@@ -112,8 +112,8 @@ def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     return [
         config.source.problem(
             part.path,
-            f"{component.kind} {component.name} needs {_described(word)}, which no part of the run "
-            "provides.",
+            f"{component.kind} {component.name} needs {_described(word)}, which no component of "
+            "the run provides.",
             f"{_remedy(word, parts)} another {component.kind}.",
         )
         for word, (part, component) in missing.items()
@@ -138,12 +138,12 @@ def _named_in_lists(config: Config) -> set[str]:
 
 def _remedy(word: str, parts: NamedParts) -> str:
     if word == "auxiliary_buffer":
-        return "Give the file of an expert's rows there, by name, or choose"
+        return "Name a file of expert rows there, or choose"
     if word == "auxiliary_models":
         return "List them there, each with name and model_path, or choose"
     components = (c for kind in KINDS for c in parts.manager.components(kind))
     if any(word in component.spec.provides for component in components):
-        return f"Choose a part that provides {word!r}, or"
+        return f"Choose a component that provides {word!r}, or"
     return "Install a plugin that provides it, or choose"
 
 
@@ -165,7 +165,7 @@ def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
     twin = f"{name}_verl"
     known = parts.manager.names("advantage_fn")
     remedy = f"Set advantage_fn: {twin}." if twin in known else "Set kl_penalty_fn: none."
-    message = f"{penalty} lowers rewards that advantage_fn {name} has compared before."
+    message = f"{penalty} changes rewards after advantage_fn {name} has compared them."
     return [config.source.problem("algorithm.kl_penalty_fn", message, remedy)]
 
 

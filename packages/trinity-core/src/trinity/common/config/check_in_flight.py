@@ -33,7 +33,7 @@ def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
     if not begins_groups(config):
         return list(_of_other_styles(config))
     if config.mode == "serve":
-        what = "is fully_async, and the runs of a service are begun by the agents that call it."
+        what = "is fully_async, but in a service the calling agents start the rollouts."
         return [config.source.problem("synchronizer.sync_style", what, "Leave it out.")]
     if config.mode != "both":
         return []
@@ -54,8 +54,8 @@ def _of_other_styles(config: Config) -> Iterator[Problem]:
         if is_asked and config.mode != "train":
             found = config.source.problem(
                 f"explorer.{name}",
-                f"cuts runs by the clock, and with sync_style {policy.style} a step waits for all "
-                f"of its runs.",
+                f"cuts off rollouts by the clock, but with sync_style {policy.style} a step waits "
+                f"for all its rollouts.",
                 "Leave it out, or use sync_style fully_async.",
             )
             yield found if policy.in_rounds else replace(found, severity="not_yet")
@@ -66,15 +66,15 @@ def _of_numbers(config: Config) -> Iterator[Problem]:
     if interval > most:
         yield config.source.problem(
             "synchronizer.sync_interval",
-            f"is {interval}, but all groups would wait for a sync after {most} batches "
-            f"(explorer.max_inflight_batches).",
+            f"is {interval}, but after {most} batches (explorer.max_inflight_batches) all groups "
+            f"would wait for a weight sync.",
             f"Use {most} or less, or raise explorer.max_inflight_batches.",
         )
     if config.synchronizer.sync_offset:
         yield config.source.problem(
             "synchronizer.sync_offset",
-            f"says how many steps the explorer runs ahead, and {_STYLE} has none.",
-            "Leave it out: explorer.max_inflight_batches says how many batches are on their way.",
+            f"is a number of steps that the explorer runs ahead, but {_STYLE} has no such steps.",
+            "Leave it out; explorer.max_inflight_batches limits how far the explorer runs ahead.",
         )
     repeat_times = config.algorithm.repeat_times or 1
     whole = config.buffer.batch_size * repeat_times
@@ -82,7 +82,7 @@ def _of_numbers(config: Config) -> Iterator[Problem]:
         yield config.source.problem(
             "buffer.train_batch_size",
             f"is {config.buffer.train_batch_size}, but {_STYLE} trains buffer.batch_size whole "
-            f"groups at a time, {whole} runs.",
+            f"groups at a time, {whole} rollouts.",
             f"Leave it out, {_OTHER}.",
         )
 
@@ -92,7 +92,7 @@ def _of_buffer(config: Config) -> Iterator[Problem]:
     if buffer is not None and buffer.replay_buffer.enable:
         yield config.source.problem(
             f"{_EXPERIENCES}.replay_buffer.enable",
-            f"is true, but {_STYLE} trains each group once, the oldest first.",
+            f"is true, but {_STYLE} trains each group once, oldest first.",
             f"Leave it out, {_OTHER}.",
         )
 
@@ -102,17 +102,19 @@ def _of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Pro
     if component is None:
         return
     if part.kind == "sample_strategy" and "in_order" not in KINDS[part.kind].declared_by(component):
-        what = f"{part.name} looks at all that waits, and {_STYLE} gives it the oldest whole batch."
+        what = f"{part.name} needs all untrained experiences, but {_STYLE} reads the oldest batch."
         yield config.source.problem(part.path, what, f"Use default, {_OTHER}.")
     elif part.kind == "storage" and part.path == f"{_EXPERIENCES}.storage_type":
         can = KINDS[part.kind].abilities_of(component)
         if not (can >= {"in_order", "waiting"} or can >= {"in_order", "groups"}):
-            what = f"{part.name} cannot keep groups until they are taken: it needs in_order and "
-            what += "waiting, or in_order and groups."
+            what = (
+                f"{part.name} cannot keep groups until they are trained: it must provide in_order "
+            )
+            what += "and waiting, or in_order and groups."
             yield config.source.problem(part.path, what, f"Use queue, {_OTHER}.")
     elif part.kind in {"experience_operator", "advantage_fn"} and _needs_step(config, part, parts):
-        what = f"{part.kind} {part.name} compares the groups of a step with each other, and with "
-        what += f"{_STYLE} each group is processed by itself."
+        what = f"{part.kind} {part.name} compares the groups of a step with each other, but "
+        what += f"{_STYLE} processes each group alone."
         yield config.source.problem(part.path, what, f"Use another, {_OTHER}.")
 
 
@@ -155,10 +157,10 @@ def replay_problems(config: Config) -> list[Problem]:
 def _reason(config: Config, buffer_path: str) -> str:
     """Return why a buffer has no use for priorities; empty: it has one."""
     if buffer_path != _EXPERIENCES:
-        return f"only {_EXPERIENCES} goes by priority"
+        return f"only {_EXPERIENCES} may have a replay buffer"
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer is not None and buffer.storage_type != "queue":
-        return f"only a queue goes by priority, and storage_type is {buffer.storage_type}"
+        return f"a replay buffer needs storage_type queue, and it is {buffer.storage_type}"
     if config.mode == "train" or not config.has_trainer:
-        return f"in mode {config.mode} no queue lies between an explorer and a trainer"
+        return f"mode {config.mode} has no queue between explorer and trainer"
     return ""

@@ -95,13 +95,13 @@ def _shown(url: str) -> str:
 
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 _KEY = "synchronizer.standalone"
-_UNTIL = "a standalone trainer goes on until the explorers are done"
+_UNTIL = "a standalone trainer continues until all explorers are done"
 _OTHERS = {
-    "train": "explorers that are separate runs",
-    "explore": "a trainer that is a separate run",
+    "train": "standalone explorers",
+    "explore": "a standalone trainer",
 }
 _INSTEAD = {
-    "train": "To train once on the experiences that are there",
+    "train": "To train once on the experiences in the buffer",
     "explore": "To fill the buffer for a later training",
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -125,13 +125,13 @@ def _of_key(config: Config) -> Iterator[Problem]:
     if not config.synchronizer.standalone:
         return
     if config.mode not in _OTHERS:
-        what = f"is true, but mode is {config.mode}, and the separate runs are of modes explore "
+        what = f"is true, but mode is {config.mode}; standalone runs have mode explore or train."
         remedy = "Use one of these modes, or leave it out."
-        yield config.source.problem(_KEY, f"{what}and train.", remedy)
+        yield config.source.problem(_KEY, what, remedy)
     buffer = config.buffer.trainer_input.experience_buffer
     storage = "queue" if buffer is None else buffer.storage_type
     if storage != "sql":
-        what = f"is true, but separate runs meet in a SQL buffer, and storage_type is {storage}."
+        what = f"is true, but standalone runs share a SQL buffer, and storage_type is {storage}."
         yield config.source.problem(_KEY, what, f"Set {_EXPERIENCES}.storage_type to sql.")
 
 
@@ -146,14 +146,14 @@ def _of_path(config: Config, path: str | None) -> Iterator[Problem]:
         yield config.source.problem(f"{_EXPERIENCES}.path", f"{what}.", remedy)
         return
     if address.file is None and find_spec("psycopg") is None:
-        what = f"is {address.name!r}, which needs psycopg, which is not installed."
+        what = f"is {address.name!r}, and psycopg is not installed."
         remedy = "Install it: pip install 'trinity-core[postgres]'."
         yield config.source.problem(f"{_EXPERIENCES}.path", what, remedy)
 
 
 def _of_mode(config: Config) -> Iterator[Problem]:
     if config.mode == "serve" and not config.has_trainer:
-        what = "is sql, but without a section trainer mode serve has nobody who reads it."
+        what = "is sql, but in mode serve without a section trainer nothing reads it."
         remedy = "Add a section trainer, or use file, and give its path."
         yield config.source.problem(f"{_EXPERIENCES}.storage_type", what, remedy)
 
@@ -161,14 +161,14 @@ def _of_mode(config: Config) -> Iterator[Problem]:
 def _of_part(config: Config) -> Iterator[Problem]:
     """Yield what keeps a run from having its part of a run directory."""
     if not config.continue_from_checkpoint:
-        what = "is false, but explorer and trainer meet in one run directory."
+        what = "is false, but standalone explorer and trainer share one run directory."
         yield config.source.problem(
             "continue_from_checkpoint", what, "Leave it out; set another name."
         )
     name = config.explorer.name
     if config.mode == "explore" and (name == "trainer" or not _NAME.fullmatch(name)):
-        what = f"is {name!r}, which names a folder and a file of the run directory."
-        remedy = "Use letters, digits, '-' and '_', and not 'trainer'."
+        what = f"is {name!r}, but it must be usable as a folder name in the run directory."
+        remedy = "Use letters, digits, '-' and '_', but not 'trainer'."
         yield config.source.problem("explorer.name", what, remedy)
 
 
@@ -192,8 +192,8 @@ def _other_run(config: Config) -> Problem:
     other = "explore" if config.mode == "train" else "train"
     what = f"is {config.mode}: this run waits for {_OTHERS[config.mode]}."
     remedy = (
-        f"Start one of mode {other} too, with the same project, group, name and "
-        f"checkpoint_root_dir; which comes first makes no difference."
+        f"Start a run of mode {other} too, with the same project, group, name and "
+        f"checkpoint_root_dir, in any order."
     )
     if config.synchronizer.standalone is None:
         what = f"is {config.mode}: with storage_type sql this run waits for {_OTHERS[config.mode]} "

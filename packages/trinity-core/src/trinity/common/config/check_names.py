@@ -106,7 +106,9 @@ def _refusal(target: Any, args: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("", f"{str(error).rstrip('.')}.")]
     except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
         name = target.__name__
-        return [("", f"{name} cannot be made of them: {described_failure(error)}. Correct it.")]
+        return [
+            ("", f"{name} cannot be built with them: {described_failure(error)}. Correct them.")
+        ]
     return []
 
 
@@ -136,7 +138,7 @@ def _repeated_evaluations(config: Config) -> list[Problem]:
         problem_at(
             config,
             f"{_INPUT}.eval_tasksets[{number}].name",
-            f"{name!r} is the name of an earlier one; metrics are eval/<name>/... Set another.",
+            f"{name!r} is used twice, and metrics are named eval/<name>/... Use another name.",
         )
         for number, name in enumerate(names)
         if name in names[:number]
@@ -171,8 +173,8 @@ def _missing_history(config: Config, parts: NamedParts) -> list[Problem]:
     if not names:
         return []
     message = (
-        f"is false, but workflow {names[0]} makes its experiences of the recorded calls of its "
-        f"model. Set true."
+        f"is false, but workflow {names[0]} builds its experiences from recorded model calls. "
+        f"Set it to true."
     )
     return [problem_at(config, "explorer.rollout_model.enable_history", message)]
 
@@ -237,19 +239,19 @@ def problem_at(config: Config, path: str, message: str) -> Problem:
 def monitor_problems(config: Config) -> Iterator[Problem]:
     """Yield what is wrong with ``monitor`` beyond names and arguments."""
     own = config.monitor
-    seen = {"jsonl": "written in any case", own.monitor_type: "monitor.monitor_type"}
+    seen = {"jsonl": "always written", own.monitor_type: "monitor.monitor_type"}
     for index, one in enumerate(own.also):
         path = f"monitor.also.{index}.monitor_type"
         if not one.monitor_type:
             yield config.source.problem(path, "is missing.", "Name the monitor.")
         elif one.monitor_type in seen:
-            message = f"{one.monitor_type} is {seen[one.monitor_type]} already."
+            message = f"{one.monitor_type} is already there: {seen[one.monitor_type]}."
             yield config.source.problem(path, message, "Leave the entry out.")
         seen.setdefault(one.monitor_type, f"monitor.also.{index}")
     if own.sample_interval and config.has_trainer and not config.buffer.record_samples:
         yield config.source.problem(
             "monitor.sample_interval",
-            f"is {own.sample_interval}, but monitors show what buffer.record_samples keeps, which "
-            "is off.",
-            "Turn buffer.record_samples on, or leave sample_interval out.",
+            f"is {own.sample_interval}, but monitors show recorded samples, and "
+            "buffer.record_samples is false.",
+            "Set buffer.record_samples: true, or leave sample_interval out.",
         )

@@ -42,20 +42,19 @@ def _length_problems(config: Config, machine: Machine) -> list[Problem]:
     response = model.max_response_tokens or 0
     problems = []
     if prompt + response > length:
-        message = (
-            f"is {length}, less than a prompt of {prompt} and a response of {response} tokens."
-        )
+        message = f"is {length}, but prompt ({prompt}) and response ({response}) need more tokens."
         remedy = f"Use {prompt + response}, or lower max_prompt_tokens or max_response_tokens."
         problems.append(config.source.problem("model.max_model_len", message, remedy))
     if machine.model_max_len and length > machine.model_max_len:
-        message = f"is {length}, but the model says that it can {machine.model_max_len} tokens."
+        message = f"is {length}, but the model supports {machine.model_max_len} tokens."
         problems.append(config.source.problem("model.max_model_len", message, severity="notice"))
     for index, taskset in enumerate(config.buffer.explorer_input.tasksets):
         most = taskset.rollout_args.max_tokens or 0
         if most > response:
             path = f"buffer.explorer_input.tasksets.{index}.rollout_args.max_tokens"
-            message = f"is {most}, more than model.max_response_tokens, {response}."
-            problems.append(config.source.problem(path, message, "Raise that, or lower this."))
+            message = f"is {most}, but model.max_response_tokens is {response}."
+            remedy = f"Use {response} or less, or increase model.max_response_tokens."
+            problems.append(config.source.problem(path, message, remedy))
     return problems
 
 
@@ -71,13 +70,13 @@ def _cut_problems(config: Config) -> list[Problem]:
     if budget < response:
         message = (
             f"is {per_rank}, but one row may have {longest} tokens "
-            "(max_prompt_tokens + max_response_tokens): a batch cannot be cut within a row."
+            "(max_prompt_tokens + max_response_tokens), and a row cannot be split."
         )
         enough = -(-longest // size)
         return [
             config.source.problem(path, message, f"Use {enough} or more, or shorter responses.")
         ]
-    message = f"is {per_rank}, less than the {longest} tokens that prompt and response may have."
+    message = f"is {per_rank}, but a row of prompt and response may have {longest} tokens."
     return [config.source.problem(path, message, severity="notice")]
 
 
@@ -85,8 +84,9 @@ def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
     asked = config.cluster.gpu_per_node
     problems = []
     if asked > machine.num_gpus:
-        message = f"asks for {asked} GPUs, but there are {machine.num_gpus}."
-        problems.append(config.source.problem("cluster.gpu_per_node", message, "Ask for those."))
+        message = f"is {asked}, but this machine has {machine.num_gpus} GPUs."
+        remedy = f"Use {machine.num_gpus} or less."
+        problems.append(config.source.problem("cluster.gpu_per_node", message, remedy))
     have = max(1, config.cluster.node_num) * (asked or machine.num_gpus)
     return problems + _room_problems(config, parts, have=have)
 
@@ -104,12 +104,12 @@ def _room_problems(config: Config, parts: NamedParts, *, have: int) -> list[Prob
     wanted, left = num_engines * size + ranks, have - num_engines * size
     if wanted <= have:
         return []
-    terms = [f"{num_engines} engines of {size} GPUs"] if num_engines else []
-    terms += [f"{ranks} ranks of the trainer" if ranks > 1 else "a trainer"] if ranks else []
+    terms = [f"{num_engines} engines x {size} GPUs"] if num_engines else []
+    terms += [f"{ranks} trainer ranks" if ranks > 1 else "a trainer"] if ranks else []
     message = f"{' and '.join(terms)} need {wanted} GPUs; there are {have}."
     if ranks > 1 and left > 0:
         return [config.source.problem("trainer.num_ranks", message, f"Use {left} or fewer.")]
-    path, remedy = "explorer.rollout_model.engine_num", "Lower it, or tensor_parallel_size."
+    path, remedy = "explorer.rollout_model.engine_num", "Decrease it, or tensor_parallel_size."
     return [config.source.problem(path, message, remedy)]
 
 
@@ -118,13 +118,13 @@ def _interval_problems(config: Config) -> list[Problem]:
     problems = []
     if not policy.in_rounds and sync.sync_offset:
         where = "by standalone runs" if config.is_standalone else f"with sync_style {policy.style}"
-        message = f"is not read {where}, only with fixed."
+        message = f"is ignored {where}; only sync_style fixed reads it."
         where = "synchronizer.sync_offset"
         problems.append(config.source.problem(where, message, severity="notice"))
     for side in ("explorer_sync_interval", "trainer_sync_interval"):
         value = getattr(sync, side)
         if policy.in_rounds and value not in {None, sync.sync_interval}:
-            message = f"is {value}, but with sync_style fixed both sides meet every "
+            message = f"is {value}, but with sync_style fixed both sides sync every "
             message += f"{sync.sync_interval} steps (sync_interval)."
             problems.append(config.source.problem(f"synchronizer.{side}", message, "Leave it out."))
     return problems
@@ -143,11 +143,11 @@ def _capacity_problems(config: Config) -> list[Problem]:
     because = "train_batch_size, and the sync interval"
     because = "sync_interval + sync_offset" if policy.in_rounds else because
     path = "buffer.trainer_input.experience_buffer.capacity"
-    end = "the queue would stay full for ever."
+    end = "the queue would block for ever."
     if buffer.replay_buffer.enable:
-        end = "experiences would be given up before they are trained on."
+        end = "experiences would be evicted before they are trained."
     message = (
-        f"is {buffer.capacity} batches, but {ahead} steps are explored before the trainer reads "
-        f"({because}): {end}"
+        f"is {buffer.capacity} batches, but the explorer runs {ahead} steps before the trainer "
+        f"reads ({because}): {end}"
     )
     return [config.source.problem(path, message, f"Use {ahead} or more.")]

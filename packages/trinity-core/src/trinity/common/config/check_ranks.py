@@ -61,7 +61,7 @@ def _of_sequences(config: Config, machine: Machine, parts: NamedParts) -> Iterat
         yield problem_at(config, _ULYSSES, f"{message} Use one that does.")
     beside = _trained_beside(config, parts)
     if beside:
-        message = f"is {size}, and the sequences of {' and '.join(beside)} are not shared."
+        message = f"is {size}, but {' and '.join(beside)} cannot use sequence parallelism."
         yield problem_at(config, _ULYSSES, f"{message} Set it to 1.")
 
 
@@ -71,11 +71,13 @@ def _of_offloads(config: Config) -> Iterator[Problem]:
     if trainer.trainer_strategy in {"fsdp", "fsdp2"}:
         for name in _OFFLOADS:
             if getattr(trainer, name):
-                message = f"is for whole models, and trainer_strategy is {trainer.trainer_strategy}"
+                message = (
+                    f"needs an unsharded model, but trainer_strategy is {trainer.trainer_strategy}"
+                )
                 remedy = "Leave it out, and set trainer.offload_policy: true."
                 yield problem_at(config, f"trainer.{name}", f"{message}. {remedy}")
     elif trainer.offload_policy:
-        message = f"is fsdp2's, and trainer_strategy is {trainer.trainer_strategy}"
+        message = f"needs trainer_strategy fsdp2, but it is {trainer.trainer_strategy}"
         remedy = "Set trainer.trainer_strategy: fsdp2, or leave it out and set "
         remedy += "trainer.param_offload and trainer.optimizer_offload: true."
         yield problem_at(config, "trainer.offload_policy", f"{message}. {remedy}")
@@ -86,7 +88,7 @@ def _of_sharding(config: Config, parts: NamedParts) -> Iterator[Problem]:
     beside = _trained_beside(config, parts)
     if beside:
         strategy = config.trainer.trainer_strategy
-        message = f"is {strategy}, which does not spread {' and '.join(beside)}. Use ddp."
+        message = f"is {strategy}, which does not shard {' and '.join(beside)}. Use ddp."
         yield problem_at(config, "trainer.trainer_strategy", message)
 
 

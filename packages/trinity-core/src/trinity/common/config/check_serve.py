@@ -15,7 +15,7 @@ __all__ = ["db_path", "length_problems", "serve_problems"]
 _SQLITE = "sqlite:///"
 _STORAGE = "buffer.trainer_input.experience_buffer.storage_type"
 _RATE = "algorithm.optimizer"
-_ENDLESS = "a service goes on until it is stopped"
+_ENDLESS = "a service runs until it is stopped"
 
 
 def serve_problems(config: Config) -> list[Problem]:
@@ -44,7 +44,7 @@ def db_path(db_url: str) -> str | None:
 def _of_database(config: Config) -> Iterator[Problem]:
     url = config.explorer.db_url
     if url is not None and db_path(url) is None:
-        what = f"{url!r} is no SQLite file, and mode serve keeps its exchanges in one."
+        what = f"{url!r} is not a SQLite file, but mode serve stores recorded calls in one."
         yield config.source.problem("explorer.db_url", what, "Give a path, or leave it out.")
 
 
@@ -52,7 +52,7 @@ def _of_buffer(config: Config) -> Iterator[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
     assert buffer is not None, "resolve fills it in"
     if not config.has_trainer and buffer.storage_type == "queue":
-        what = "is queue, but without a section trainer nobody reads from a queue."
+        what = "is queue, but without a section trainer nothing reads the queue."
         remedy = "Add a section trainer, or use file, and give its path."
         yield config.source.problem(_STORAGE, what, remedy)
 
@@ -67,7 +67,7 @@ def length_problems(config: Config, *, what_runs: str) -> Iterator[Problem]:
         remedy = f"{what_runs[0].upper()}{what_runs[1:]}: use constant, or set trainer.total_steps."
         yield config.source.problem(f"{_RATE}.lr_scheduler_type", what, remedy)
     if optimizer.lr_warmup_steps < 0 and optimizer.lr_warmup_steps_ratio > 0:
-        what = f"is a part of all steps, and {what_runs}."
+        what = f"is a fraction of all steps, but {what_runs}."
         remedy = "Set lr_warmup_steps instead, or trainer.total_steps."
         yield config.source.problem(f"{_RATE}.lr_warmup_steps_ratio", what, remedy)
 
@@ -78,8 +78,8 @@ def _of_engines(config: Config) -> Iterator[Problem]:
         config.explorer.min_running_model_num,
     )
     if engines > 1 and wanted >= engines:
-        what = f"is {wanted}, of {engines} engines: none of them could ever take new weights."
-        remedy = f"Use {engines - 1} or less: engines are updated one after the other."
+        what = f"is {wanted} of {engines} engines, so no engine could ever load new weights."
+        remedy = f"Use {engines - 1} or less; engines load weights one after the other."
         yield config.source.problem("explorer.min_running_model_num", what, remedy)
 
 
@@ -87,7 +87,7 @@ def _of_auxiliary_models(config: Config) -> Iterator[Problem]:
     for section in config.explorer.auxiliary_models:
         if section.external_model_config.enable:
             what = (
-                f"holds {section.name!r}, which is behind an API of its own; a service asks none."
+                f"has {section.name!r} behind an external API, and a service does not proxy APIs."
             )
-            remedy = "Take it out: who talks to the service can ask that API itself."
+            remedy = "Remove it; clients can call that API themselves."
             yield config.source.problem("explorer.auxiliary_models", what, remedy)

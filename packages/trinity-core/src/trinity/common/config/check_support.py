@@ -113,7 +113,7 @@ def _external_models(config: Config) -> Iterator[Problem]:
             path = f"explorer.auxiliary_models.{index}.external_model_config.model_name"
             yield config.source.problem(
                 path,
-                "is missing: the API is asked for a model by its name.",
+                "is missing; requests to the API need the name of a model.",
                 "Give the model's name at the API.",
             )
 
@@ -156,8 +156,8 @@ def _templates_of_tasks(config: Config) -> Iterator[Problem]:
                 path = f"buffer.explorer_input.{name}.{index}.format.chat_template"
                 yield config.source.problem(
                     path,
-                    "is not supported yet for tasks: it is read for supervised rows only.",
-                    "Set model.custom_chat_template, which holds for every prompt.",
+                    "is not supported yet for tasks; only supervised rows use it.",
+                    "Set model.custom_chat_template; it applies to every prompt.",
                     "not_yet",
                 )
 

@@ -39,27 +39,25 @@ class Config(StrictModel):
     group: str = core("", "second folder of the run directory, if any")
     name: str = core("rft", "last folder of the run directory")
     checkpoint_root_dir: str = core("", "folder of all run directories; default: ./checkpoints")
-    ray_namespace: str = other(
-        "", "namespace that cooperating processes share", used_by="runs on Ray"
-    )
+    ray_namespace: str = other("", "Ray namespace of the run's actors", used_by="runs on Ray")
     continue_from_checkpoint: bool = core(
-        True, "go on where a run of this name stopped; otherwise start one beside it"
+        True, "continue a stopped run of this name; false: start a new run beside it"
     )
     ignore_validator_suggestions: bool = other(
-        False, "do not stop for suggestions on GPU memory", used_by="suggestions on GPU memory"
+        False, "ignore suggestions on GPU memory", used_by="suggestions on GPU memory"
     )
-    seed: int = core(42, "rules all randomness that has no seed of its own", ge=0, lt=2**63)
-    plugins: PluginsConfig = section(PluginsConfig, "which plugins take part")
-    algorithm: AlgorithmConfig = section(AlgorithmConfig, "which loss is minimised")
-    data_processor: DataProcessorConfig = section(DataProcessorConfig, "pipelines")
+    seed: int = core(42, "seed of all randomness that has no seed of its own", ge=0, lt=2**63)
+    plugins: PluginsConfig = section(PluginsConfig, "which plugins are used")
+    algorithm: AlgorithmConfig = section(AlgorithmConfig, "the algorithm, its loss and optimizer")
+    data_processor: DataProcessorConfig = section(DataProcessorConfig, "pipelines of operators")
     model: ModelConfig = section(ModelConfig, "the model")
     cluster: ClusterConfig = section(ClusterConfig, "the machines")
     buffer: BufferConfig = section(BufferConfig, "tasks and experiences")
-    explorer: ExplorerConfig = section(ExplorerConfig, "how tasks are run")
-    trainer: TrainerConfig = section(TrainerConfig, "how weights become better")
+    explorer: ExplorerConfig = section(ExplorerConfig, "rollouts: workflows, engines, evaluation")
+    trainer: TrainerConfig = section(TrainerConfig, "the trainer and its checkpoints")
     monitor: MonitorConfig = section(MonitorConfig, "where metrics go")
-    synchronizer: SynchronizerConfig = section(SynchronizerConfig, "how weights travel")
-    service: ServiceConfig = section(ServiceConfig, "services beside the run")
+    synchronizer: SynchronizerConfig = section(SynchronizerConfig, "weight sync: when and how")
+    service: ServiceConfig = section(ServiceConfig, "external services")
     log: LogConfig = section(LogConfig, "what is logged")
     stages: list[StageConfig] = core([], "several trainings, one after the other")
 
@@ -107,7 +105,7 @@ class Config(StrictModel):
 
     @property
     def notes(self) -> list[str]:
-        """Return what did not come out as asked: "asked X, have Y, so Z" (after `resolve`)."""
+        """Return changed requests: "requested X, found Y, using Z" (after `resolve`)."""
         return self._notes
 
     @property

@@ -47,8 +47,8 @@ def _no_mapping(*, file: str) -> Problem:
 def _holds_itself(*, file: str) -> Problem:
     return Problem(
         path="the file",
-        message="has an anchor that holds itself.",
-        remedy="Write the value out where its alias, *name, stands.",
+        message="has an anchor that contains itself.",
+        remedy="Replace its alias, *name, by the value.",
         where=f"{file}:1",
     )
 

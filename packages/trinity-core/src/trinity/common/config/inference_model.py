@@ -32,7 +32,7 @@ __all__ = ["InferenceModelConfig", "engine_arguments", "engine_parameters", "par
 class ExternalApiConfig(StrictModel):
     """``external_model_config``: ask an auxiliary model by an OpenAI-compatible API."""
 
-    enable: bool = core(False, "ask the API; no engine is made (auxiliary models only)")
+    enable: bool = core(False, "use an external API instead of an engine (auxiliary models only)")
     base_url_env: str = core(
         "OPENAI_BASE_URL", "environment variable that holds the address", switch="enable"
     )
@@ -51,65 +51,68 @@ class InferenceModelConfig(StrictModel):
     name: str | None = core(None, "name of an auxiliary model")
     trust_remote_code: bool = core(False, "run code that comes with the model")
     engine_type: str | None = machine(
-        None, "the engine; default: the one for GPUs if there are any, else the embedded one"
+        None,
+        "the engine; default: vLLM or another GPU engine if there are GPUs, else the embedded one",
     )
-    engine_num: int = machine(1, "engines, each with a copy of the model", ge=1)
+    engine_num: int = machine(1, "number of engines, each with a copy of the model", ge=1)
     cpu_kernels: bool = core(
-        True, "compute in faster ways on a CPU; false: as transformers does, for debugging"
+        True, "use faster CPU kernels; false: transformers' own, for debugging"
     )
     tensor_parallel_size: int = machine(
-        1, "GPUs that share one engine's tensors; without GPUs, processes that do", ge=1
+        1, "GPUs per engine (tensor parallelism); without GPUs, processes per engine", ge=1
     )
     data_parallel_size: int = other(1, "replicas within one engine", used_by=ENGINES, ge=1)
-    pipeline_parallel_size: int = other(1, "GPUs that share the layers", used_by=ENGINES, ge=1)
-    nnodes: int = other(1, "machines that share one engine", used_by=ENGINES, ge=1)
+    pipeline_parallel_size: int = other(1, "pipeline stages of one engine", used_by=ENGINES, ge=1)
+    nnodes: int = other(1, "machines per engine", used_by=ENGINES, ge=1)
     enable_expert_parallel: bool = other(False, "spread experts over GPUs", used_by=ENGINES)
     extra_engine_args: dict[str, Any] = other(
-        {}, "further arguments of the engine, those that its constructor names", used_by=ENGINES
+        {}, "further arguments of the engine's constructor", used_by=ENGINES
     )
     use_v1: bool = other(True, "second generation of the engine", used_by=ENGINES)
-    enforce_eager: bool = other(False, "no captured graphs", used_by=ENGINES)
-    enable_prefix_caching: bool = other(True, "keep shared prefixes", used_by=ENGINES)
-    enable_chunked_prefill: bool = other(True, "prefill in pieces", used_by=ENGINES)
+    enforce_eager: bool = other(False, "disable CUDA graphs", used_by=ENGINES)
+    enable_prefix_caching: bool = other(True, "cache shared prefixes", used_by=ENGINES)
+    enable_chunked_prefill: bool = other(True, "split long prefills", used_by=ENGINES)
     gpu_memory_utilization: float = other(
-        0.9, "part of the GPU's memory that the engine takes", used_by=ENGINES, gt=0, le=1
+        0.9, "fraction of GPU memory for the engine", used_by=ENGINES, gt=0, le=1
     )
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Lowercase] | None = machine(
         None, "number format of the weights; default: trainer.precision"
     )
     seed: int | None = core(None, "seed of sampling; default: the run's seed")
     temperature: float | None = core(None, "sampling temperature; default: model's", ge=0)
-    top_p: float | None = core(None, "part of the likely tokens; default: model's", gt=0, le=1)
-    top_k: int | None = core(None, "number of likely tokens; default: model's", ge=-1)
+    top_p: float | None = core(None, "top-p (nucleus) sampling; default: model's", gt=0, le=1)
+    top_k: int | None = core(None, "top-k sampling; default: model's", ge=-1)
     logprobs: int | None = not_yet(None, "alternatives per token; default: model's", accepted=(0,))
-    max_model_len: int | None = core(None, "most tokens in all; default: model's", ge=1)
-    max_prompt_tokens: int | None = core(None, "most tokens of a prompt; default: model's", ge=1)
+    max_model_len: int | None = core(
+        None, "maximum tokens of prompt and response; default: model's", ge=1
+    )
+    max_prompt_tokens: int | None = core(None, "maximum tokens of a prompt; default: model's", ge=1)
     max_response_tokens: int | None = core(
-        None, "most tokens of a response; default: model's", ge=1
+        None, "maximum tokens of a response; default: model's", ge=1
     )
     min_response_tokens: int | None = core(
-        None, "fewest tokens of a response; default: model's", ge=0
+        None, "minimum tokens of a response; default: model's", ge=0
     )
     enable_prompt_truncation: bool | None = core(
-        None, "cut prompts that are too long; default: model's"
+        None, "truncate prompts that are too long; default: model's"
     )
     repetition_penalty: float | None = core(None, "default: model's", gt=0)
-    ignore_eos: bool = core(False, "generate on after the end token (for measurements)")
+    ignore_eos: bool = core(False, "continue after the end token (for benchmarks)")
     enable_multimodal: bool = not_yet(False, "read images and videos")
     chat_template: str | None = not_yet(None, "chat template (Jinja); default: model's")
     enable_thinking: bool | None = core(None, "thinking switch; default: model's")
-    enable_history: bool = core(False, "record every call of a workflow as an experience")
+    enable_history: bool = core(False, "record every model call of a workflow as an experience")
     enable_openai_api: bool = core(
-        False, "let workflows and agents ask by HTTP, as OpenAI's clients do (trinity-core[api])"
+        False, "serve the model to workflows and agents by HTTP (OpenAI's API; trinity-core[api])"
     )
     enable_log_requests: bool = core(
         False,
-        "log a line for each reply by HTTP; trinity log --run finds them",
+        "log a line for each HTTP reply; find them with trinity log --run",
         switch="enable_openai_api",
     )
     served_model_name: str | None = core(
         None,
-        "name that clients may call the model by, beside model_path; default: none",
+        "further model name for HTTP clients, beside model_path; default: none",
         switch="enable_openai_api",
     )
     base_port: int | None = core(
@@ -121,36 +124,33 @@ class InferenceModelConfig(StrictModel):
     )
     api_key: str = core(
         "EMPTY",
-        "one more key of the HTTP endpoint, for callers on this machine: their calls are of no "
-        "run, and nothing of them is recorded; EMPTY: none",
+        "further key of the HTTP endpoint, for callers on this machine. Their calls belong to no "
+        "rollout and are not recorded. EMPTY: none",
         switch="enable_openai_api",
     )
     enable_auto_tool_choice: bool = core(
         False,
-        "accepted: calls of tools are always read where a request offers tools",
+        "accepted and ignored: tool calls are always parsed if a request has tools",
         switch="enable_openai_api",
     )
     tool_call_parser: str | None = core(
         None,
-        "the reply_parser that reads tool calls out of replies; default: as the tokenizer or its "
-        "chat template says",
+        "the reply_parser for tool calls; default: chosen by the tokenizer or its chat template",
     )
-    reasoning_parser: str | None = core(
-        None, "the reply_parser that reads reasoning out of replies; default: likewise"
-    )
+    reasoning_parser: str | None = core(None, "the reply_parser for reasoning; default: likewise")
     keep_reasoning: bool = core(
         False,
-        "go on by recorded ids where a client or the chat template leaves out the reasoning of "
+        "continue by recorded token ids if a client or chat template drops the reasoning of "
         "earlier replies",
     )
     external_model_config: ExternalApiConfig = section(
-        ExternalApiConfig, "an auxiliary model behind an external API, in place of an engine"
+        ExternalApiConfig, "an auxiliary model behind an external API"
     )
     enable_return_routed_experts: bool = not_yet(
         False, "return the experts that a mixture-of-experts model chose"
     )
     weight_sync_buffer_size: int = other(
-        1024, "MiB of weights that travel at once", used_by=GROUPS, ge=1
+        1024, "bucket size of a weight sync, in MiB", used_by=GROUPS, ge=1
     )
 
 

@@ -55,21 +55,25 @@ class LoRAConfig(StrictModel):
     """One entry of ``model.lora_configs``: a low-rank adapter."""
 
     name: str | None = core(None, "name of the adapter")
-    path: str | None = core(None, "folder of an existing adapter, to go on with")
+    path: str | None = core(None, "folder of an adapter to continue from")
     base_model_name: str | None = other(
-        None, "model that the adapter belongs to; ours: model_path", used_by=_ADAPTERS
+        None, "base model of the adapter; default: model_path", used_by=_ADAPTERS
     )
     lora_rank: int = core(32, "rank of the adapter", ge=1)
-    lora_alpha: int = core(32, "scale of the adapter, by its rank")
+    lora_alpha: int = core(32, "scale of the adapter: lora_alpha / lora_rank")
     lora_dtype: str = other(
-        "auto", "number format of the adapter; the trainer's is float32", used_by=_ADAPTERS
+        "auto",
+        "number format of the adapter in engines; the trainer uses float32",
+        used_by=_ADAPTERS,
     )
-    target_modules: str = core("all-linear", "layers that get one: names with commas, or a pattern")
-    exclude_modules: str | None = core(None, "layers that get none")
+    target_modules: str = core(
+        "all-linear", "layers with an adapter: names separated by commas, or a pattern"
+    )
+    exclude_modules: str | None = core(None, "layers without an adapter")
 
 
 class TinkerConfig(StrictModel):
-    """``model.tinker``: training and sampling by the Tinker service."""
+    """``model.tinker``: train and sample with the Tinker service."""
 
     enable: bool = not_yet(False, "train and generate with the Tinker service")
     rank: int = not_yet(16, "rank of the adapter", switch="enable")
@@ -100,41 +104,39 @@ class ModelConfig(StrictModel):
     trust_remote_code: bool = core(False, "run code that comes with the model")
     critic_model_path: str = other(
         "",
-        "folder or id of the model that the critic starts from; default: model_path",
+        "folder or id of the critic's initial model; default: model_path",
         used_by=CRITIC,
     )
-    custom_chat_template: str | None = core(None, "chat template (Jinja) in place of the model's")
+    custom_chat_template: str | None = core(None, "chat template (Jinja) that replaces the model's")
     chat_template_path: str | None = core(
-        None, "file that holds a chat template; wins over custom_chat_template"
+        None, "file with a chat template; overrides custom_chat_template"
     )
     temperature: float = core(1.0, "sampling temperature", ge=0)
-    top_p: float = core(
-        1.0, "sample from the most likely tokens that make up this part", gt=0, le=1
-    )
-    top_k: int = core(-1, "sample from so many most likely tokens; -1: all", ge=-1)
-    logprobs: int = not_yet(0, "alternatives per token whose log-probabilities are returned", ge=0)
+    top_p: float = core(1.0, "top-p (nucleus) sampling", gt=0, le=1)
+    top_k: int = core(-1, "top-k sampling; -1: all tokens", ge=-1)
+    logprobs: int = not_yet(0, "log-probabilities of alternatives per token", ge=0)
     max_model_len: int | None = core(
-        None, "most tokens of prompt and response together; default: what the model can", ge=1
+        None, "maximum tokens of prompt and response; default: the model's limit", ge=1
     )
     max_prompt_tokens: int | None = core(
-        None, "most tokens of a prompt; default: half of max_model_len", ge=1
+        None, "maximum tokens of a prompt; default: half of max_model_len", ge=1
     )
     max_response_tokens: int | None = core(
-        None, "most tokens of a response; default: half of max_model_len", ge=1
+        None, "maximum tokens of a response; default: half of max_model_len", ge=1
     )
-    min_response_tokens: int = core(0, "fewest tokens of a response", ge=0)
+    min_response_tokens: int = core(0, "minimum tokens of a response", ge=0)
     enable_prompt_truncation: bool = core(
-        True, "cut prompts that are too long (marked, never trained on) instead of failing the run"
+        True, "truncate prompts that are too long (never trained on) instead of failing the rollout"
     )
-    repetition_penalty: float = core(1.0, "above 1: tokens already there become less likely", gt=0)
-    enable_thinking: bool | None = core(None, "switch of chat templates that know a thinking mode")
+    repetition_penalty: float = core(1.0, "above 1: repeated tokens become less likely", gt=0)
+    enable_thinking: bool | None = core(None, "thinking mode of the chat template")
     lora_configs: list[LoRAConfig] | None = core(
         None,
-        "train a low-rank adapter in place of the weights (package peft); one at most",
+        "train a LoRA adapter instead of all weights (package peft); at most one",
         max_length=1,
     )
-    fully_sharded_loras: bool = other(False, "shard the adapters", used_by=_ADAPTERS)
-    max_cpu_loras: int | None = other(None, "adapters held in CPU memory", used_by=_ADAPTERS)
+    fully_sharded_loras: bool = other(False, "shard LoRA adapters", used_by=_ADAPTERS)
+    max_cpu_loras: int | None = other(None, "LoRA adapters in CPU memory", used_by=_ADAPTERS)
     rope_scaling: dict[str, Any] | None = not_yet(None, "other scaling of the rotary embedding")
     rope_theta: float | None = not_yet(None, "other base of the rotary embedding")
     tinker: TinkerConfig = section(TinkerConfig, "the Tinker service")

@@ -93,9 +93,7 @@ def _repeat_as_the_algorithm(work: Resolution, path: str) -> None:
     repeat_times = work.config.algorithm.repeat_times
     if work.asked(f"{path}.repeat_times") and work.value(f"{path}.repeat_times") != repeat_times:
         written = work.config.source.written(path)
-        work.note(
-            f"asked {written}.repeat_times, training follows algorithm.repeat_times: {repeat_times}"
-        )
+        work.note(f"requested {written}.repeat_times, using algorithm.repeat_times: {repeat_times}")
     work.fill(f"{path}.repeat_times", repeat_times, origin="algorithm.repeat_times")
 
 

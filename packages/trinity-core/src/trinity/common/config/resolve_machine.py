@@ -1,4 +1,4 @@
-"""What follows the machine; each change is said once: asked X, have Y, so Z."""
+"""Settings that follow the machine; each change is a note: requested X, found Y, using Z."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def resolve_machine(work: Resolution) -> None:
 def _resolve_trainer(work: Resolution) -> None:
     if work.config.trainer.trainer_type == "verl":
         if work.asked("trainer.trainer_type"):
-            work.note("trainer.trainer_type verl: Trinity's own trainer 'torch' is used")
-        work.fill("trainer.trainer_type", "torch", origin="the trainer there is")
+            work.note("requested trainer.trainer_type verl, using Trinity's own trainer torch")
+        work.fill("trainer.trainer_type", "torch", origin="the only trainer")
 
 
 def _resolve_engine(work: Resolution) -> None:
@@ -40,7 +40,7 @@ def _resolve_engine(work: Resolution) -> None:
     missing = work.parts.not_installed("rollout_engine", work.value(path))
     if missing and work.machine.num_gpus == 0:
         asked = work.value(path)
-        work.note(f"asked {path} {asked}, have no GPU and no {missing}: {engine}")
+        work.note(f"requested {path} {asked}, found no GPU and no {missing}, using {engine}")
         work.fill(path, engine, origin="machine")
     work.default(path, engine, origin="machine")
 
@@ -71,12 +71,12 @@ def _run_without_gpus(work: Resolution) -> None:
                 beyond.append(path)
     if beyond:
         work.note(
-            f"asked for GPUs ({', '.join(beyond)}), have none: "
-            f"{_engines(work, spreads=spreads)} and one trainer run on the CPU"
+            f"requested GPUs ({', '.join(beyond)}), found none, using "
+            f"{_engines(work, spreads=spreads)} and one trainer on the CPU"
         )
     if work.value(_ULYSSES) > 1 and work.value("trainer.num_ranks") < 2:
         asked_for = work.value(_ULYSSES)
-        work.note(f"asked {_ULYSSES} {asked_for}, it follows the machine, which has no GPU: 1")
+        work.note(f"requested {_ULYSSES} {asked_for}, found no GPU, using 1")
         work.fill(_ULYSSES, 1, origin="machine")
 
 
@@ -109,7 +109,7 @@ def _without_half_precision(work: Resolution, path: str) -> None:
     can = work.machine.has_bf16 and (asked == "bfloat16" or work.machine.num_gpus > 0)
     if can:
         return
-    work.note(f"asked {path} {asked}, this machine computes it slowly or not at all: float32")
+    work.note(f"requested {path} {asked}, slow or not supported on this machine, using float32")
     work.fill(path, "float32", origin="machine")
 
 
@@ -118,8 +118,8 @@ def _resolve_sync(work: Resolution) -> None:
     if work.config.is_standalone:
         if work.asked("synchronizer.sync_method") and method != "checkpoint":
             work.note(
-                f"asked synchronizer.sync_method {method}, explorer and trainer are separate "
-                f"runs: checkpoint"
+                f"requested synchronizer.sync_method {method}, found standalone runs, using "
+                f"checkpoint"
             )
         work.fill("synchronizer.sync_method", "checkpoint", origin="mode")
         return
@@ -131,6 +131,6 @@ def _resolve_sync(work: Resolution) -> None:
     if is_asked and has_gpus and work.parts.find("sync_method", method) is not None:
         return
     if is_asked and work.config.mode == "both":
-        have = "all rooms share one process" if has_gpus else "there is no GPU"
-        work.note(f"asked synchronizer.sync_method {method}, {have}: memory")
+        have = "one process" if has_gpus else "no GPU"
+        work.note(f"requested synchronizer.sync_method {method}, found {have}, using memory")
     work.fill("synchronizer.sync_method", "memory", origin="machine")

@@ -90,6 +90,6 @@ def _leave_room(work: Resolution, length: int) -> None:
     if response >= length > 1:
         work.fill(_RESPONSE, length - 1, origin="model.max_model_len, less a prompt of a token")
         work.note(
-            f"model.max_response_tokens: asked {response}, and prompt and response share "
-            f"max_model_len {length}, so a response ends where both fill it"
+            f"requested model.max_response_tokens {response}, but prompt and response share "
+            f"max_model_len {length}: a response ends when both fill it"
         )

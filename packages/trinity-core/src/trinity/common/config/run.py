@@ -33,8 +33,8 @@ class ClusterConfig(StrictModel):
     """``cluster``: the machines of the run."""
 
     ray_address: str = other("auto", "address of the Ray cluster", used_by="runs on Ray")
-    node_num: _Count = machine(0, "machines; 0: as many as there are", ge=0)
-    gpu_per_node: _Count = machine(0, "GPUs of each machine; 0: as many as there are", ge=0)
+    node_num: _Count = machine(0, "number of machines; 0: all", ge=0)
+    gpu_per_node: _Count = machine(0, "GPUs per machine; 0: all", ge=0)
 
 
 def _upper(value: Any) -> Any:
@@ -46,7 +46,7 @@ class LogConfig(StrictModel):
 
     level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
-    ] = core("INFO", "the least severe messages that are shown")
+    ] = core("INFO", "lowest level to show")
     group_by_node: bool = other(False, "one folder of logs per machine", used_by="runs on Ray")
 
 
@@ -62,12 +62,10 @@ class MonitorConfig(OtherMonitor):
 
     monitor_type: Annotated[str, Lowercase] = core("tensorboard", "the monitor")
     monitor_args: dict[str, Any] | None = core(None, "arguments of the monitor")
-    also: list[OtherMonitor] = core([], "monitors beside it, each with its arguments")
-    sample_interval: int = core(
-        0, "optimizer steps after which monitors show samples as text; 0: never", ge=0
-    )
-    num_samples: int = core(8, "how many of a step they show", ge=1)
-    detailed_stats: bool = core(False, "standard deviation, least and largest of each mean too")
+    also: list[OtherMonitor] = core([], "further monitors with their arguments")
+    sample_interval: int = core(0, "train steps between samples shown as text; 0: never", ge=0)
+    num_samples: int = core(8, "number of samples to show", ge=1)
+    detailed_stats: bool = core(False, "add standard deviation, minimum and maximum to each mean")
     enable_ray_timeline: bool = other(False, "write Ray's timeline", used_by="runs on Ray")
 
     @model_validator(mode="before")
@@ -78,13 +76,15 @@ class MonitorConfig(OtherMonitor):
 
 
 class PluginsConfig(StrictModel):
-    """``plugins``: which plugins take part in the run. Nothing is ever installed by it."""
+    """``plugins``: which plugins the run uses. It never installs anything."""
 
     autoload: bool = core(True, "use every installed plugin")
-    allow: list[str] = core([], "plugins to use where autoload is off")
-    disabled: list[str] = core([], "plugins to leave out")
-    require: list[str] = core([], "distributions that must be there, as pip writes them")
-    prefer: dict[str, str] = core({}, "for a name that two plugins give: the distribution meant")
+    allow: list[str] = core([], "plugins to use if autoload is false")
+    disabled: list[str] = core([], "plugins to disable")
+    require: list[str] = core([], "required distributions, as in a pip requirement")
+    prefer: dict[str, str] = core(
+        {}, "component name -> the distribution to use if two plugins register the name"
+    )
 
 
 class DataJuicerServiceConfig(StrictModel):
@@ -96,7 +96,7 @@ class DataJuicerServiceConfig(StrictModel):
 
 
 class ServiceConfig(StrictModel):
-    """``service``: services beside the run."""
+    """``service``: external services."""
 
     data_juicer: DataJuicerServiceConfig | None = not_yet(None, "the Data-Juicer service")
 

@@ -27,43 +27,43 @@ class SynchronizerConfig(StrictModel):
 
     sync_method: Annotated[str, BeforeValidator(_method)] = machine(
         "nccl",
-        "how weights travel: nccl (online), checkpoint (offline), gloo, ipc, memory, or a plugin's",
+        "transport: memory, gloo, nccl (online), ipc, checkpoint (offline), or a plugin's",
     )
     sync_style: Annotated[
         Literal["fixed", "explorer_driven", "trainer_driven", "fully_async"],
         BeforeValidator(_style),
     ] = core(
         "fixed",
-        "who decides when: both sides at fixed steps, or one of them; fully_async: groups begin "
-        "one by one, and are trained while others are on their way",
+        "when weights move: at fixed steps of both sides, or of one side; fully_async: groups "
+        "start and are trained one by one, asynchronously",
     )
-    sync_interval: int = core(1, "steps between two synchronisations", ge=1)
+    sync_interval: int = core(1, "steps between two weight syncs", ge=1)
     explorer_sync_interval: int | None = core(
         None,
-        "steps of the explorer between two, with explorer_driven; default: sync_interval",
+        "explore steps between two weight syncs, with explorer_driven; default: sync_interval",
         ge=1,
     )
     trainer_sync_interval: int | None = core(
         None,
-        "steps of the trainer between two, with trainer_driven; default: sync_interval",
+        "train steps between two weight syncs, with trainer_driven; default: sync_interval",
         ge=1,
     )
     in_flight: Annotated[Literal["finish", "abort", "keep"], Lowercase] = core(
         "finish",
-        "what becomes of replies that are under way when weights come: they end first, begin "
-        "anew, or go on with the new weights",
+        "active replies during a weight sync: finish with the old weights, start again, or "
+        "continue with the new weights",
     )
-    sync_offset: int = core(0, "steps that the explorer runs ahead, with fixed", ge=0)
+    sync_offset: int = core(0, "steps that the explorer runs ahead (off-policy), with fixed", ge=0)
     standalone: bool | None = other(
         None,
-        "whether explorer and trainer are separate runs that meet in the SQL buffer; false: mode "
-        "explore only fills it, and mode train trains once on what is there; default: true",
+        "whether explorer and trainer are separate, concurrent runs that share a SQL buffer; "
+        "false: mode explore only fills it, and mode train trains once on its rows; default: true",
         used_by=SIDES,
     )
     sync_timeout: float = other(
         3600,
-        "seconds that one side waits for the other, one rank of the trainer for another, each "
-        "process for the others while weights are sent, and a run over Ray for one that is silent",
+        "timeout in seconds: of standalone runs that wait for each other, of trainer ranks, of a "
+        "weight sync, and of an unresponsive worker over Ray",
         used_by="standalone explorers and trainers, and runs over Ray",
         gt=0,
     )

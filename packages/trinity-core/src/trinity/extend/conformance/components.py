@@ -95,8 +95,8 @@ def abilities_are_there(component: Component, context: CheckContext) -> Finding 
     if unsaid:
         said = ", ".join(sorted(declared))
         return Finding(
-            f"it can do {', '.join(unsaid)}, and its provides says only {said}",
-            remedy="Add the words; what is not said is not used.",
+            f"it has {', '.join(unsaid)}, but its provides declares only {said}",
+            remedy="Declare them in provides; Trinity uses only declared capabilities.",
             severity="warning",
         )
     return None

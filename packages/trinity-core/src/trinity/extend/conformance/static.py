@@ -35,7 +35,7 @@ def api_is_declared(record: PluginRecord, _: CheckContext) -> Finding | None:
     if not record.distribution:
         raise Skipped("it comes from no distribution")
     if record.api is None and record.state in {"broken", "incompatible"}:
-        raise Skipped("static.entry_point fails: nobody knows what it declares")
+        raise Skipped("static.entry_point fails, so its declarations are unknown")
     if record.api is None:
         return Finding(f"{record.module} does not set TRINITY_PLUGIN_API")
     return None
@@ -85,7 +85,7 @@ def _distribution(record: PluginRecord) -> metadata.Distribution:
     try:
         return metadata.distribution(record.distribution)
     except metadata.PackageNotFoundError:
-        raise Skipped(f"no metadata of {record.distribution} is found") from None
+        raise Skipped(f"there is no metadata of {record.distribution}") from None
 
 
 checks = (
