@@ -107,7 +107,7 @@ def _files(directory: Path, worker: str) -> list[LogFile]:
     chosen = [file for file in files if _is_meant(file, worker)]
     if not chosen:
         workers = {file.worker for file in files}
-        raise ConfigError(f"{directory}: {unknown_name('process', room, rooms)}")
+        raise ConfigError(f"{directory}: {unknown_name('process', worker, workers)}")
     return chosen
 
 
