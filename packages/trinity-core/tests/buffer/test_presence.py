@@ -160,7 +160,7 @@ def test_who_was_replaced_while_nothing_was_heard_of_it_ends(presence, monkeypat
     with pytest.raises(
         CheckpointError, match=r"another process is trainer of its ledger \(process 8 "
     ):
-        presence.beat(first, is_trainer=True)
+        presence.heartbeat(first, is_trainer=True)
     assert presence.trainer().token == "b"
 
 
@@ -190,7 +190,7 @@ def test_a_task_of_a_dead_explorer_holds_no_place(presence, monkeypatch) -> None
     assert not issue(presence, 2)
     later = time.time() + LEASE_S + 1
     monkeypatch.setattr(time, "time", lambda: later)
-    presence.beat(a_side("one"), is_trainer=False)
+    presence.heartbeat(a_side("one"), is_trainer=False)
 
     assert issue(presence, 2)
 
@@ -227,9 +227,9 @@ def test_explorers_are_finished_when_all_are(presence, ledger) -> None:
     assert not ledger.are_writers_finished()
     for name in ("one", "two"):
         presence.enter(a_side(name), is_trainer=False)
-    presence.beat(replace(a_side("one"), state="finished"), is_trainer=False)
+    presence.heartbeat(replace(a_side("one"), state="finished"), is_trainer=False)
     assert not ledger.are_writers_finished()
-    presence.beat(replace(a_side("two"), state="finished"), is_trainer=False)
+    presence.heartbeat(replace(a_side("two"), state="finished"), is_trainer=False)
     assert ledger.are_writers_finished()
 
 
@@ -248,7 +248,7 @@ def finish(presence, *names, token="a"):
     for name in names:
         is_trainer = name == "trainer"
         side = a_side(name, token=token, state="finished")
-        presence.beat(side, is_trainer=is_trainer)
+        presence.heartbeat(side, is_trainer=is_trainer)
 
 
 def test_an_explorer_that_was_finished_waits_for_a_trainer_that_goes_on(presence, ledger) -> None:
@@ -263,7 +263,7 @@ def test_an_explorer_that_was_finished_waits_for_a_trainer_that_goes_on(presence
 @pytest.mark.parametrize("before", [[], ["one"]])
 def test_a_late_or_killed_explorer_ends_with_the_trainer(presence, before) -> None:
     for name in before:
-        presence.beat(a_side(name, pid=0), is_trainer=False)
+        presence.heartbeat(a_side(name, pid=0), is_trainer=False)
     finish(presence, "trainer")
     presence.enter(a_side("one", token="b"), is_trainer=False)
 
@@ -289,7 +289,7 @@ def test_who_was_killed_before_it_told_that_it_is_finished_asks_for_no_more(pres
 
 
 def test_a_killed_trainer_ends_with_its_explorers(presence, ledger) -> None:
-    presence.beat(a_side("trainer", pid=0), is_trainer=True)
+    presence.heartbeat(a_side("trainer", pid=0), is_trainer=True)
     finish(presence, "one", "two")
     presence.enter(a_side("trainer", token="b"), is_trainer=True)
 

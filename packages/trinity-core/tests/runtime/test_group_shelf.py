@@ -10,7 +10,7 @@ from trinity.common.experience import EID, Experience
 from trinity.common.sync_policy import Consume, SyncPolicy
 from trinity.errors import CheckpointError, PluginError, TrinityError
 from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
-from trinity.runtime.group_storage import ReadyGroups, shelf_of
+from trinity.runtime.group_storage import ReadyGroups, group_storage_of
 from trinity.runtime.whole_storage import WholeStorage
 
 CAN = frozenset({"waiting", "state", "put_back"})
@@ -21,9 +21,9 @@ CAN_SQL = frozenset({"state", "put_back", "ledger", "groups"})
 def shelf(request, tmp_path):
     config = ExperienceBufferConfig(storage_type=request.param, capacity=1)
     if request.param == "queue":
-        return shelf_of(WholeStorage(QueueStorage(config), abilities=CAN, name="queue"))
+        return group_storage_of(WholeStorage(QueueStorage(config), abilities=CAN, name="queue"))
     ledger = SqlStorage(config, path=f"sqlite:///{tmp_path}/ledger.db")
-    shelf = shelf_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
+    shelf = group_storage_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
     shelf.read_for(1)
     return shelf
 
@@ -154,7 +154,7 @@ def test_one_group_is_read_where_fewer_experiences_are_asked_for_than_it_has(she
 
 def test_a_queue_does_not_go_on_where_groups_lie_in_a_ledger() -> None:
     queue = QueueStorage(ExperienceBufferConfig(storage_type="queue"))
-    shelf = shelf_of(WholeStorage(queue, abilities=CAN, name="queue"))
+    shelf = group_storage_of(WholeStorage(queue, abilities=CAN, name="queue"))
 
     shelf.load_state_dict({"trained": 4, "waiting": []})
     with pytest.raises(CheckpointError, match=r"2 groups .* lie in a ledger, and storage queue"):
@@ -164,7 +164,7 @@ def test_a_queue_does_not_go_on_where_groups_lie_in_a_ledger() -> None:
 def test_a_ledger_goes_on_with_the_groups_that_a_queue_held(tmp_path) -> None:
     config = ExperienceBufferConfig(storage_type="sql")
     ledger = SqlStorage(config, path=f"sqlite:///{tmp_path}/ledger.db")
-    shelf = shelf_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
+    shelf = group_storage_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
     shelf.write([*a_group(3, 0), *a_group(3, 1)])  # as a checkpoint gives them back
     shelf.read_for(5)
 

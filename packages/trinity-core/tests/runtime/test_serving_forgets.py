@@ -14,7 +14,7 @@ from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import write_record
-from trinity.runtime.serving import ServedRun, _steps_seen
+from trinity.runtime.serving import ServingRun, _steps_seen
 
 
 def a_state(*, explored: int, trained: int) -> dict[str, object]:
@@ -74,7 +74,7 @@ def test_one_that_the_system_does_not_let_be_read_may_be_the_oldest(parts, monke
     service = SimpleNamespace(
         _parts=parts, _store=SimpleNamespace(forget=lambda **given: steps.append(given))
     )
-    assert ServedRun._forget(service) is False
+    assert ServingRun._forget(service) is False
     assert steps == []
 
 

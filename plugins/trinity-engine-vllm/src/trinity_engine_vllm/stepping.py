@@ -186,10 +186,10 @@ class Stepping:
         """
         if not self._spreads:
             return False
-        is_silent = isinstance(error, TimeoutError)
-        if is_silent:
+        is_unresponsive = isinstance(error, TimeoutError)
+        if is_unresponsive:
             end_workers(self._engine)
-        return is_silent or has_lost_a_worker(self._engine)
+        return is_unresponsive or has_lost_a_worker(self._engine)
 
     def fail_open(self, error: ModelError) -> None:
         """Answer all that is open with the error."""

@@ -18,13 +18,13 @@ from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.common.operators import ExperienceOperatorV1
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import BufferClosedError, PluginError
-from trinity.extend.whose import whose
+from trinity.extend.owner_label import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.algorithm.advantage_fn import AdvantageFn
-    from trinity.common.ports import ExperienceOperator, ExperienceSink, RowValues
+    from trinity.common.ports import ExperienceSink, OperatorPort, RowValues
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class ExperiencePipeline:
 
     def __init__(
         self,
-        operators: Sequence[ExperienceOperator],
+        operators: Sequence[OperatorPort],
         advantage_fn: AdvantageFn | None,
         sink: ExperienceSink,
         *,
@@ -186,7 +186,7 @@ async def _awaited(given: Any) -> Any:
     return await given
 
 
-def _checked(operator: ExperienceOperator, returned: object) -> tuple[list[Experience], Metrics]:
+def _checked(operator: OperatorPort, returned: object) -> tuple[list[Experience], Metrics]:
     """Return what an operator made of the experiences.
 
     Raises:
@@ -200,12 +200,12 @@ def _checked(operator: ExperienceOperator, returned: object) -> tuple[list[Exper
         if isinstance(returned, tuple):
             given = f"a {type(kept).__name__} and a {type(metrics).__name__}"
     raise PluginError(
-        f"experience operator {whose(operator)} returned {given}. Return a list of experiences "
-        f"and a dict of metrics."
+        f"experience operator {owner_label(operator)} returned {given}. Return a list of "
+        f"experiences and a dict of metrics."
     )
 
 
-def _each_once(operator: ExperienceOperator, kept: Sequence[object]) -> list[Experience]:
+def _each_once(operator: OperatorPort, kept: Sequence[object]) -> list[Experience]:
     """Return the experiences that an operator leaves.
 
     Raises:
@@ -222,5 +222,5 @@ def _each_once(operator: ExperienceOperator, kept: Sequence[object]) -> list[Exp
             seen.add(id(row))
             rows.append(row)
             continue
-        raise PluginError(f"experience operator {whose(operator)} returned {wrong}.")
+        raise PluginError(f"experience operator {owner_label(operator)} returned {wrong}.")
     return rows

@@ -42,7 +42,7 @@ class _Resting:
     experiences: list[Experience]
 
 
-class PriorityShelf:
+class PriorityHeap:
     """Batches of experiences, the highest priority first.
 
     Args:
@@ -231,7 +231,7 @@ class PriorityQueue:
         reuse_cooldown_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._shelf = PriorityShelf(capacity, priority_fn)
+        self._shelf = PriorityHeap(capacity, priority_fn)
         self._cooldown_s = reuse_cooldown_s
         self._clock = clock
         self._is_closed = False
@@ -340,7 +340,7 @@ class PriorityQueue:
             return self._shelf.contents()
 
     def counts(self) -> dict[str, int]:
-        """Return experiences by what became of them: see :class:`PriorityShelf`."""
+        """Return experiences by what became of them: see :class:`PriorityHeap`."""
         with self._changed:
             return dict(self._shelf.counts)
 

@@ -61,7 +61,7 @@ class QueueStorage:
             return
         with self._changed:
             has_room = self._changed.wait_for(
-                lambda: self._is_closed or self._has_room(), timeout=self._write_timeout_s
+                lambda: self._is_closed or self._has_capacity(), timeout=self._write_timeout_s
             )
             if self._is_closed:
                 raise BufferClosedError(f"{self.name} is closed; it accepts no more experiences")
@@ -133,7 +133,7 @@ class QueueStorage:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Accept the empty state; the experiences are written again."""
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return len(self._batches) < self._capacity or self._count() < self._wanted
 
     def _has(self, count: int, min_model_version: int) -> bool:

@@ -201,8 +201,8 @@ class SqliteRunStore:
 
     def drop(self, *, before: float, spared: Sequence[int] = ()) -> list[int]:
         """Forget the exchanges without a reward of runs that were silent since; return the runs."""
-        is_silent = "state = 'open' AND last_call < ?"
-        query = f"SELECT number FROM runs WHERE {is_silent}"
+        is_unresponsive = "state = 'open' AND last_call < ?"
+        query = f"SELECT number FROM runs WHERE {is_unresponsive}"
         with self._file.reading():
             silent = {number for (number,) in self._rows(query, before)}.difference(spared)
         if not silent:
@@ -211,7 +211,7 @@ class SqliteRunStore:
         own = "SELECT agent FROM rewards WHERE run = exchanges.run"
         with self._file.writing():
             for number in sorted(silent):  # some were rewarded or called since they were found
-                update = f"UPDATE runs SET state = 'dropped' WHERE number = ? AND {is_silent}"
+                update = f"UPDATE runs SET state = 'dropped' WHERE number = ? AND {is_unresponsive}"
                 if self._db.execute(update, (number, before)).rowcount:
                     self._db.execute(
                         f"DELETE FROM exchanges WHERE run = ? AND agent NOT IN ({own})", (number,)

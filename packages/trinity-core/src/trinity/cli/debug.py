@@ -95,10 +95,10 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
 
 def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of DebugRequest
     """Run the task; the garbage collector rests until it begins."""
-    from trinity.runtime.gc_paused import uncollected
+    from trinity.runtime.gc_paused import gc_paused
 
     with ExitStack() as start:
-        start.enter_context(uncollected())
+        start.enter_context(gc_paused())
         from trinity.runtime.debug.session import DebugRequest
         from trinity.runtime.debug.session import debug as run_debugged
 

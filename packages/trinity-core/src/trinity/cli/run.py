@@ -61,9 +61,9 @@ def _loaded(
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dirs))
     given = load_or_explain(file, overrides=settings)
     typer.echo(f"run {given.name} (mode {given.mode}): loading its parts")
-    from trinity.runtime.gc_paused import uncollected
+    from trinity.runtime.gc_paused import gc_paused
 
-    with uncollected():
+    with gc_paused():
         from trinity.runtime.run import run as run_config  # torch, which takes seconds
 
     return given, run_config

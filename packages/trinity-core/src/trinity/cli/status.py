@@ -87,7 +87,7 @@ def _of_ledger(ledger: LedgerReport) -> Iterator[str]:
 
 
 def _of_side(side: Member) -> str:
-    state = "silent" if side.is_silent else side.state
+    state = "silent" if side.is_unresponsive else side.state
     waits = f", waits for {side.waits_for}" if side.waits_for and state == "working" else ""
     return (
         f"{side.name}: {state}, step {side.step}, policy version {side.version}{waits} "

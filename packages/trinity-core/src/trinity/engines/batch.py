@@ -121,7 +121,7 @@ class Batch:
     def follow(self) -> None:
         """Go on by the tokens chosen last."""
         cache = self._cache
-        if cache.column == cache.column_room:
+        if cache.column == cache.column_capacity:
             self._reserve(rows=len(self.rows), width=0)
             self._note_places()
         self._logits_BV = self._forwards.following(
@@ -193,7 +193,7 @@ class Batch:
         is_padded = max(self._starts) > first
         self._hidden_BC = None
         if is_padded or self._forwards.makes_masks:
-            self._hidden_BC = self._forwards.mask(self._starts_B, self._cache.column_room)
+            self._hidden_BC = self._forwards.mask(self._starts_B, self._cache.column_capacity)
         self._has_structure = any(row.matcher is not None for row in self.rows)
         settings = {row.ask.settings for row in self.rows}
         if len(settings) > 1 or settings != self._settings or self._is_penalised:

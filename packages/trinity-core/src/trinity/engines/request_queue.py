@@ -75,7 +75,7 @@ class RequestQueue:
             if only_begun and len(waiting) == ask.request.n:
                 break
             longest = max(longest, waiting[0].longest)
-            free = self._room(longest) - len(batch) - len(rows)
+            free = self._capacity(longest) - len(batch) - len(rows)
             count = min(len(waiting), free)
             if count < len(waiting) and self._fits_whole(ask):
                 break
@@ -95,12 +95,12 @@ class RequestQueue:
         """Return the requests of which no row has joined."""
         return {ask.waiting for ask, rows in self._asks if len(rows) == ask.request.n}
 
-    def _room(self, longest: int) -> int:
+    def _capacity(self, longest: int) -> int:
         return max(1, min(self._max_rows, self._max_tokens // longest))
 
     def _fits_whole(self, ask: Ask) -> bool:
         longest = len(ask.request.prompt_token_ids) + ask.request.max_new_tokens
-        return ask.request.n <= self._room(min(longest, self._max_model_len))
+        return ask.request.n <= self._capacity(min(longest, self._max_model_len))
 
     def _put_back(self, rows: list[Row]) -> list[Row]:
         """Wait for more free slots."""
@@ -148,7 +148,7 @@ class RequestLoop:
         return len(self._open)
 
     @property
-    def has_backlog(self) -> bool:
+    def has_waiting(self) -> bool:
         """Return whether something was taken that has no place in a batch yet."""
         return len(self._backlog) > 0
 

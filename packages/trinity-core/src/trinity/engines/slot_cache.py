@@ -1,6 +1,6 @@
 """The keys and values of the rows being continued, in buffers written in place.
 
-    slot   | first                                        column |         column_room
+    slot   | first                                        column |         column_capacity
     0      | . . . . . . . p p p p p p p p p r r r r r r r r r r |                    |
     1      | p p p p p p p p p p r r r r r r r r r r r r r r r r |                    |
     2      | . . . . . . . . . . . . . . . . . . p p p p p p r r |    joined later    |
@@ -32,8 +32,8 @@ class _SharedState:
     rows: int = 0
     first: int = 0
     column: int = 0
-    row_room: int = 0
-    column_room: int = 0
+    row_capacity: int = 0
+    column_capacity: int = 0
     is_transposed: bool = False
 
 
@@ -92,7 +92,7 @@ class _SlotLayer(DynamicLayer):
         if not self._place.is_transposed:
             return _zeros(self._place, like)
         place = self._place
-        shape = (place.row_room, like.shape[1], like.shape[3], place.column_room)
+        shape = (place.row_capacity, like.shape[1], like.shape[3], place.column_capacity)
         return like.new_zeros(shape).transpose(2, 3)
 
 
@@ -120,9 +120,9 @@ class SlotCache(Cache):
         return self._place.column
 
     @property
-    def column_room(self) -> int:
+    def column_capacity(self) -> int:
         """Return how many columns the buffers have."""
-        return self._place.column_room
+        return self._place.column_capacity
 
     def reserve(self, *, rows: int, width: int, steps: int) -> None:
         """Make room for ``rows`` rows in all, prompts of ``width`` columns, and the next step.
@@ -133,15 +133,15 @@ class SlotCache(Cache):
             steps: how many more columns there can be.
         """
         place = self._place
-        is_roomy = place.row_room >= rows and place.column < place.column_room
+        is_roomy = place.row_capacity >= rows and place.column < place.column_capacity
         if is_roomy and place.column >= width:
             return
         seen = slice(place.first, place.column)
         span = seen.stop - seen.start
         column = max(span, width)
-        if rows > place.row_room:
-            place.row_room = rows if not place.rows else max(rows, place.row_room * 3 // 2)
-        place.column_room = column + max(1, min(steps, max(_LEAST_ROOM, column // 2)))
+        if rows > place.row_capacity:
+            place.row_capacity = rows if not place.rows else max(rows, place.row_capacity * 3 // 2)
+        place.column_capacity = column + max(1, min(steps, max(_LEAST_ROOM, column // 2)))
         for layer in self._slot_layers:
             layer.rebuild(seen, column)
         place.first, place.column = column - span, column
@@ -187,4 +187,4 @@ class SlotCache(Cache):
 
 def _zeros(place: _SharedState, like: Tensor) -> Tensor:
     # zeros: what lies before a prompt is hidden by a mask, but 0 * NaN is NaN
-    return like.new_zeros(place.row_room, like.shape[1], place.column_room, like.shape[3])
+    return like.new_zeros(place.row_capacity, like.shape[1], place.column_capacity, like.shape[3])

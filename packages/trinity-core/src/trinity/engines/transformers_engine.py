@@ -241,7 +241,7 @@ class TransformersEngine:
                 for job in work.jobs:
                     job()
                 self._answering.take(work.requests)
-                if self._answering.has_backlog and not work.jobs:
+                if self._answering.has_waiting and not work.jobs:
                     self._answering.run_batch()
         finally:
             self._refuse_waiting()
@@ -267,6 +267,6 @@ class TransformersEngine:
 
     def _next_work(self) -> Work | None:
         is_held = self._gate.has_jobs or self._gate.is_closed
-        if self._answering.has_backlog and not is_held:
+        if self._answering.has_waiting and not is_held:
             return Work()
         return self._gate.take()

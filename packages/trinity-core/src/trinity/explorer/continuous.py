@@ -62,7 +62,7 @@ class OrderTaker(OrderRunner, Protocol):
         """Leave all runs behind."""
 
 
-class Shelf(Protocol):
+class GroupStore(Protocol):
     """Where groups lie until a step takes them."""
 
     def take(self, groups: Sequence[str]) -> int:
@@ -91,7 +91,7 @@ class ContinuousExplorer(Explorer):
         evaluation_sets: Sequence[EvaluationSet] = (),
         scheduler: OrderTaker,
         pipeline: ExperienceProcessor,
-        shelf: Shelf,
+        shelf: GroupStore,
         rollouts: RolloutBuffer,
         marks: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:

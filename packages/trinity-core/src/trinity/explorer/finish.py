@@ -228,7 +228,7 @@ def without_cut_runs(results: Sequence[RolloutResult], *, can_fail: bool) -> lis
     Raises:
         RunFailedError: a run could not be judged, and none may fail.
     """
-    apart = [report for result in results for report in _apart(result)]
+    apart = [report for result in results for report in _separated(result)]
     if not can_fail:
         for report in apart:
             if report.failure is not None and not report.failure.is_cut:
@@ -239,7 +239,7 @@ def without_cut_runs(results: Sequence[RolloutResult], *, can_fail: bool) -> lis
     return apart
 
 
-def _apart(result: RolloutResult) -> list[RolloutResult]:
+def _separated(result: RolloutResult) -> list[RolloutResult]:
     marked = [exp for exp in result.experiences if NOT_JUDGED in exp.info]
     said = {exp.eid.run: str(exp.info[NOT_JUDGED]) for exp in marked}
     if not said:

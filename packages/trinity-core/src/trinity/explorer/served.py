@@ -151,10 +151,10 @@ class ServedExplorer:
         raise StopIteration
 
     def _look_after(self) -> None:
-        self._drop_silent()
+        self._drop_unresponsive()
         self._forget_old()
 
-    def _drop_silent(self) -> None:
+    def _drop_unresponsive(self) -> None:
         before, busy = time.time() - self._max_silence_s, self._front.busy()
         dropped = self._store.drop(before=before, spared=busy)
         if dropped:

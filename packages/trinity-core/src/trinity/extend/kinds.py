@@ -259,7 +259,7 @@ _ALL_KINDS = (
     Kind(
         name="experience_operator",
         hook="trinity_experience_operators",
-        contract=f"{_PORTS}:ExperienceOperator",
+        contract=f"{_PORTS}:OperatorPort",
         settings=(
             Setting(
                 path="data_processor.experience_pipeline.operators.*.name",

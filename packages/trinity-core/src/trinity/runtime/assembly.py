@@ -9,7 +9,7 @@ from trinity.common.config.inference_model import engine_arguments, parameters_o
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
-from trinity.runtime.group_storage import GroupStorage, ReadyGroups, shelf_of
+from trinity.runtime.group_storage import GroupStorage, ReadyGroups, group_storage_of
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
 from trinity.runtime.ready_rows import ReadyRows
 from trinity.runtime.whole_engine import whole_engine
@@ -46,7 +46,7 @@ def make_storage(
 ) -> WholeStorage | GroupStorage:
     """Return the experience buffer: where groups are in flight, one that is read group by group."""
     storage = _experience_buffer(config, manager, chat_format=chat_format, rundir=rundir)
-    return shelf_of(storage) if policy_of(config).in_groups else storage
+    return group_storage_of(storage) if policy_of(config).in_groups else storage
 
 
 def _experience_buffer(

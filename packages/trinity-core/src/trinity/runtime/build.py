@@ -11,10 +11,10 @@ from trinity.runtime.assembly import make_engine, make_sync, make_trainer, share
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.error_context import boundary
-from trinity.runtime.gc_paused import uncollected
+from trinity.runtime.gc_paused import gc_paused
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.samples import SampleLog
-from trinity.runtime.serving import ServedRun
+from trinity.runtime.serving import ServingRun
 from trinity.runtime.stage_builder import StageBuilder
 from trinity.runtime.standalone_roles import meet
 
@@ -52,7 +52,7 @@ def build_parts(
         interrupt=interrupt,
     )
     try:
-        with boundary("the start of the run"), uncollected():
+        with boundary("the start of the run"), gc_paused():
             _Builder(parts).build()
     except BaseException:
         parts.close()
@@ -64,7 +64,7 @@ class _Builder(StageBuilder):
     def build(self) -> None:
         parts = self._parts
         self._format = ChatFormat.from_config(self._config.model)
-        service = ServedRun(parts) if self._config.mode == "serve" else None
+        service = ServingRun(parts) if self._config.mode == "serve" else None
         super().build()
         if service is not None:
             service.add_to(self._format)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Switch the collector off until the end of the block; it stays off where it was off.
 
     For a block that makes little garbage, and in a process where one thread at a time starts.

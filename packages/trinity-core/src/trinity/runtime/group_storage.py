@@ -192,7 +192,7 @@ class LedgerGroupStorage(GroupStorage):
         return []
 
 
-def shelf_of(storage: WholeStorage) -> GroupStorage:
+def group_storage_of(storage: WholeStorage) -> GroupStorage:
     """Return where groups lie that go to this storage."""
     return LedgerGroupStorage(storage) if storage.gives_groups else GroupStorage(storage)
 

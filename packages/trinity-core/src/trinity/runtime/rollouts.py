@@ -134,7 +134,7 @@ class Rollouts:
         with self._buffer.changed:
             if self._buffer.num_changes == seen:
                 self._buffer.changed.wait(LOOK_S)
-        self._tell_patience()
+        self._report_long_wait()
 
     def _run(self) -> None:
         try:
@@ -204,7 +204,7 @@ class Rollouts:
             self._ends.append(end)
             self._buffer.notify()
 
-    def _tell_patience(self) -> None:
+    def _report_long_wait(self) -> None:
         """Say now and then what is waited for; of groups the explorer says it."""
         is_busy = self._is_evaluating or (self._parts.groups is None and self._buffer.running)
         waited_s = time.monotonic() - self._since

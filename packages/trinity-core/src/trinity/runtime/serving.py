@@ -45,7 +45,7 @@ KEYS = "TRINITY_SERVE_KEYS"
 _SHORTEST_KEY = 8
 
 
-class ServedRun:
+class ServingRun:
     """LISTENING, before anything large is loaded, then part of a run by :meth:`add_to`.
 
     Args:
@@ -88,7 +88,7 @@ class ServedRun:
             beside=beside,
             logs_requests=rollout.enable_log_requests,
         )
-        said = self._said(models[0].model_name, [one.model.model_name for one in beside])
+        said = self._startup_lines(models[0].model_name, [one.model.model_name for one in beside])
         parts.explorer = ServedExplorer(
             front=_ToldFront(self._worker, parts.display, said, beside=beside),
             store=self._store,
@@ -112,7 +112,7 @@ class ServedRun:
         before = time.time() - self._parts.config.explorer.keep_runs_s
         return self._store.forget(settled=settled, trained=trained, before=before)
 
-    def _said(self, model_name: str, beside: Sequence[str]) -> list[str]:
+    def _startup_lines(self, model_name: str, beside: Sequence[str]) -> list[str]:
         url = self._worker.url
         lines = [f"serving {model_name!r} at {url}/v1"]
         if beside:

@@ -68,14 +68,14 @@ class Coordinator:
         self.presence.enter(
             self.side, is_trainer=self.is_trainer, asks_for_more=told == RunStatus.FINISHED.value
         )
-        self._beater = threading.Thread(target=self._beat, name="trinity-beat", daemon=True)
+        self._beater = threading.Thread(target=self._heartbeat, name="trinity-beat", daemon=True)
         self._beater.start()
 
     def note(self, **changes: Any) -> None:
         """Say that something about this side is another now (Any: as the fields of ``Member``)."""
         with self._lock:
             self.side = replace(self.side, **changes)
-        self.presence.beat(self.side, is_trainer=self.is_trainer)
+        self.presence.heartbeat(self.side, is_trainer=self.is_trainer)
 
     def wait(
         self, is_there: Callable[[], bool], *, what: str, of: Callable[[], list[Member]]
@@ -103,7 +103,7 @@ class Coordinator:
                 words, before = {(side.name, side.token, side.beat) for side in sides}, words
                 heard = began + waited if before not in (None, words) else heard
                 if began + waited - heard > self._timeout_s:
-                    raise TrinityError(self._silence(sides, what=what, waited_s=waited))
+                    raise TrinityError(self._unresponsive_text(sides, what=what, waited_s=waited))
                 if not self.side.waits_for:
                     self.note(waits_for=what)
                 if waited > _TELL_S and not is_told:
@@ -175,11 +175,11 @@ class Coordinator:
         finally:
             self.presence.close()
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         while not self._over.wait(min(BEAT_S, self._timeout_s / 4)):
             try:
                 with self._lock:
-                    self._beats.beat(self.side, is_trainer=self.is_trainer)
+                    self._beats.heartbeat(self.side, is_trainer=self.is_trainer)
             except TrinityError as error:
                 logger.warning("the ledger did not hear that %s lives: %s", self.name, error)
         self._beats.close()
@@ -191,7 +191,7 @@ class Coordinator:
             for side in self.trainers()
         )
 
-    def _silence(self, sides: list[Member], *, what: str, waited_s: float) -> str:
+    def _unresponsive_text(self, sides: list[Member], *, what: str, waited_s: float) -> str:
         return (
             f"{self.name} waited {waited_s:.0f} s for {what}, and for sync_timeout "
             f"({self._timeout_s:g} s) nobody was heard of: {_who(sides)}. Start the other side "

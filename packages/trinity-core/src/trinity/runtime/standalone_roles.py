@@ -85,7 +85,7 @@ class StandaloneExplorer:
         """
         began, batch = time.perf_counter(), f"{self._meeting.name}:{step}"
         self._meeting.wait(
-            lambda: self._has_room(batch),
+            lambda: self._has_capacity(batch),
             what="room for a step's tasks",
             of=self._meeting.trainers,
         )
@@ -122,7 +122,7 @@ class StandaloneExplorer:
         """Close the explorer; safe to call twice."""
         self._explorer.close()
 
-    def _has_room(self, batch: str) -> bool:
+    def _has_capacity(self, batch: str) -> bool:
         if any(side.is_finished for side in self._meeting.trainers()):
             raise StopIteration
         return self._meeting.presence.issue(

@@ -26,7 +26,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, 
 from trinity.errors import ModelError, NotSupportedYetError
 from trinity.trainer.dtensor import scatter_weights
 from trinity.trainer.microbatch import ModelInputs
-from trinity.trainer.policy import PLAIN, Policy, Scores, Wanted
+from trinity.trainer.policy import PLAIN, Policy, TokenScores, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,8 +66,8 @@ class FSDPPolicy(Policy):
                 module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
         self._root.to_empty(device="cpu" if is_offloaded else policy.device)
 
-    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> Scores:
-        scores: Scores = self._root(inputs, wanted)
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> TokenScores:
+        scores: TokenScores = self._root(inputs, wanted)
         return scores
 
     def dummy_pass(self, *, num_passes: int) -> Tensor:
@@ -84,7 +84,7 @@ class _Root(nn.Module):
         self.module = policy.module
         self._policy = [policy]  # in a list: it is no module
 
-    def forward(self, inputs: ModelInputs, wanted: Wanted) -> Scores:
+    def forward(self, inputs: ModelInputs, wanted: Wanted) -> TokenScores:
         """Return the scores: a tuple, in which FSDP finds the tensors."""
         policy, zero = self._policy[0], None
         # Dummy passes come before the one that counts, as a prefix comes before its suffixes.

@@ -44,17 +44,17 @@ class Wanted:
 PLAIN = Wanted()
 
 
-class Scores(NamedTuple):
+class TokenScores(NamedTuple):
     """What the model says about tokens: ``[N]`` of those scored, or ``[B, R]``, 0 elsewhere."""
 
     logprob: Tensor
     entropy: Tensor | None  # None: not asked for
     mean_change: Tensor | None  # None: not asked for
 
-    def map(self, convert: Callable[[Tensor], Tensor]) -> Scores:
+    def map(self, convert: Callable[[Tensor], Tensor]) -> TokenScores:
         """Return the scores, each converted."""
         entropy, change = (None if v is None else convert(v) for v in self[1:])
-        return Scores(convert(self.logprob), entropy, change)
+        return TokenScores(convert(self.logprob), entropy, change)
 
 
 class Policy:
@@ -94,7 +94,7 @@ class Policy:
         """Return ``[slots, D]``, the last state of each slot that ``slots_N`` counts through."""
         return hidden_states(self.body, inputs)
 
-    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> Scores:
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> TokenScores:
         """Return each scored token's log-probability at its temperature, and what is wanted."""
         inputs = inputs.to(self.device)
         with self._precision():
@@ -240,7 +240,7 @@ def score_tokens(  # noqa: PLR0913 -- what is asked for, one by one
     chunk_tokens: int,
     entropy: EntropyUse = None,
     mean_change: bool = False,
-) -> Scores:
+) -> TokenScores:
     """Return log-probability and entropy, in nats, under softmax(head(hidden) / temperature).
 
     A token's S = p (H + log p) is how fast the entropy H falls where the token is learned
@@ -270,7 +270,7 @@ def score_tokens(  # noqa: PLR0913 -- what is asked for, one by one
             else _score_chunk(*arguments)
         )
     logprobs, entropies, changes = zip(*scored, strict=True)
-    return Scores(
+    return TokenScores(
         torch.cat(logprobs),
         None if entropy is None else torch.cat(entropies),
         torch.cat(changes) if mean_change else None,

@@ -30,7 +30,7 @@ from torch.autograd import Function
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from trinity.errors import ConfigError, NotSupportedYetError
-from trinity.trainer.policy import PLAIN, Policy, Scores, Wanted
+from trinity.trainer.policy import PLAIN, Policy, TokenScores, Wanted
 from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row
 from trinity.trainer.tree_attention import (
     TOLERANCE,
@@ -77,7 +77,7 @@ class UlyssesPolicy(Policy):
         AttentionInterface.register(name, UlyssesAttention(group))
         policy.module.set_attn_implementation(name)
 
-    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> Scores:
+    def score(self, inputs: ModelInputs, wanted: Wanted = PLAIN) -> TokenScores:
         own = self._shard.scored(inputs.to(self.device))
         return super().score(own, wanted).map(self._all_reduce)
 

@@ -57,7 +57,7 @@ class Rank:
     def start_with_payload(self, method):
         return self.start(method), f"what {self.name} holds"
 
-    def beat(self):
+    def heartbeat(self):
         return Call(True if self.beats else NEVER)
 
     def kill(self):

@@ -219,7 +219,7 @@ def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_
     assert "build" in handle.facts().seconds
     copying = handle.aside().start("copy_for_long")
     assert [handle.call("step") for _ in range(3)] == [1, 2, 3]
-    assert str(handle.facts().pid) in ray.get(handle.beat(), timeout=20)
+    assert str(handle.facts().pid) in ray.get(handle.heartbeat(), timeout=20)
     handle.call("go_on")
     assert copying.result(timeout_s=20)
 

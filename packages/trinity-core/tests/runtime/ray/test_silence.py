@@ -22,7 +22,7 @@ class Stoppable:
         self.answer = f"process 7 on {name}"
         self.ended_at = []
 
-    def beat(self):
+    def heartbeat(self):
         return self
 
     def kill(self, *, comes_back):
@@ -134,12 +134,12 @@ def test_an_error_of_any_kind_ends_no_watch_and_is_told_once(workers, caplog) ->
 def test_nobody_is_asked_or_ended_once_the_watch_is_closed(workers) -> None:
     asking, goes_on = threading.Event(), threading.Event()
 
-    def beat():
+    def heartbeat():
         asking.set()
         assert goes_on.wait(20)
         return workers.engine
 
-    workers.engine.beat = beat
+    workers.engine.heartbeat = heartbeat
     silences = watching([workers.engine, workers.trainer], limit_s=20.0)
     silences._pause_s = 0.01
     silences.start()

@@ -15,7 +15,7 @@ from trinity.algorithm.args import WithDefaults
 from trinity.common.batch import ExperienceBatch
 from trinity.errors import PluginError
 from trinity.extend import Registry
-from trinity.extend.whose import whose
+from trinity.extend.owner_label import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,8 +108,8 @@ def _pair(returned: object, advantage_fn: AdvantageFn) -> tuple[ExperienceBatch,
 
 def _no_batch(given: str, advantage_fn: AdvantageFn) -> PluginError:
     return PluginError(
-        f"advantage function {whose(advantage_fn)} returned {given}. Return two things: the batch "
-        "with its advantages, and a dict of metrics."
+        f"advantage function {owner_label(advantage_fn)} returned {given}. Return two things: "
+        "the batch with its advantages, and a dict of metrics."
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.errors import DataError, PluginError
-from trinity.extend.whose import whose
+from trinity.extend.owner_label import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,7 @@ def _is_same(first: Experience, second: Experience) -> bool:
 
 
 def _wrong(function: object, what: str, remedy: str) -> PluginError:
-    return PluginError(f"advantage function {whose(function)} {what}. {remedy}")
+    return PluginError(f"advantage function {owner_label(function)} {what}. {remedy}")
 
 
 def _listed(rows: Sequence[Experience]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import Experience
 from trinity.errors import PluginError
-from trinity.extend.whose import whose
+from trinity.extend.owner_label import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -73,4 +73,6 @@ class CheckedStrategy:
         return rows
 
     def _wrong(self, what: str, remedy: str) -> PluginError:
-        return PluginError(f"sample strategy {whose(self._strategy)} returned {what}. {remedy}")
+        return PluginError(
+            f"sample strategy {owner_label(self._strategy)} returned {what}. {remedy}"
+        )

@@ -71,7 +71,7 @@ class Member:
         return self.state == FINISHED
 
     @property
-    def is_silent(self) -> bool:
+    def is_unresponsive(self) -> bool:
         """Return whether it did not say that it ended, and is taken for dead."""
         return self.state == WORKING and self.age_s() > LEASE_S
 
@@ -134,7 +134,7 @@ class Membership:
 
         self._database.write(work)
 
-    def beat(self, side: Member, *, is_trainer: bool) -> None:
+    def heartbeat(self, side: Member, *, is_trainer: bool) -> None:
         """Say that a side lives, and what it does.
 
         Raises:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check_abilities import ability_problems
+from trinity.common.config.check_active_groups import active_group_problems, replay_problems
 from trinity.common.config.check_algorithm import algorithm_problems
-from trinity.common.config.check_in_flight import flight_problems, replay_problems
 from trinity.common.config.check_ledger import ledger_problems
 from trinity.common.config.check_names import monitor_problems, name_problems
 from trinity.common.config.check_numbers import number_problems
@@ -53,7 +53,7 @@ def check(
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
         problems += [*serve_problems(config), *ledger_problems(config)]
-        problems += flight_problems(config, parts)
+        problems += active_group_problems(config, parts)
         problems += rank_problems(config, machine, parts)
     if "algorithm" not in guessed:
         problems += algorithm_problems(config, parts)

@@ -63,7 +63,7 @@ class Config(StrictModel):
 
     @field_validator("stages")
     @classmethod
-    def _named_apart(cls, stages: list[StageConfig]) -> list[StageConfig]:
+    def _names_differ(cls, stages: list[StageConfig]) -> list[StageConfig]:
         names = [stage.stage_name for stage in stages]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

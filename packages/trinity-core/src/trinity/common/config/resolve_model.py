@@ -73,7 +73,7 @@ def _resolve_lengths(work: Resolution) -> None:
         work.fill(_PROMPT, max(1, length - length // 2), origin="half of model.max_model_len")
         return
     if not has_prompt and work.asked(_ENGINE_PROMPT):
-        _leave_room(work, length)
+        _leave_tokens_for_reply(work, length)
     rest = "the rest of model.max_model_len"
     if not has_prompt:
         work.fill(_PROMPT, max(1, length - work.value(_RESPONSE)), origin=rest)
@@ -81,7 +81,7 @@ def _resolve_lengths(work: Resolution) -> None:
         work.fill(_RESPONSE, max(1, length - work.value(_PROMPT)), origin=rest)
 
 
-def _leave_room(work: Resolution, length: int) -> None:
+def _leave_tokens_for_reply(work: Resolution, length: int) -> None:
     """Shorten responses that fill the context, where only the engine's prompts have a limit.
 
     The engine ends each reply where prompt and reply fill the context.

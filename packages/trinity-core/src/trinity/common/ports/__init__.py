@@ -20,7 +20,7 @@ from trinity.common.ports.engine import (
 )
 from trinity.common.ports.monitor import Flushes, Monitor, TakesSamples
 from trinity.common.ports.priority import PriorityFn
-from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor
+from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor, OperatorPort
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
 from trinity.common.ports.request import Completion, GenerationRequest, RunKey, Structure
 from trinity.common.ports.serving import (
@@ -82,6 +82,7 @@ __all__ = [
     "KeepsLedger",
     "Limits",
     "Monitor",
+    "OperatorPort",
     "OwnOrder",
     "ParsedReply",
     "Preflight",

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports.tasks import RowValues
 
-__all__ = ["ExperienceOperator", "ExperienceProcessor"]
+__all__ = ["ExperienceOperator", "ExperienceProcessor", "OperatorPort"]
 
 
 class ExperienceProcessor(Protocol):
@@ -25,7 +25,7 @@ class ExperienceProcessor(Protocol):
         """Free what it holds."""
 
 
-class ExperienceOperator(Protocol):
+class OperatorPort(Protocol):
     """Filters or changes the experiences of an explore step. Made with its own arguments."""
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
@@ -33,3 +33,6 @@ class ExperienceOperator(Protocol):
 
     def close(self) -> None:
         """Free what the operator holds."""
+
+
+ExperienceOperator = OperatorPort  # its name before 0.2

@@ -71,14 +71,14 @@ def _observe(record: PluginRecord, *, number: int = 0) -> Observation:
         raise Skipped("the plugin is disabled")
     if not record.module or not record.distribution:
         raise Skipped("it is no installed module")
-    seen = _import_apart(record.module, tuple(sys.path), number)
+    seen = _import_separately(record.module, tuple(sys.path), number)
     if seen["error"]:
         raise Skipped(f"static.entry_point fails: {seen['error']}")
     return seen
 
 
 @functools.cache
-def _import_apart(module: str, path: tuple[str, ...], number: int) -> Observation:
+def _import_separately(module: str, path: tuple[str, ...], number: int) -> Observation:
     del number  # a further try is a further key of the cache
     order = json.dumps({"module": module, "path": path, "heavy": HEAVY})
     try:

@@ -55,7 +55,7 @@ class Owners:
         return {uid for table in tables for end, uid in _listeners(table) if end in ends}
 
 
-def whose_else(note: int, address: str, *, owners: Owners | None = None) -> str:
+def foreign_owner(note: int, address: str, *, owners: Owners | None = None) -> str:
     """Return what shows that a noted cluster may be another user's; empty: it is this user's.
 
     Where the system does not tell who listens, as on another machine, the note alone decides.
@@ -189,7 +189,7 @@ def _noted_address(say: Callable[[str], None], owners: Owners | None) -> str:
         with held:  # whose it is, is asked of the file that was read
             if not _is_address(address) or _unreachable(address):
                 return ""
-            why = whose_else(held.fileno(), address, owners=owners)
+            why = foreign_owner(held.fileno(), address, owners=owners)
     except (OSError, UnicodeDecodeError):
         return ""
     if why:

@@ -223,13 +223,13 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
     if ray.is_initialized():
         began = time.perf_counter()
         found_here = _as_found(is_joined=True, began=began, say=say)
-        with _silence(), _watched(is_own=False, say=say), found_here as found:
+        with _quiet_raylet(), _watched(is_own=False, say=say), found_here as found:
             yield found
         return
     began, address = time.perf_counter(), cluster_address(config, say=say)
     head = head_at(address) if address else None
     is_here = head is None or head.is_here
-    with _silence(), environment(ray_settings(head)), _loopback_only(is_wanted=is_here):
+    with _quiet_raylet(), environment(ray_settings(head)), _loopback_only(is_wanted=is_here):
         _init(address, config)
         with _watched(is_own=not address, say=say) as watch:
             try:
@@ -408,7 +408,7 @@ def _loopback_only(*, is_wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _quiet_raylet() -> Iterator[None]:
     """Keep the raylet's own lines off the terminal: a lost worker is told by who called it."""
     from ray._private import worker
 

@@ -144,7 +144,7 @@ def _widths(hosts: Sequence[Host], *, engine: float, num_engines: int, ranks: in
     totals = [host.total for host in hosts]
     after_all = _after_engines(totals, num=num, width=width)
     if after_all is None:
-        raise ConfigError(_apart(totals, num=num, width=width))
+        raise ConfigError(_no_machine_fits(totals, num=num, width=width))
     if ranks <= 1:
         return [ranks] if ranks else []
     free = _after_engines([host.free for host in hosts], num=num, width=width)
@@ -182,7 +182,7 @@ def _after_engines(counts: Sequence[int], *, num: int, width: int) -> list[int] 
     return left
 
 
-def _apart(totals: Sequence[int], *, num: int, width: int) -> str:
+def _no_machine_fits(totals: Sequence[int], *, num: int, width: int) -> str:
     have = " + ".join(str(total) for total in sorted(totals, reverse=True))
     fitting = sum(total // width for total in totals)
     return (

@@ -252,12 +252,12 @@ def watched_ray(
     again = "Run the same command again: it goes on from the last checkpoint."
     remedy = again if is_own else f"See whether it is alive (ray status), or start it anew. {again}"
 
-    def said_and_ended(line: str) -> None:
+    def reported_and_ended(line: str) -> None:
         say(f"Error: {line}")
         end(line)
 
     watch = RayWatch(
-        processes(address), name=name, limit_s=_limit_s(), remedy=remedy, end=said_and_ended
+        processes(address), name=name, limit_s=_limit_s(), remedy=remedy, end=reported_and_ended
     )
     _watches.append(watch)
     watch.start()
@@ -323,7 +323,7 @@ class HealthMonitor:
     Args:
         workers: started with ``beats``.
         limit_s: within which one that is silent is ended.
-        where: by worker, the process that it is in, as :meth:`WorkerHandle.beat` tells it.
+        where: by worker, the process that it is in, as :meth:`WorkerHandle.heartbeat` tells it.
     """
 
     def __init__(
@@ -372,7 +372,7 @@ class HealthMonitor:
     def _look_at(self, worker: WorkerHandle, now: float) -> None:
         asked = self._asked.get(worker.name)
         if asked is None or self._has_answered(worker, asked):
-            self._asked[worker.name] = _Heartbeat(worker.beat(), now)
+            self._asked[worker.name] = _Heartbeat(worker.heartbeat(), now)
         else:
             self._note(worker, asked, silence_s=now - asked.since)
 

@@ -347,7 +347,7 @@ class RemoteEngine:
         if answered:
             self._returning.is_well()
         elif exchange.timeout_s:
-            self._tell_silence()
+            self._report_unresponsive()
         for one, told in answered:
             with suppress(InvalidStateError):  # it was given up a moment ago
                 if isinstance(told, ModelError):
@@ -355,7 +355,7 @@ class RemoteEngine:
                 else:
                     one.future.set_result(told)
 
-    def _tell_silence(self) -> None:
+    def _report_unresponsive(self) -> None:
         logger.info(
             "%s: no answer for %.0f s; %d requests wait; %d runs are active; %d news are held back",
             self._worker.name, _POLL_S, len(self._asked), len(self._runs), len(self._news),

@@ -5,7 +5,7 @@ train_step(batch) --reference--> trainer-0: a share of the gradient --+
 
 Each call goes to all ranks at once, as what one does may need the others. So the first that is lost
 ends all of them, and the run goes back to its checkpoint. A rank that does not even answer
-:meth:`WorkerHandle.beat`, a stopped process say, is taken for lost too.
+:meth:`WorkerHandle.heartbeat`, a stopped process say, is taken for lost too.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class RemoteRanks:
                 except Exception as error:  # noqa: BLE001 -- whatever a rank raised
                     failures[rank] = error
             check_ray()
-            silent = watch.silent(sorted(waiting.values()))
+            silent = watch.unresponsive(sorted(waiting.values()))
             if silent is not None:
                 raise self._ended(silent)
             if failures and deadline is None:
@@ -211,16 +211,18 @@ class _Watch:
         self._next = time.monotonic() + LOOK_S  # most calls are over before anybody is asked
         self._told: set[int] = set()
 
-    def silent(self, ranks: Sequence[int]) -> WorkerLostError | None:
+    def unresponsive(self, ranks: Sequence[int]) -> WorkerLostError | None:
         """Return the loss of the rank that has been silent for too long; None: there is none."""
         now = time.monotonic()
         if now < self._next:
             return None
         self._next = now + LOOK_S
         for rank in ranks:
-            asked, since = self._asked.get(rank) or (self._workers[rank].beat(), now)
+            asked, since = self._asked.get(rank) or (self._workers[rank].heartbeat(), now)
             is_there = bool(ray.wait([asked], timeout=0)[0])
-            self._asked[rank] = (self._workers[rank].beat(), now) if is_there else (asked, since)
+            self._asked[rank] = (
+                (self._workers[rank].heartbeat(), now) if is_there else (asked, since)
+            )
             silence_s = 0.0 if is_there else now - since
             if silence_s > self._limit_s:
                 cause = f"it is there and has not answered for {silence_s:.0f} s"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
-from trinity.runtime.gc_paused import uncollected
+from trinity.runtime.gc_paused import gc_paused
 from trinity.runtime.record.logs import FORMAT
 from trinity.synchronizer.machine import machine_id
 
@@ -268,7 +268,7 @@ class Worker:
         )
         return WorkerReply(value=facts, said=self._heard())
 
-    def beat(self) -> str:
+    def heartbeat(self) -> str:
         """Return at once which process this is: it is there."""
         return f"process {os.getpid()} on {platform.node()}"
 
@@ -304,7 +304,7 @@ class Worker:
         self._manager = context.manager
         entered = time.perf_counter()
         module, _, name = part.partition(":")
-        with uncollected():
+        with gc_paused():
             self._part = getattr(importlib.import_module(module), name)(context, **arguments)
         built = time.perf_counter()
         self._seconds = {"plugins": entered - began, "build": built - entered}

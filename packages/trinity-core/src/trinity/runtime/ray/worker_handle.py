@@ -173,20 +173,20 @@ class WorkerHandle:
         """Return a handle whose calls a thread beside the worker's own makes, one after the other.
 
         So they begin at once, whatever a worker that was started with ``beats`` does, and may take
-        long: it is another thread than that of :meth:`beat`.
+        long: it is another thread than that of :meth:`heartbeat`.
         """
         return WorkerHandle(self.actor, self.name, group=_ASIDE)
 
     def at_once(self) -> WorkerHandle:
-        """Return a handle whose calls the thread of :meth:`beat` makes; they have to be quick.
+        """Return a handle whose calls the thread of :meth:`heartbeat` makes; they have to be quick.
 
         A worker that is being built answers them with a ``WorkerLostError``.
         """
         return WorkerHandle(self.actor, self.name, group=_BEATS)
 
-    def beat(self) -> ray.ObjectRef[str]:
+    def heartbeat(self) -> ray.ObjectRef[str]:
         """Ask a worker that was started with ``beats`` whether it is there, whatever it does."""
-        asked: ray.ObjectRef[str] = self.actor.beat.options(concurrency_group=_BEATS).remote()
+        asked: ray.ObjectRef[str] = self.actor.heartbeat.options(concurrency_group=_BEATS).remote()
         return asked
 
     def facts(self) -> WorkerFacts:
@@ -227,7 +227,7 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
         num_gpus: of the node.
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
-        beats: whether it answers :meth:`WorkerHandle.beat` and what is asked aside, each in a
+        beats: whether it answers :meth:`WorkerHandle.heartbeat` and what is asked aside, each in a
             thread of its own. With one thread for all the rest, this one builds it too; it is not
             the process's main thread, to which Ray then gives no calls.
         place: Ray's options that say where it stands; None: anywhere.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
-__all__ = ["flight_problems", "replay_problems"]
+__all__ = ["active_group_problems", "replay_problems"]
 
 
 _STYLE = "sync_style fully_async"
@@ -28,7 +28,7 @@ _OTHER = "or use sync_style fixed"
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 
 
-def flight_problems(config: Config, parts: NamedParts) -> list[Problem]:
+def active_group_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return what ``synchronizer.sync_style: fully_async`` cannot go with, or nothing else can."""
     if not begins_groups(config):
         return list(_of_other_styles(config))

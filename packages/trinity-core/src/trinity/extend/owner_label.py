@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from trinity.extend.manager import get_manager
 
-__all__ = ["whose"]
+__all__ = ["owner_label"]
 
 
-def whose(part: object) -> str:
+def owner_label(part: object) -> str:
     """Return the part's class and whose it is, as ``Clip (foo-trinity 2.0)``."""
     cls = part if isinstance(part, type) else type(part)
     manager = get_manager()
