@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from statistics import median
 from typing import Any
 
+from trinity.common.models.chat import Chat
 from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.history import Turn
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, GenerationRequest, WeightVersion
@@ -84,7 +84,7 @@ def search_ms(model: ModelWrapper, turns: int) -> float:
         [experience] = model.chat(list(messages))
         messages += [{"role": "assistant", "content": experience.response_text}]
         messages += [{"role": "user", "content": f"{WORDS} {turn}"}]
-    asked = Turn(messages=tuple(json.loads(json.dumps(messages))))
+    asked = Chat(messages=tuple(json.loads(json.dumps(messages))))
     began = time.process_time()
     for _ in range(20):
         assert model._history.longest(asked) is not None, "it is found"
@@ -102,7 +102,7 @@ def exchange_ms(model: ModelWrapper, turns: int) -> float:
         call = exchanges.send(exchanges.prompt(body, tools=[TOOL]))
         [reply] = exchanges.replies(call, call.future.result())
         exchanges.keep(reply)
-        assert (turn == 0) == (reply.call.prompt.continues is None), "it goes on by recorded ids"
+        assert (turn == 0) == (call.prompt.continues is None), "it goes on by recorded ids"
         message = reply.parsed.message()
         messages.append(message)
         calls = message.get("tool_calls")

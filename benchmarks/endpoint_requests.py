@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from trinity.common.models.model import ModelWrapper
 from trinity.common.ports import RunKey
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, script_chat_format
 
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=600)
     num_requests = parser.parse_args().requests
-    room, engine = EndpointRoom(), ScriptedEngine("", repeat=True)
+    room, engine = EndpointHost(), ScriptedEngine("", repeat=True)
     settings = replace(model_over(engine).settings, enable_history=False)
     spent, num_tokens = 0.0, 0
     for run in range(1 + num_requests // PER_RUN):  # the first warms up

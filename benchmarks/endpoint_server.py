@@ -20,7 +20,7 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, GenerationRequest, RunKey, WeightVersion
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 
 if TYPE_CHECKING:
     from trinity.common.ports import RolloutEngine
@@ -59,7 +59,7 @@ def main() -> None:
     settings = ModelSettings(
         model_path="tiny", max_model_len=MAX_LEN, max_response_tokens=64, enable_openai_api=True
     )
-    room, models = EndpointRoom(), list[ModelWrapper]()
+    room, models = EndpointHost(), list[ModelWrapper]()
     say({"ready": True})
     for line in sys.stdin:
         word, *rest = line.split()

@@ -21,11 +21,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import templates
+from trinity.common.models.chat import Chat, canonical_messages, message_key
 from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.continuation import message_key
-from trinity.common.models.exchange import ChatCompletion, canonical_messages
-from trinity.common.models.history import Prompt, Turn
+from trinity.common.models.chat_history import Prompt
+from trinity.common.models.exchange import PendingCall
 from trinity.common.models.model import ModelWrapper
+from trinity.common.models.recorded_calls import RecordedCall
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, GenerationRequest, RunKey, WeightVersion
 from trinity.errors import ModelError
@@ -101,7 +102,7 @@ class Agent:
     """A client with its own messages; ``last`` is the recorded reply that they hold as it was."""
 
     messages: list[Any]
-    last: ChatCompletion | None = None
+    last: RecordedCall | None = None
 
 
 @dataclass
@@ -111,7 +112,7 @@ class Play:
     seed: int
     name: str
     num_requests: int = 0
-    kept: list[ChatCompletion] = field(default_factory=list)
+    kept: list[RecordedCall] = field(default_factory=list)
     words: Counter[str] = field(default_factory=Counter)
 
 
@@ -166,8 +167,8 @@ def step(
         sampling["max_tokens"] = rng.randrange(1, 20)
     call = exchanges.send(asked, **sampling)
     replies = exchanges.replies(call, call.future.result())
-    check_prompt(agent, replies[0], engine, model, is_edited=is_edited)
-    told.words[str(asked.prompt.broken or ("goes on" if asked.prompt.continues else "begins"))] += 1
+    check_prompt(agent, call, replies[0], engine, is_edited=is_edited)
+    told.words[str(asked.broken or ("goes on" if asked.continues else "begins"))] += 1
     if rng.random() < 0.1:
         return  # the client went away: nothing was served
     for reply in replies:
@@ -178,7 +179,7 @@ def step(
 
 
 def edit(agent: Agent, rng: random.Random) -> bool:
-    """Change an old turn; return whether one was changed."""
+    """Change an old chat; return whether one was changed."""
     place = rng.randrange(len(agent.messages))
     if agent.messages[place]["role"] != "user":
         return False
@@ -187,7 +188,7 @@ def edit(agent: Agent, rng: random.Random) -> bool:
     return True
 
 
-def returned(reply: ChatCompletion, rng: random.Random) -> list[Any]:
+def returned(reply: RecordedCall, rng: random.Random) -> list[Any]:
     """Return the reply as a client sends it back, and what follows it."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.parsed.content or None}
     if reply.parsed.reasoning and rng.random() < 0.5:
@@ -226,46 +227,43 @@ def scraps(rng: random.Random) -> str:
 
 def check_prompt(
     agent: Agent,
-    reply: ChatCompletion,
+    call: PendingCall,
+    reply: RecordedCall,
     engine: RamblingEngine,
-    model: ModelWrapper,
     *,
     is_edited: bool,
 ) -> None:
     """Check that the engine was asked with recorded ids and what the template shows after them."""
-    prompt = reply.call.prompt
-    assert engine.exchanges[reply.call.request.key.request].request.prompt_token_ids == (
-        prompt.token_ids
-    )
-    assert reply.call.turn is not None
-    turn = replace(reply.call.turn, messages=canonical_messages(agent.messages))
-    assert prompt.text == turn.render(engine.form)
+    prompt = call.prompt
+    assert engine.exchanges[call.request.key.request].request.prompt_token_ids == (prompt.token_ids)
+    chat = replace(prompt.chat, messages=canonical_messages(agent.messages))
+    assert prompt.text == chat.render(engine.form)
     if prompt.continues is None:
         assert prompt.token_ids == tuple(engine.form.encode(prompt.text))
     else:
         assert reply.experience.info["continues"] == prompt.continues.name
-        check_rest(prompt, turn, engine.form)
+        check_rest(prompt, chat, engine.form)
     if agent.last is not None and not is_edited and prompt.broken is None:
         # Nothing is said to be broken, so the last recorded reply stands there by its ids; of two
         # replies that say the same it may be the other.
         assert prompt.continues is not None
-        served = prompt.continues.turn.messages[-1]
+        served = prompt.continues.chat.messages[-1]
         assert message_key(served) == message_key(agent.last.parsed.message())
 
 
-def check_rest(prompt: Prompt, turn: Turn, form: ChatFormat) -> None:
+def check_rest(prompt: Prompt, chat: Chat, form: ChatFormat) -> None:
     """Check that after the recorded ids comes what the template shows of the later messages."""
     before = prompt.continues
     assert before is not None
-    assert prompt.token_ids[: len(before.token_ids)] == before.token_ids
-    ids = prompt.token_ids[len(before.token_ids) :]
+    assert prompt.token_ids[: len(before.ids)] == tuple(before.ids)
+    ids = prompt.token_ids[len(before.ids) :]
     rest = form.decode(ids, skip_special_tokens=False)
     assert prompt.text.endswith(rest)
     assert prompt.text.removesuffix(rest).endswith(before.end_text)
-    for place, message in enumerate(turn.messages):
+    for place, message in enumerate(chat.messages):
         if message["role"] != "assistant":  # what others say is different each time
             name = message["content"].rpartition(" ")[2]
-            assert (name in rest) == (place >= len(before.turn.messages))
+            assert (name in rest) == (place >= len(before.chat.messages))
 
 
 def check_trained(model: ModelWrapper, engine: RamblingEngine, told: Play) -> None:

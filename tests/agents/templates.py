@@ -17,23 +17,30 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-from trinity.common.models.call import PendingCall
+from trinity.common.models.chat import Chat
 from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.exchange import ChatCompletion, Exchanges
-from trinity.common.models.history import ChatHistory, Prompt, Turn
-from trinity.common.models.settings import ModelSettings, Sampling
-from trinity.common.ports import Completion, ParsedReply, RunKey, ToolCall, WeightVersion
+from trinity.common.models.chat_history import ChatHistory, Prompt
+from trinity.common.models.exchange import Exchanges, RunRequests
+from trinity.common.models.recorded_calls import CallRecorder, RecordedCall
+from trinity.common.models.settings import ModelSettings
+from trinity.common.ports import (
+    Completion,
+    GenerationRequest,
+    ParsedReply,
+    RunKey,
+    ToolCall,
+    WeightVersion,
+)
 from trinity.errors import ModelError
 from trinity_testing.checks.replies import TOOL
 from trinity_testing.tiny import make_tiny_tokenizer
 
 OWN = Path(__file__).parent / "chat_templates"
 BAR = r"[|\uff5c]"
-SPECIAL = re.compile(rf"<{BAR}[^<>\s]{{1,40}}?{BAR}?>|</s>|<end_of_turn>|<turn\|>|\[e~\[|<eos>")
+SPECIAL = re.compile(rf"<{BAR}[^<>\s]{{1,40}}?{BAR}?>|</s>|<end_of_turn>|<chat\|>|\[e~\[|<eos>")
 TAG = re.compile(r"</?[^<>\s]{1,40}>|" + SPECIAL.pattern)  # what ends a plain message
 OWN_ENDS = ("<|end_of_msg|>", "<|END_OF_TURN_TOKEN|>")  # further marks stand before them
 CALL_ENDS = {"<|call|>", "<|eom_id|>", "<|observation|>", "<|tool_response>"}
@@ -87,20 +94,21 @@ class Talk:
         self.form = chat_format(template)
         self.tools = tools
         self.parser = Known()
-        self.numbers = count()
         self.has_ended = True
         self.spoken: tuple[int, ...] = ()
-        self.asked: list[Prompt] = []
+        self.version = WeightVersion(0)
+        self.num_requests = 0
         self.exchanges = Exchanges(
+            engine=self,  # type: ignore[arg-type] -- asked only
             chat_format=self.form,
-            history=ChatHistory(),
             settings=ModelSettings(max_model_len=10**6),
+            run=RunRequests(RunKey()),
+            history=ChatHistory(),
+            recorder=CallRecorder(),
             parser=self.parser,
-            send=self._send,
-            record=lambda kept: None,
         )
 
-    def ask(self, messages: list[Any], parsed: ParsedReply, text: str, end: str) -> ChatCompletion:
+    def ask(self, messages: list[Any], parsed: ParsedReply, text: str, end: str) -> RecordedCall:
         """Ask; the engine says the text and the end token, the parser what it means."""
         self.parser.reply = parsed
         end_id = self.form.tokenizer.convert_tokens_to_ids(end) if end else None
@@ -112,19 +120,18 @@ class Talk:
         self.exchanges.keep(reply)
         return reply
 
-    def _send(self, prompt: Prompt, turn: Turn, sampling: Sampling) -> PendingCall:
-        self.asked.append(prompt)
-        key = RunKey(request=next(self.numbers))
-        request = sampling.request(prompt.token_ids, key=key, settings=ModelSettings())
+    def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
+        """Say what is to be spoken."""
+        self.num_requests += 1
         future: Future[list[Completion]] = Future()
         completion = Completion(
             token_ids=self.spoken,
             logprobs=(0.0,) * len(self.spoken),
             finish_reason="stop" if self.has_ended else "length",
-            weight_version=WeightVersion(0),
+            weight_version=self.version,
         )
         future.set_result([completion])
-        return PendingCall(prompt=prompt, turn=turn, is_cut=False, request=request, future=future)
+        return future
 
 
 def table(folders: Sequence[Path]) -> list[Row]:
@@ -155,7 +162,7 @@ def goes_on(
             spelling = spelled(talk, messages, parsed, following)
             reply = talk.ask(messages, parsed, spelling.text, spelling.end)
             messages = [*messages, parsed.message(), following]
-            asked = talk.exchanges.prompt(messages, tools=tools).prompt
+            asked = talk.exchanges.prompt(messages, tools=tools)
         except (ModelError, NotShownError) as error:
             word = "refused" if isinstance(error, ModelError) else "not shown"
             return outcomes + [Outcome(word)] * (len(steps) - len(outcomes))
@@ -175,9 +182,9 @@ class Spelling:
 
 def spelled(talk: Talk, messages: list[Any], parsed: ParsedReply, following: Any) -> Spelling:
     """Return how the template spells a reply, found by the words that it alone says."""
-    turn = Turn(messages=tuple(messages), tools=tuple(talk.tools))
-    prompt = turn.render(talk.form)
-    whole = turn.with_messages([*messages, parsed.message(), following])
+    chat = Chat(messages=tuple(messages), tools=tuple(talk.tools))
+    prompt = chat.render(talk.form)
+    whole = chat.with_messages([*messages, parsed.message(), following])
     full, word = whole.render(talk.form), last_word(parsed)
     place = full.rfind(word)
     if place < 0:
@@ -199,7 +206,7 @@ def spelled(talk: Talk, messages: list[Any], parsed: ParsedReply, following: Any
     return Spelling(text, chosen[0], full[chosen.end() :], full if is_straight else None)
 
 
-def outcome(talk: Talk, reply: ChatCompletion, asked: Prompt, spelling: Spelling) -> Outcome:
+def outcome(talk: Talk, reply: RecordedCall, asked: Prompt, spelling: Spelling) -> Outcome:
     """Return whether the prompt begins with the recorded ids, and whether its rest is right."""
     if asked.broken is not None:
         return Outcome(asked.broken)
@@ -207,7 +214,7 @@ def outcome(talk: Talk, reply: ChatCompletion, asked: Prompt, spelling: Spelling
     assert asked.token_ids[: len(recorded)] == recorded, "it does not go on by its ids"
     rest = talk.form.decode(asked.token_ids[len(recorded) :], skip_special_tokens=False)
     whole = talk.form.decode(asked.token_ids, skip_special_tokens=False)
-    is_chain = len(talk.asked) > 1  # an earlier reply may be spelled otherwise
+    is_chain = talk.num_requests > 1  # an earlier reply may be spelled otherwise
     if rest != spelling.rest:
         return Outcome("yes", wrong=f"{rest!r} instead of {spelling.rest!r}")
     if spelling.full is not None and not is_chain and whole != spelling.full:
@@ -232,7 +239,7 @@ def usual_end(form: ChatFormat) -> str:
     """Return the token that ends a plain message of the assistant."""
     chat = [ASK, PLAIN.message(), MORE]
     try:
-        text = Turn(messages=tuple(chat)).render(form).partition(last_word(PLAIN))[2]
+        text = Chat(messages=tuple(chat)).render(form).partition(last_word(PLAIN))[2]
     except ModelError:
         return ""
     own = next((end for end in OWN_ENDS if end in text), None)

@@ -57,7 +57,7 @@ def test_a_demonstration_calls_a_tool_and_says_its_result(prepared):
 
 def test_the_tokenizer_knows_all_of_a_conversation_and_a_call_is_read_back(prepared):
     from trinity.common.models.chat_format import ChatFormat
-    from trinity.common.models.reply_parsers import reply_parser
+    from trinity.common.models.reply import reply_parser
     from trinity.common.models.settings import ModelSettings
 
     form = ChatFormat.load(str(prepared / "agents_run/model"))

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 
 sys.path.insert(0, str(Path(__file__).parent))
 import wire
 
 
 @pytest.fixture(scope="module")
-def room() -> Iterator[EndpointRoom]:
-    room = EndpointRoom()
+def room() -> Iterator[EndpointHost]:
+    room = EndpointHost()
     yield room
     room.close()
 

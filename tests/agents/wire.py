@@ -28,7 +28,7 @@ from conversations import RamblingEngine, said
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, GenerationRequest, RunKey
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity_testing.checks.replies import TOOL
 
 NUM_STEPS, NUM_AGENTS = 4, 3
@@ -70,7 +70,7 @@ class Play:
     num_unheard = 0
 
 
-def play(seed: int, room: EndpointRoom) -> Play:
+def play(seed: int, room: EndpointHost) -> Play:
     """Play one run and check it.
 
     Raises:
@@ -247,7 +247,7 @@ def check_trained(told: Play, model: ModelWrapper, engine: SlowEngine) -> None:
 
 def main(arguments: list[str]) -> int:
     """Play so many runs and say what happened in them."""
-    room = EndpointRoom()
+    room = EndpointHost()
     plays = [play(seed, room) for seed in range(int(arguments[0]) if arguments else 500)]
     room.close()
     ways: Counter[str] = sum((one.ways for one in plays), Counter())

@@ -12,7 +12,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
 from trinity.common.workflows import Task
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 
@@ -27,8 +27,8 @@ ROW = {"question": "What is 40 + 6 ?", "answer": "46"}
 
 
 @pytest.fixture(scope="session")
-def room() -> Iterator[EndpointRoom]:
-    room = EndpointRoom()
+def room() -> Iterator[EndpointHost]:
+    room = EndpointHost()
     yield room
     room.close()
 

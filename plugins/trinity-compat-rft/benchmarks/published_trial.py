@@ -24,7 +24,7 @@ from trinity.common.operators import ExperienceOperator, ExperienceOperatorV1
 from trinity.common.ports import RunKey
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.common.workflows import Workflow
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity.extend import PluginManager, set_manager
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
@@ -203,7 +203,7 @@ def use_workflow(cls: Any) -> None:
         row["question"] = a_game()
     engine = Obliging(VERDICT, repeat=True)
     settings = replace(model_over(engine).settings, name="judge")  # as a configuration names it
-    judge = ModelWrapper(engine, script_chat_format(), settings, endpoints=EndpointRoom())
+    judge = ModelWrapper(engine, script_chat_format(), settings, endpoints=EndpointHost())
     as_api(judge)
     os.environ["DEFAULT_EMAIL_DB_PATH"] = no_mails()
     task = a_task(

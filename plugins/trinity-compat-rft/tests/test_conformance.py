@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from trinity.common.models.model import ModelWrapper
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity_compat_rft.emails.mailbox import write_mailbox
 from trinity_compat_rft.workflows.email_search import EmailSearchWorkflow
 from trinity_compat_rft.workflows.rubric_judge import RubricJudgeWorkflowWithAPI
@@ -20,7 +20,7 @@ def judge_and_mails(tmp_path_factory) -> Iterator[None]:
     """Set the environment variables that name a judge behind an API, and a database of mails."""
     mails = tmp_path_factory.mktemp("mails") / "mails.db"
     write_mailbox(mails, [])
-    base, room = model_over(ScriptedEngine()), EndpointRoom()  # a server of its own: checks fork
+    base, room = model_over(ScriptedEngine()), EndpointHost()  # a server of its own: checks fork
     engine = ScriptedEngine('```json\n{"rating": 7}\n```', repeat=True)
     model = ModelWrapper(engine, base.chat_format, base.settings, endpoints=room)
     endpoint = model.endpoint(record=False, force_sampling=False)

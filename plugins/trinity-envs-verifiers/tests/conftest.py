@@ -11,7 +11,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
 from trinity.common.workflows import Task
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity_envs_verifiers.child_process import close_children
 from trinity_envs_verifiers.workflow import VerifiersWorkflow
 from trinity_testing.engines import ScriptedEngine
@@ -23,8 +23,8 @@ SETTINGS = ModelSettings(
 
 
 @pytest.fixture(scope="session")
-def room() -> Iterator[EndpointRoom]:
-    room = EndpointRoom()
+def room() -> Iterator[EndpointHost]:
+    room = EndpointHost()
     yield room
     room.close()
 

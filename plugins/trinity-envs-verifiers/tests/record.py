@@ -11,7 +11,7 @@ from typing import Any
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity.errors import EnvError
 from trinity.extend import environment_python
 from trinity_envs_verifiers.child_process import Child
@@ -33,7 +33,7 @@ ASKED = {  # taskset -> the tasks that are run
 def main() -> None:
     """Play all, and write them."""
     os.chdir(Path(__file__).parent)
-    room = EndpointRoom()
+    room = EndpointHost()
     model = ModelWrapper(
         ScriptedEngine("eat!", repeat=True),
         script_chat_format(),

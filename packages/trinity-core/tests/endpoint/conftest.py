@@ -13,7 +13,7 @@ import pytest
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, Endpoint, GenerationRequest, RolloutEngine, RunKey
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 
@@ -23,15 +23,15 @@ SETTINGS = ModelSettings(
 
 
 @pytest.fixture(scope="session")
-def room() -> Iterator[EndpointRoom]:
+def room() -> Iterator[EndpointHost]:
     """One server for all tests: keys keep their runs apart."""
-    room = EndpointRoom()
+    room = EndpointHost()
     yield room
     room.close()
 
 
 @pytest.fixture
-def model_of(room: EndpointRoom) -> Iterator[Callable[..., ModelWrapper]]:
+def model_of(room: EndpointHost) -> Iterator[Callable[..., ModelWrapper]]:
     """Return what makes a run of an engine; its endpoints end with the test."""
     made: list[ModelWrapper] = []
 

@@ -6,22 +6,22 @@ import asyncio
 import gc
 import weakref
 
-from trinity.endpoint.attempts import RepeatedCall, RepeatedCalls
-from trinity.endpoint.call import Retry, Served
+from trinity.endpoint.attempts import CallAttempt, CallAttempts
+from trinity.endpoint.chat import ChatCompletion, Retry
 from trinity.endpoint.http import Http
 
-SERVED = Served(run="0/0/0", number=0, created=0, num_prompt_tokens=1, replies=())
+SERVED = ChatCompletion(created=0, replies=())
 
 
 def test_a_retry_does_not_join_an_attempt_that_is_being_given_up() -> None:
-    async def retry_while_the_first_client_goes_away() -> RepeatedCall | None:
-        async def answer() -> Served:
+    async def retry_while_the_first_client_goes_away() -> CallAttempt | None:
+        async def answer() -> ChatCompletion:
             try:
                 return await asyncio.get_running_loop().create_future()
             finally:
                 await asyncio.sleep(0.05)  # the engine hears that nobody waits
 
-        attempts, attempt = RepeatedCalls(), RepeatedCall(asyncio.create_task(answer()), 0)
+        attempts, attempt = CallAttempts(), CallAttempt(asyncio.create_task(answer()), 0)
         attempts.add(Retry(body=b"hello", count=0, key=""), attempt)
         client = asyncio.create_task(attempt.reply())
         await asyncio.sleep(0.01)
@@ -35,11 +35,11 @@ def test_a_retry_does_not_join_an_attempt_that_is_being_given_up() -> None:
 
 def test_an_attempt_that_has_ended_keeps_its_answer_alone() -> None:
     async def asked_again() -> None:
-        async def answer() -> Served:
+        async def answer() -> ChatCompletion:
             return SERVED
 
         task = asyncio.create_task(answer())
-        attempts, attempt = RepeatedCalls(), RepeatedCall(task, 0)
+        attempts, attempt = CallAttempts(), CallAttempt(task, 0)
         attempts.add(Retry(body=b"hello"), attempt)
         assert await attempt.reply() is SERVED
         assert attempt.task is None

@@ -13,10 +13,10 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
 from trinity.common.workflows import Workflow
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity.errors import ConfigError, ModelError
-from trinity.explorer.requests import requests_of
-from trinity.explorer.runner import RolloutAttempt, Runner
+from trinity.explorer.order import orders_of
+from trinity.explorer.runner import Attempt, Runner
 from trinity.runtime import auxiliary
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
@@ -63,9 +63,9 @@ def test_a_judge_is_asked_by_its_name_on_the_runs_own_key(model_of, judge):
     model = model_of("4")
     runner = Runner(model, auxiliary_models=[judge])
     task = a_task(workflow=AsksItsJudge)
-    [order] = requests_of(task, batch="3", number=7, max_repeat_times=None)
+    [order] = orders_of(task, batch="3", number=7, max_repeat_times=None)
 
-    [experience] = runner.run(RolloutAttempt(order))
+    [experience] = runner.run(Attempt(order))
     runner.close()
 
     assert experience.reward == 0.75
@@ -186,7 +186,7 @@ def test_by_default_nobody_else_on_the_network_is_answered(model_of):
 
 
 def test_a_line_of_the_log_names_run_call_and_agent(caplog):
-    room = EndpointRoom(logs_requests=True)
+    room = EndpointHost(logs_requests=True)
     settings = ModelSettings(model_path="scripted", max_response_tokens=99, enable_openai_api=True)
     key, engine = RunKey(batch="3", task=7), ScriptedEngine("one", "two")
     model = ModelWrapper(engine, script_chat_format(), settings, key=key, endpoints=room)

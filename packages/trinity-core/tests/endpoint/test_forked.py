@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.models import ModelWrapper
-    from trinity.endpoint.server import EndpointRoom
+    from trinity.endpoint.server import EndpointHost
 
 
 def _answer(model: ModelWrapper) -> tuple[str, str]:
@@ -22,7 +22,7 @@ def _answer(model: ModelWrapper) -> tuple[str, str]:
 
 
 def test_a_forked_process_is_answered_by_a_server_of_its_own(
-    model_of: Callable[..., ModelWrapper], room: EndpointRoom
+    model_of: Callable[..., ModelWrapper], room: EndpointHost
 ) -> None:
     own, said = _answer(model_of("here"))
     context = multiprocessing.get_context("fork")
@@ -43,7 +43,7 @@ def test_a_forked_process_is_answered_by_a_server_of_its_own(
 
 
 def test_a_forked_process_does_not_close_its_parents_server(
-    model_of: Callable[..., ModelWrapper], room: EndpointRoom
+    model_of: Callable[..., ModelWrapper], room: EndpointHost
 ) -> None:
     own, _ = _answer(model_of("here"))
     process = multiprocessing.get_context("fork").Process(target=room.close)

@@ -13,7 +13,7 @@ import pytest
 from trinity.buffer.run_store import SqliteRunStore
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
-from trinity.endpoint.serving_room import ServingRoom
+from trinity.endpoint.service_frontend import ServiceFrontend
 from trinity.errors import DataError
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
@@ -26,7 +26,7 @@ class Served:
 
     def __init__(self, settings, path, *engines) -> None:
         self.store = SqliteRunStore(path)
-        self.room = ServingRoom(host="127.0.0.1", port=0)
+        self.room = ServiceFrontend(host="127.0.0.1", port=0)
         models = [ModelWrapper(engine, script_chat_format(), settings) for engine in engines]
         self.room.serve(models, store=self.store, keys=[KEY, "another-key"], logs_requests=False)
         self.room.open()

@@ -8,7 +8,7 @@ import openai
 import pytest
 from trinity.buffer.run_store import SqliteRunStore
 from trinity.common.models.auxiliary import AuxiliaryModel
-from trinity.endpoint.serving_room import ServingRoom
+from trinity.endpoint.service_frontend import ServiceFrontend
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
 
@@ -29,7 +29,7 @@ def client(store):
     engines = (ScriptedEngine("7", repeat=True), ScriptedEngine("8", repeat=True))
     judge = model_over(engines[0])
     judge._base = judge._settings = replace(judge.settings, name="judge", model_path="a-judge")
-    room = ServingRoom(host="127.0.0.1", port=0)
+    room = ServiceFrontend(host="127.0.0.1", port=0)
     beside = [AuxiliaryModel(model=judge, engines=engines)]
     served = [model_over(ScriptedEngine("a parcel"))]
     room.serve(served, store=store, keys=[KEY], logs_requests=False, beside=beside)

@@ -9,23 +9,23 @@ from urllib.request import Request, urlopen
 
 import pytest
 from trinity.buffer.run_store import SqliteRunStore
-from trinity.endpoint.serving_room import ServingRoom
+from trinity.endpoint.service_frontend import ServiceFrontend
 from trinity.errors import ConfigError
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
 
 
 def test_a_port_that_is_taken_is_told_with_its_setting() -> None:
-    room = ServingRoom(host="127.0.0.1", port=0)
+    room = ServiceFrontend(host="127.0.0.1", port=0)
     port = urlsplit(room.url).port
 
     with pytest.raises(ConfigError, match=r"Address already in use. Set explorer.proxy_port to a"):
-        ServingRoom(host="127.0.0.1", port=port)
+        ServiceFrontend(host="127.0.0.1", port=port)
     room.close()
 
 
 def test_metrics_of_a_store_that_cannot_be_read_are_a_503_with_the_reason(tmp_path) -> None:
-    store, room = SqliteRunStore(tmp_path / "serve.db"), ServingRoom(host="127.0.0.1", port=0)
+    store, room = SqliteRunStore(tmp_path / "serve.db"), ServiceFrontend(host="127.0.0.1", port=0)
     room.serve(
         [model_over(ScriptedEngine())], store=store, keys=["a-long-key"], logs_requests=False
     )

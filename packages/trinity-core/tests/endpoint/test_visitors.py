@@ -12,9 +12,9 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Endpoint, RunKey
 from trinity.endpoint.keys import KeyRing
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 from trinity.endpoint.visitors import Visitors
-from trinity.engines.lockstep import is_first
+from trinity.engines.roll_call import is_first
 from trinity.runtime.endpoints import make_endpoints
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
@@ -102,7 +102,7 @@ def test_other_keys_are_refused(run, asked, chat, given) -> None:
 
 @pytest.mark.parametrize("key", ["EMPTY", ""])
 def test_without_a_key_of_its_own_a_server_lets_nobody_in(key, asked, chat) -> None:
-    room = EndpointRoom(api_key=key)
+    room = EndpointHost(api_key=key)
     model = ModelWrapper(ScriptedEngine("one"), script_chat_format(), SETTINGS, endpoints=room)
     endpoint = model.endpoint()
     assert asked(Endpoint(base_url=endpoint.base_url, key=key, model="x"), chat())[0] == 401

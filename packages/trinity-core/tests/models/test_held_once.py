@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from trinity.common.models.continuation import Turn
+from trinity.common.models.chat import Chat
 from trinity_testing.tiny import CHAT_TEMPLATE
 
 
 def test_a_turn_shares_the_messages_that_are_spelled_alike() -> None:
     call = {"function": {"name": "f", "arguments": {"a": 1, "b": 2}}}
-    before = Turn(messages=({"role": "user", "content": "Hi"}, {"role": "x", "calls": [call]}))
-    turn = Turn(
+    before = Chat(messages=({"role": "user", "content": "Hi"}, {"role": "x", "calls": [call]}))
+    chat = Chat(
         messages=(
             {"role": "user", "content": "Hi"},
             {"role": "x", "calls": [{"function": {"name": "f", "arguments": {"b": 2, "a": 1}}}]},
@@ -20,13 +20,13 @@ def test_a_turn_shares_the_messages_that_are_spelled_alike() -> None:
         )
     )
 
-    shared = turn.sharing(before)
+    shared = chat.sharing(before)
 
-    assert shared == turn
+    assert shared == chat
     assert shared.messages[0] is before.messages[0]
-    assert shared.messages[1] is turn.messages[1]  # the order of arguments is rendered
-    assert Turn(messages=({"n": 2},)).sharing(Turn(messages=({"n": 2.0},))).messages == ({"n": 2},)
-    assert str(Turn(messages=({"n": 2},)).sharing(Turn(messages=({"n": 2.0},))).messages[0]) == (
+    assert shared.messages[1] is chat.messages[1]  # the order of arguments is rendered
+    assert Chat(messages=({"n": 2},)).sharing(Chat(messages=({"n": 2.0},))).messages == ({"n": 2},)
+    assert str(Chat(messages=({"n": 2},)).sharing(Chat(messages=({"n": 2.0},))).messages[0]) == (
         "{'n': 2}"
     )
 
@@ -74,7 +74,7 @@ def test_a_plain_text_that_goes_on_holds_its_completion(scripted, letters) -> No
     call = model.exchanges.send_text("what is")
     [answer] = call.future.result()
     [reply] = model.exchanges.replies(call, [answer])
-    assert reply.completion is answer
+    assert reply.completion == answer
 
 
 def test_conversations_that_part_are_found_each_by_its_own_messages(scripted, letters) -> None:
@@ -89,8 +89,8 @@ def test_conversations_that_part_are_found_each_by_its_own_messages(scripted, le
 
     for number, messages in enumerate(served):
         asked = model.exchanges.prompt([*messages, {"role": "user", "content": "on"}])
-        assert asked.prompt.continues is not None
-        assert asked.prompt.continues.name == f"{number}-0"
+        assert asked.continues is not None
+        assert asked.continues.name == f"{number}-0"
 
 
 def test_a_prompt_that_is_rendered_anew_holds_all_of_its_text(scripted, letters) -> None:
@@ -109,7 +109,7 @@ def test_a_prompt_that_is_rendered_anew_holds_all_of_its_text(scripted, letters)
 def test_a_chat_that_goes_on_is_printed_and_compared_by_its_own_part_alone(
     scripted, letters
 ) -> None:
-    """Each turn knows the one before it twice; printed so, thirty turns would never end."""
+    """Each chat knows the one before it twice; printed so, thirty turns would never end."""
     num_turns = 30
     model, _ = scripted(*[letters("ok")] * num_turns, max_model_len=4096)
     messages, lengths = [{"role": "user", "content": "go"}], []

@@ -5,7 +5,7 @@ from inspect import getsource
 import pytest
 from transformers import PreTrainedTokenizerBase
 from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.reply_parsers import reply_parser
+from trinity.common.models.reply import reply_parser
 from trinity.common.models.settings import ModelSettings
 from trinity.errors import UnknownComponentError
 from trinity.extend import get_manager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
-from trinity.endpoint.server import EndpointRoom
+from trinity.endpoint.server import EndpointHost
 
 from trinity_testing.engines import ScriptedEngine, script_tokenizer
 
@@ -50,6 +50,6 @@ def model_over(engine: RolloutEngine) -> ModelWrapper:
 
 
 @cache
-def _endpoints() -> EndpointRoom:
+def _endpoints() -> EndpointHost:
     """Return what opens endpoints; the server starts with the first, and ends with the process."""
-    return EndpointRoom()
+    return EndpointHost()

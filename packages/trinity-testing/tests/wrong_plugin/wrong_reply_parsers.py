@@ -2,8 +2,7 @@
 
 import json
 
-from trinity.common.models.reply import ParsedReply, ToolCall
-from trinity.common.models.reply_parsers import HermesParser
+from trinity.common.models.reply import HermesParser, ParsedReply, ToolCall
 
 MARK = "CALL "
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.experience import Experience
-    from trinity.common.models.exchange import ChatCompletion
+    from trinity.common.models.recorded_calls import RecordedCall
     from trinity.common.workflows.task import Task
 
     from trinity_envs_openenv.observation import Observation
@@ -172,7 +172,7 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
         experience.metrics |= {name: float(value) for name, value in info.items()}
         return experience
 
-    def _asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> ChatCompletion:
+    def _asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> RecordedCall:
         """Return the model's reply, whose tool calls are read out of it."""
         exchanges = self.model.exchanges
         call = exchanges.send(exchanges.prompt(messages, tools=tools))

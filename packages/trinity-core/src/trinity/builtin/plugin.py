@@ -195,13 +195,13 @@ def trinity_reply_parsers() -> Mapping[str, str | ComponentSpec]:
     """Return parsers of tool calls, and of reasoning."""
     models = "trinity.common.models"
     return {
-        "hermes": f"{models}.reply_parsers:HermesParser",
-        "qwen3_coder": f"{models}.reply_parsers:QwenCoderParser",
-        "llama3_json": f"{models}.reply_parsers:LlamaJsonParser",
-        "mistral": f"{models}.reply_parsers:MistralParser",
-        "pythonic": f"{models}.reply_parsers:PythonicParser",
-        "deepseek_r1": f"{models}.reply_parsers:DeepseekR1Parser",
-        "qwen3": f"{models}.reply_parsers:Qwen3Parser",
+        "hermes": f"{models}.reply:HermesParser",
+        "qwen3_coder": f"{models}.reply:QwenCoderParser",
+        "llama3_json": f"{models}.reply:LlamaJsonParser",
+        "mistral": f"{models}.reply:MistralParser",
+        "pythonic": f"{models}.reply:PythonicParser",
+        "deepseek_r1": f"{models}.reply:DeepseekR1Parser",
+        "qwen3": f"{models}.reply:Qwen3Parser",
     }
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.endpoint.call import event
-from trinity.endpoint.chat import ChatRequest, read_chat
+from trinity.endpoint.chat import read_chat
+from trinity.endpoint.dialect import event
 from trinity.endpoint.fields import bad_field, items, known_word, mapping
 from trinity.endpoint.messages import joined_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.exchange import ChatCompletion
-    from trinity.endpoint.call import Retry, Served
+    from trinity.common.models.recorded_calls import RecordedCall
+    from trinity.endpoint.chat import ChatCompletion, ChatRequest, Retry
     from trinity.endpoint.fields import Refusal
-
 
 Json = dict[str, Any]  # Any: what JSON holds
 
@@ -47,7 +47,7 @@ def read_message(
     chat["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use")
     chat["stop"] = body.get("stop_sequences")
     request = read_chat(chat, agent=agent, retry=retry, template_reads=template_reads)
-    return ChatRequest(call=request.call, is_streamed=request.is_streamed, body=body)
+    return replace(request, body=body)
 
 
 def anthropic_error(refusal: Refusal) -> bytes:
@@ -106,7 +106,7 @@ def _choice(choice: Json) -> Any:  # Any: as chat completions take it
 
 
 def message_reply(
-    served: Served,
+    served: ChatCompletion,
     request: ChatRequest,
     *,
     model: str,
@@ -132,7 +132,7 @@ def message_reply(
 
 
 def message_stream(
-    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    served: ChatCompletion, request: ChatRequest, *, model: str, decode: Callable[[int], str]
 ) -> Iterator[bytes]:
     """Yield the events."""
     whole = message_reply(served, request, model=model, decode=decode)
@@ -153,7 +153,7 @@ def _event(kind: str, **body: Any) -> bytes:
     return event({"type": kind, **body}, name=kind)
 
 
-def _blocks(reply: ChatCompletion) -> list[Json]:
+def _blocks(reply: RecordedCall) -> list[Json]:
     parsed = reply.parsed
     blocks: list[Json] = []
     if parsed.reasoning is not None:
@@ -167,7 +167,7 @@ def _blocks(reply: ChatCompletion) -> list[Json]:
     return blocks
 
 
-def _stop_reason(reply: ChatCompletion) -> str:
+def _stop_reason(reply: RecordedCall) -> str:
     if reply.parsed.tool_calls:
         return "tool_use"
     if reply.outcome.finish_reason == "length":

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from starlette.routing import Mount, Route, Router
 
 from trinity.endpoint.anthropic import anthropic_error, message_reply, message_stream, read_message
-from trinity.endpoint.call import Dialect, dumped
 from trinity.endpoint.chat import chat_reply, chat_stream, read_chat
 from trinity.endpoint.completions import completion_reply, completion_stream, read_completion
+from trinity.endpoint.dialect import Dialect, dumped
 from trinity.endpoint.fields import Refusal
 from trinity.endpoint.http import ClientGoneError, Http
 from trinity.endpoint.responses import read_response, response_reply, response_stream
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from trinity.endpoint.keys import Entry
-    from trinity.endpoint.service import Service
+    from trinity.endpoint.service import EndpointService
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Further = Mapping[str, tuple[str, Callable[[Http], Awaitable[None]]]]
 
 
-def build_app(service: Service, *, further: Further = MappingProxyType({})) -> Router:
+def build_app(service: EndpointService, *, further: Further = MappingProxyType({})) -> Router:
     """Return the application that a server runs.
 
     Args:
@@ -114,7 +114,7 @@ class _Handler:
 
 
 class _Routes:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: EndpointService) -> None:
         self._service = service
 
     async def ask(self, http: Http, dialect: Dialect) -> None:
@@ -134,7 +134,7 @@ class _Routes:
         request = dialect.read(body, agent=target.agent, retry=retry, template_reads=reads)
         with service.counted():
             async with http.while_connected():
-                answer = target.session.ask(request.call, entry=target.entry)
+                answer = target.session.ask(request, entry=target.entry)
                 served = await (http.wait_for(answer) if request.is_streamed else answer)
             service.note(target, served)
             name, decode = target.name, target.decode

@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trinity.endpoint.call import Retry, Served
+    from trinity.endpoint.chat import ChatCompletion, Retry
 
 
 @dataclass(eq=False, slots=True)
-class RepeatedCall:
+class CallAttempt:
     """One call on its way; lives on the loop of the server.
 
     It lets go of its task once that has ended: a run keeps all of its attempts.
     """
 
-    task: asyncio.Task[Served] | None  # None: it has ended
+    task: asyncio.Task[ChatCompletion] | None  # None: it has ended
     count: int  # the latest of the client's tries that it is for
     num_waiting: int = 0  # clients that wait for it
     body: bytes = b""  # a digest of it; calls of equal bodies may be one
-    served: Served | None = None  # None: there is no answer yet, or none will be
+    served: ChatCompletion | None = None  # None: there is no answer yet, or none will be
 
     def __post_init__(self) -> None:
         """Follow the task to its end."""
@@ -46,7 +46,7 @@ class RepeatedCall:
             return self.task.cancelling() > 0
         return self.task.cancelled() or self.task.exception() is not None
 
-    async def reply(self) -> Served:
+    async def reply(self) -> ChatCompletion:
         """Return the answer; when the last client that waits is gone, it is cancelled."""
         if self.served is not None:
             return self.served
@@ -65,20 +65,20 @@ class RepeatedCall:
         if self.task is not None:
             self.task.cancel()
 
-    def _ended(self, task: asyncio.Task[Served]) -> None:
+    def _ended(self, task: asyncio.Task[ChatCompletion]) -> None:
         self.task = None
         if not task.cancelled() and task.exception() is None:
             self.served = task.result()
 
 
-class RepeatedCalls:
+class CallAttempts:
     """The attempts of one run."""
 
     def __init__(self) -> None:
-        self._made: list[RepeatedCall] = []  # looked through for a retry alone
-        self._by_key: dict[tuple[str, bytes], RepeatedCall] = {}
+        self._made: list[CallAttempt] = []  # looked through for a retry alone
+        self._by_key: dict[tuple[str, bytes], CallAttempt] = {}
 
-    def find(self, retry: Retry) -> RepeatedCall | None:
+    def find(self, retry: Retry) -> CallAttempt | None:
         """Return the attempt that the call repeats; None: it is a call of its own."""
         if retry.key:
             attempt = self._by_key.get((retry.key, retry.body))
@@ -95,7 +95,7 @@ class RepeatedCalls:
         found.count = retry.count
         return None if found.has_failed else found
 
-    def add(self, retry: Retry, attempt: RepeatedCall) -> None:
+    def add(self, retry: Retry, attempt: CallAttempt) -> None:
         """Keep an attempt, in case that it is repeated."""
         attempt.body = retry.body
         self._made.append(attempt)
@@ -108,7 +108,7 @@ class RepeatedCalls:
             attempt.cancel()
 
 
-def _how_lost(attempt: RepeatedCall) -> int:
+def _how_lost(attempt: CallAttempt) -> int:
     """Return 0 for the attempt whose client surely heard nothing, more where it may have."""
     if attempt.has_failed:
         return 2

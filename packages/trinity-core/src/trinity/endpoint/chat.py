@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: the body made into a call, and the answer, whole or as a stream."""
+"""POST /v1/chat/completions: the body made into a request, and the answer, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Structure
-from trinity.endpoint.call import CanonicalCall, Retry, event
-from trinity.endpoint.fields import bad_field, boolean, mapping, number, whole
-from trinity.endpoint.messages import canonical_messages, tool_choice
+from trinity.endpoint.dialect import event
+from trinity.endpoint.fields import bad_field, boolean, items, mapping, number, whole
+from trinity.endpoint.messages import canonical_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.exchange import ChatCompletion
-    from trinity.endpoint.call import Served
+    from trinity.common.models.exchange import ToolCallMode
+    from trinity.common.models.recorded_calls import RecordedCall
 
 
 MAX_CHOICES = 128
@@ -75,10 +75,28 @@ READ = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChatRequest:
-    """A call, and the form that its answer is to have."""
+class Retry:
+    """What tells whether a call was made before."""
 
-    call: CanonicalCall
+    body: bytes  # a digest: calls of equal bodies may be one
+    count: int = 0  # how often the client has already tried
+    key: str = ""  # of idempotency; empty: none was sent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatRequest:
+    """What is asked, and the form that its answer is to have."""
+
+    messages: tuple[Mapping[str, Any], ...] = ()  # Any: as chat templates take them
+    prompt: str | tuple[int, ...] | None = None  # plain text or its token ids, no messages
+    tools: tuple[Mapping[str, Any], ...] = ()
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # of models.settings.Sampling
+    structure: Structure | None = None
+    calls: ToolCallMode = "read"  # of tools
+    max_calls: int | None = None  # further ones are left out
+    agent: str = ""
+    retry: Retry
     wants_logprobs: bool = False
     wants_token_ids: bool = False
     is_streamed: bool = False
@@ -102,22 +120,9 @@ def read_chat(
     """
     refuse_unable(body)
     stream_options = mapping(body, "stream_options") or {}
-    return ChatRequest(
-        call=chat_call(body, agent=agent, retry=retry, template_reads=template_reads),
-        wants_logprobs=boolean(body, "logprobs"),
-        wants_token_ids=boolean(body, "return_token_ids"),
-        is_streamed=boolean(body, "stream"),
-        wants_usage=boolean(stream_options, "include_usage"),
-    )
-
-
-def chat_call(
-    body: Mapping[str, Any], *, agent: str, retry: Retry, template_reads: Callable[[str], bool]
-) -> CanonicalCall:
-    """Return the call of a body; see :func:`read_chat`."""
     choice, wanted = tool_choice(body), _structure(body)
     may_call = bool(choice.tools) and choice.calls == "read"  # held to a form, it never would
-    return CanonicalCall(
+    return ChatRequest(
         messages=canonical_messages(body),
         tools=choice.tools,
         template_options=_template_options(body, template_reads),
@@ -127,7 +132,70 @@ def chat_call(
         max_calls=None if boolean(body, "parallel_tool_calls", default=True) else 1,
         agent=agent,
         retry=retry,
+        wants_logprobs=boolean(body, "logprobs"),
+        wants_token_ids=boolean(body, "return_token_ids"),
+        is_streamed=boolean(body, "stream"),
+        wants_usage=boolean(stream_options, "include_usage"),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolChoice:
+    """The tools of a call."""
+
+    tools: tuple[dict[str, Any], ...]
+    calls: ToolCallMode = "read"
+    structure: Structure | None = None  # what the reply must match
+
+
+def tool_choice(body: Mapping[str, Any]) -> ToolChoice:
+    """Return what a body says of tools.
+
+    Raises:
+        Refusal: a tool cannot be read, or the choice cannot be honoured.
+    """
+    tools = tuple(_checked(one, place=place) for place, one in enumerate(items(body, "tools")))
+    wanted = body.get("tool_choice")
+    if wanted is None or wanted == "auto":
+        return ToolChoice(tools=tools)
+    if wanted == "none":
+        return ToolChoice(tools=tools, calls="text")
+    return ToolChoice(tools=tools, calls="forced", structure=_forced(wanted, tools))
+
+
+def _checked(tool: dict[str, Any], *, place: int) -> dict[str, Any]:
+    kind, function = tool.get("type", "function"), tool.get("function")
+    if kind != "function":
+        raise bad_field(f"tools[{place}]", f"is of type {kind!r}; give tools of type function.")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise bad_field(f"tools[{place}].function", "needs a name; give the tool's name.")
+    return {**tool, "type": "function"}
+
+
+def _forced(wanted: Any, tools: tuple[dict[str, Any], ...]) -> Structure:  # Any: a client's
+    """Return that one of the tools is called: the one that is named, or any."""
+    name = None
+    if isinstance(wanted, dict):
+        function = wanted.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+    if wanted != "required" and not isinstance(name, str):
+        raise bad_field("tool_choice", "is unknown; give auto, none, required or a function.")
+    offered = [tool["function"] for tool in tools]
+    chosen = [one for one in offered if name is None or one["name"] == name]
+    if not chosen:
+        known = ", ".join(one["name"] for one in offered) or "none"
+        raise bad_field("tool_choice", f"names no tool of this call; it offers {known}.")
+    return Structure(kind="json_schema", text=json.dumps({"anyOf": [_call(f) for f in chosen]}))
+
+
+def _call(function: dict[str, Any]) -> dict[str, Any]:
+    arguments = function.get("parameters") or {"type": "object"}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function["name"]}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
 
 
 def sampling_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,8 +268,42 @@ def _structure(body: Mapping[str, Any]) -> Structure | None:
 Json = dict[str, Any]  # Any: what JSON holds
 
 
+@dataclass(kw_only=True, slots=True, eq=False)
+class ChatCompletion:
+    """What a call is answered with."""
+
+    created: int  # seconds since 1970
+    replies: tuple[RecordedCall, ...]  # one for each choice
+    is_delivered: bool = False  # whether a client hears it
+
+    @property
+    def run(self) -> str:
+        """Return which run it is of: batch/task/run."""
+        key = self.replies[0].key
+        return f"{key.batch}/{key.task}/{key.run}"
+
+    @property
+    def number(self) -> int:
+        """Return the number of the call in its run, in order of arrival."""
+        return self.replies[0].key.request
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.replies[0].num_prompt_tokens
+
+    @property
+    def version(self) -> int:
+        """Return the oldest version of the weights that a token was sampled with."""
+        return min(int(reply.outcome.weight_version) for reply in self.replies)
+
+    @property
+    def num_sampled(self) -> int:
+        """Return how many tokens were sampled."""
+        return sum(reply.num_sampled for reply in self.replies)
+
+
 def chat_reply(
-    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    served: ChatCompletion, request: ChatRequest, *, model: str, decode: Callable[[int], str]
 ) -> Json:
     """Return the body.
 
@@ -224,11 +326,11 @@ def chat_reply(
         "usage": usage_of(served),
     }
     if request.wants_token_ids:
-        body["prompt_token_ids"] = served.prompt_token_ids
+        body["prompt_token_ids"] = served.replies[0].prompt_token_ids
     return body
 
 
-def usage_of(served: Served) -> Json:
+def usage_of(served: ChatCompletion) -> Json:
     """Return how many tokens were read and sampled."""
     num_prompt, num_sampled = served.num_prompt_tokens, served.num_sampled
     return {
@@ -239,7 +341,7 @@ def usage_of(served: Served) -> Json:
     }
 
 
-def tool_calls_of(reply: ChatCompletion) -> list[Json]:
+def tool_calls_of(reply: RecordedCall) -> list[Json]:
     """Return the calls of tools; their arguments are texts of JSON, as OpenAI has them."""
     return [
         {
@@ -254,7 +356,7 @@ def tool_calls_of(reply: ChatCompletion) -> list[Json]:
     ]
 
 
-def logprobs_of(reply: ChatCompletion, *, decode: Callable[[int], str]) -> list[Json]:
+def logprobs_of(reply: RecordedCall, *, decode: Callable[[int], str]) -> list[Json]:
     """Return the log-probability of each sampled token, its text beside it."""
     completion = reply.completion
     pairs = zip(completion.token_ids, completion.logprobs, strict=True)
@@ -272,7 +374,7 @@ def _logprob(token: str, logprob: float) -> Json:
 
 
 def _choice(
-    reply: ChatCompletion, request: ChatRequest, *, index: int, decode: Callable[[int], str]
+    reply: RecordedCall, request: ChatRequest, *, index: int, decode: Callable[[int], str]
 ) -> Json:
     choice: Json = {
         "index": index,
@@ -288,7 +390,7 @@ def _choice(
     return choice
 
 
-def message_of(reply: ChatCompletion) -> Json:
+def message_of(reply: RecordedCall) -> Json:
     """Return the reply as a message of the assistant."""
     parsed, calls = reply.parsed, tool_calls_of(reply)
     message: Json = {"role": "assistant", "content": parsed.content, "refusal": None}
@@ -300,7 +402,7 @@ def message_of(reply: ChatCompletion) -> Json:
 
 
 def chat_stream(
-    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    served: ChatCompletion, request: ChatRequest, *, model: str, decode: Callable[[int], str]
 ) -> Iterator[bytes]:
     """Yield the events: role, reasoning, content, calls, the end, usage, ``[DONE]``."""
     whole = chat_reply(served, request, model=model, decode=decode)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.endpoint.call import CanonicalCall, event
 from trinity.endpoint.chat import ChatRequest, logprobs_of, refuse_unable, sampling_of, usage_of
+from trinity.endpoint.dialect import event
 from trinity.endpoint.fields import bad_field, boolean, mapping, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.endpoint.call import Retry, Served
+    from trinity.endpoint.chat import ChatCompletion, Retry
 
 _REFUSED: Mapping[str, tuple[Any, ...]] = {"echo": (False,), "suffix": ("",), "best_of": (1,)}
 
@@ -31,11 +31,11 @@ def read_completion(
     logprobs = whole(body, "logprobs", low=0)
     if logprobs is not None and logprobs > 1:
         raise bad_field("logprobs", f"is {logprobs}; give 1 for those of the sampled tokens.")
-    call = CanonicalCall(
-        prompt=_prompt(body.get("prompt")), sampling=sampling_of(body), agent=agent, retry=retry
-    )
     return ChatRequest(
-        call=call,
+        prompt=_prompt(body.get("prompt")),
+        sampling=sampling_of(body),
+        agent=agent,
+        retry=retry,
         wants_logprobs=logprobs is not None,
         wants_token_ids=boolean(body, "return_token_ids"),
         is_streamed=boolean(body, "stream"),
@@ -44,7 +44,7 @@ def read_completion(
 
 
 def completion_reply(
-    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    served: ChatCompletion, request: ChatRequest, *, model: str, decode: Callable[[int], str]
 ) -> dict[str, Any]:
     """Return the body."""
     body: dict[str, Any] = {
@@ -74,13 +74,13 @@ def completion_reply(
             }
         if request.wants_token_ids:
             choice["token_ids"] = list(reply.completion.token_ids)
-            body["prompt_token_ids"] = served.prompt_token_ids
+            body["prompt_token_ids"] = served.replies[0].prompt_token_ids
         body["choices"].append(choice)
     return body
 
 
 def completion_stream(
-    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    served: ChatCompletion, request: ChatRequest, *, model: str, decode: Callable[[int], str]
 ) -> Iterator[bytes]:
     """Yield the events."""
     whole_body = completion_reply(served, request, model=model, decode=decode)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.endpoint.call import CanonicalCall
+    from trinity.endpoint.chat import ChatRequest
     from trinity.errors import ModelError
 
 
@@ -74,14 +74,14 @@ def bad_field(name: str, problem: str) -> Refusal:
     return Refusal(400, f"{name} {problem}", code="invalid_request_error", param=name)
 
 
-def structure_refused(error: ModelError, call: CanonicalCall) -> Refusal | None:
+def structure_refused(error: ModelError, request: ChatRequest) -> Refusal | None:
     """Return the refusal of a form of reply that the engine cannot hold; None: it is another error.
 
     It names the field: clients leave that out and ask again.
     """
-    if call.structure is None or not str(error).startswith("structure"):
+    if request.structure is None or not str(error).startswith("structure"):
         return None
-    name = "tool_choice" if call.calls == "forced" else "response_format"
+    name = "tool_choice" if request.calls == "forced" else "response_format"
     return bad_field(name, f"cannot be honoured: {error}")
 
 

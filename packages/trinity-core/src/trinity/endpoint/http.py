@@ -8,7 +8,7 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trinity.endpoint.call import Retry
+from trinity.endpoint.chat import Retry
 from trinity.endpoint.fields import Refusal, bad_request
 
 if TYPE_CHECKING:

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.endpoint.call import event
-from trinity.endpoint.chat import ChatRequest, read_chat, tool_calls_of
+from trinity.endpoint.chat import read_chat, tool_calls_of
+from trinity.endpoint.dialect import event
 from trinity.endpoint.fields import bad_field, boolean, items, mapping, text
 from trinity.endpoint.messages import joined_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trinity.common.models.exchange import ChatCompletion
-    from trinity.endpoint.call import Retry, Served
-
+    from trinity.common.models.recorded_calls import RecordedCall
+    from trinity.endpoint.chat import ChatCompletion, ChatRequest, Retry
 
 Json = dict[str, Any]  # Any: what JSON holds
 
 _STATE = ("previous_response_id", "conversation", "background", "prompt")
 _SAME = ["model", "temperature", "top_p", "top_k", "parallel_tool_calls", "stream", "user"]
 _SAME += ["metadata", "chat_template_kwargs", "stop", "seed", "return_token_ids"]
+
+_ECHOED: Json = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "temperature": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+}
 
 
 def read_response(
@@ -48,12 +59,7 @@ def read_response(
     if effort is not None:
         chat["reasoning_effort"] = effort
     request = read_chat(chat, agent=agent, retry=retry, template_reads=template_reads)
-    return ChatRequest(
-        call=request.call,
-        is_streamed=request.is_streamed,
-        wants_token_ids=request.wants_token_ids,
-        body=body,
-    )
+    return replace(request, body=body)
 
 
 def _messages(body: Mapping[str, Any]) -> list[Json]:
@@ -131,20 +137,8 @@ def _format(body: Mapping[str, Any]) -> Json | None:
     return {"type": "json_schema", "json_schema": {"schema": given.get("schema")}}
 
 
-_ECHOED: Json = {
-    "instructions": None,
-    "max_output_tokens": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "temperature": None,
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": None,
-}
-
-
 def response_reply(
-    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    served: ChatCompletion, request: ChatRequest, *, model: str, decode: Callable[[int], str]
 ) -> Json:
     """Return the body."""
     [reply] = served.replies
@@ -166,12 +160,12 @@ def response_reply(
         body[field] = default if given is None else given
     if request.wants_token_ids:
         body["token_ids"] = list(reply.completion.token_ids)
-        body["prompt_token_ids"] = served.prompt_token_ids
+        body["prompt_token_ids"] = served.replies[0].prompt_token_ids
     return body
 
 
 def response_stream(
-    served: Served, request: ChatRequest, *, model: str, decode: Callable[[int], str]
+    served: ChatCompletion, request: ChatRequest, *, model: str, decode: Callable[[int], str]
 ) -> Iterator[bytes]:
     """Yield the events, each with its number."""
     whole = response_reply(served, request, model=model, decode=decode)
@@ -186,7 +180,7 @@ def response_stream(
         yield event({"type": kind, "sequence_number": number, **body}, name=kind)
 
 
-def _items(reply: ChatCompletion, *, name: str, is_cut: bool) -> list[Json]:
+def _items(reply: RecordedCall, *, name: str, is_cut: bool) -> list[Json]:
     parsed = reply.parsed
     found: list[Json] = []
     status = "incomplete" if is_cut else "completed"
@@ -218,7 +212,7 @@ def _items(reply: ChatCompletion, *, name: str, is_cut: bool) -> list[Json]:
     return found
 
 
-def _usage(served: Served) -> Json:
+def _usage(served: ChatCompletion) -> Json:
     num_prompt, num_sampled = served.num_prompt_tokens, served.num_sampled
     return {
         "input_tokens": num_prompt,

@@ -1,4 +1,4 @@
-"""An HTTP server in a thread of its own; the endpoints of a process's runs stand behind it."""
+"""An HTTP server in a thread of its own; the endpoints of a process's rollouts stand behind it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from trinity.common.models.clients import INSTALL
-from trinity.endpoint.service import Service
+from trinity.endpoint.service import EndpointService
 from trinity.endpoint.session import Session
 from trinity.endpoint.visitors import NO_KEY
 from trinity.errors import ConfigError
@@ -127,7 +127,7 @@ logger = logging.getLogger(__name__)
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # where a server that listens at all is found
 
 
-class EndpointRoom:
+class EndpointHost:
     """The endpoint of one process; one that is forked from it gets a server of its own.
 
     Args:
@@ -182,7 +182,7 @@ class EndpointRoom:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._service = Service(logs_requests=self._logs_requests, api_key=self._api_key)
+        self._service = EndpointService(logs_requests=self._logs_requests, api_key=self._api_key)
         self._server: Server | None = None
         self._lock = threading.Lock()
 

@@ -15,7 +15,7 @@ from trinity.endpoint.visitors import NO_KEY, Visitors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trinity.endpoint.call import Served
+    from trinity.endpoint.chat import ChatCompletion
     from trinity.endpoint.keys import Entry
     from trinity.endpoint.session import Session
 
@@ -51,7 +51,7 @@ class Target:
         return self.session.model.chat_format.decode([token], skip_special_tokens=False)
 
 
-class Service:
+class EndpointService:
     """The state of a server.
 
     Args:
@@ -121,7 +121,7 @@ class Service:
             ignored=self._ignored,
         )
 
-    def note(self, target: Target, served: Served) -> None:
+    def note(self, target: Target, served: ChatCompletion) -> None:
         """Write a line about each reply of a call, where that is wanted."""
         if not self.logs_requests:
             return

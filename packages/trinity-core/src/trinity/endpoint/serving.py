@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import OWN_NAMES, RunKey, RunOverError
 from trinity.endpoint.fields import Refusal, run_over, text
 from trinity.endpoint.keys import Entry, KeyRing
-from trinity.endpoint.service import Service
+from trinity.endpoint.service import EndpointService
 from trinity.endpoint.session import Session
 from trinity.errors import DataError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trinity.common.models.auxiliary import AuxiliaryModel
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import RunStore, ServedRun
-    from trinity.endpoint.call import CanonicalCall, Served
+    from trinity.endpoint.chat import ChatCompletion, ChatRequest
     from trinity.endpoint.service import Target
 
 RUN_HEADER, TASK_HEADER = "x-trinity-run", "x-trinity-task"
@@ -52,20 +52,20 @@ class ServedSession(Session):
         model: ModelWrapper,
         *,
         keys: KeyRing,
-        keep: Callable[[Sequence[Experience], Served], None],
+        keep: Callable[[Sequence[Experience], ChatCompletion], None],
     ) -> None:
         super().__init__(model, keys=keys, base_url="", loop=asyncio.get_running_loop())
         self._keep = keep
         self.num_open = 0  # calls that are being answered
 
-    async def ask(self, call: CanonicalCall, *, entry: Entry) -> Served:
+    async def ask(self, request: ChatRequest, *, entry: Entry) -> ChatCompletion:
         self.num_open += 1
         try:
-            return await super().ask(call, entry=entry)
+            return await super().ask(request, entry=entry)
         finally:
             self.num_open -= 1
 
-    def deliver(self, served: Served, *, record: bool) -> None:
+    def deliver(self, served: ChatCompletion, *, record: bool) -> None:
         """Store an answer that a client is about to hear.
 
         Raises:
@@ -75,7 +75,7 @@ class ServedSession(Session):
             raise run_over()
         super().deliver(served, record=record)
 
-    def record(self, served: Served) -> None:
+    def record(self, served: ChatCompletion) -> None:
         """Store an answer.
 
         Raises:
@@ -106,7 +106,7 @@ class _Lobby(Session):
         return Entry(session=session, agent="", record=False, force_sampling=False)
 
 
-class ServingService(Service):
+class ServingService(EndpointService):
     """Which run a call belongs to, and which engine answers it; lives on the loop of its server.
 
     Args:
@@ -215,7 +215,7 @@ class ServingService(Service):
         model = self.models[zlib.crc32(run.name.encode()) % len(self.models)]
         own = model.for_run(RunKey(batch=BATCH, task=run.number, request=run.num_calls))
 
-        def keep(experiences: Sequence[Experience], served: Served) -> None:
+        def keep(experiences: Sequence[Experience], served: ChatCompletion) -> None:
             agent = str(experiences[0].info.get("agent", ""))
             self.store.keep(run.number, experiences, request=served.number, agent=agent)
             self.num_tokens["prompt"] += served.num_prompt_tokens

@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import RewardRefusedError
-from trinity.endpoint.call import dumped
+from trinity.endpoint.dialect import dumped
 from trinity.endpoint.fields import Refusal, bad_field, mapping, text
 from trinity.endpoint.serving import not_stored, owner_of
 from trinity.errors import DataError

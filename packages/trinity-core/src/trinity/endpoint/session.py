@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Endpoint
-from trinity.endpoint.attempts import RepeatedCall, RepeatedCalls
-from trinity.endpoint.call import Served
+from trinity.endpoint.attempts import CallAttempt, CallAttempts
+from trinity.endpoint.chat import ChatCompletion
 from trinity.endpoint.fields import (
     Refusal,
     bad_request,
@@ -23,10 +23,10 @@ from trinity.endpoint.keys import Entry
 from trinity.errors import ModelError, PromptTooLongError, TemplateRefusesError
 
 if TYPE_CHECKING:
-    from trinity.common.models.call import PendingCall
+    from trinity.common.models.exchange import PendingCall
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import Completion
-    from trinity.endpoint.call import CanonicalCall
+    from trinity.endpoint.chat import ChatRequest
     from trinity.endpoint.keys import KeyRing
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ class Session:
         self._base_url = base_url
         self._loop = loop
         self._own_keys: list[str] = []
-        self._attempts = RepeatedCalls()
-        self._unheard: dict[str, tuple[Served, bool]] = {}  # by the names of their replies
+        self._attempts = CallAttempts()
+        self._unheard: dict[str, tuple[ChatCompletion, bool]] = {}  # by the names of their replies
         self._beside: dict[str, Entry] = {}  # auxiliary models, by name
         self._num_served = 0
         self._has_forced = self._is_closed = False
@@ -113,7 +113,7 @@ class Session:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._attempts.cancel)
 
-    async def ask(self, call: CanonicalCall, *, entry: Entry) -> Served:
+    async def ask(self, request: ChatRequest, *, entry: Entry) -> ChatCompletion:
         """Return the answer to a call; one that is repeated is sampled once.
 
         Raises:
@@ -121,11 +121,11 @@ class Session:
         """
         if self._is_closed:
             raise run_over()
-        attempt = self._attempts.find(call.retry)
+        attempt = self._attempts.find(request.retry)
         if attempt is None:
-            answer = asyncio.create_task(self._answer(call, entry=entry))
-            attempt = RepeatedCall(answer, call.retry.count)
-            self._attempts.add(call.retry, attempt)
+            answer = asyncio.create_task(self._answer(request, entry=entry))
+            attempt = CallAttempt(answer, request.retry.count)
+            self._attempts.add(request.retry, attempt)
         try:
             return await attempt.reply()
         except asyncio.CancelledError:
@@ -133,18 +133,18 @@ class Session:
                 raise run_over() from None
             raise
 
-    def deliver(self, served: Served, *, record: bool) -> None:
+    def deliver(self, served: ChatCompletion, *, record: bool) -> None:
         """Note that a client is about to hear an answer; what is heard is trained on."""
         self._num_served += not served.is_delivered
         self._train(served, is_wanted=record)
 
-    async def _answer(self, call: CanonicalCall, *, entry: Entry) -> Served:
-        asked = self._asked(call, entry=entry)
+    async def _answer(self, request: ChatRequest, *, entry: Entry) -> ChatCompletion:
+        asked = self._asked(request, entry=entry)
         self._hear_what_continues(asked)
         try:
             completions = await self._completions(asked)
         except ModelError as error:
-            refused = structure_refused(error, call)
+            refused = structure_refused(error, request)
             if refused is not None:  # the engine is well, and asking again would not help
                 raise refused from error
             self.failure = error
@@ -153,52 +153,47 @@ class Session:
             self.failure = self.model.no_answer()
             raise too_slow(str(self.failure)) from error
         self.failure = None
-        exchanges, key = self.model.exchanges, asked.request.key
-        replies = exchanges.replies(asked, completions, calls=call.calls, max_calls=call.max_calls)
-        served = Served(
-            run=self.model.run_id,
-            number=key.request,
-            created=int(time.time()),
-            num_prompt_tokens=len(asked.prompt.token_ids),
-            replies=tuple(replies),
+        exchanges = self.model.exchanges
+        replies = exchanges.replies(
+            asked, completions, calls=request.calls, max_calls=request.max_calls
         )
+        served = ChatCompletion(created=int(time.time()), replies=tuple(replies))
         for place, reply in enumerate(replies):
-            reply.info["agent"] = call.agent
-            reply.eid.step = key.request
+            reply.info["agent"] = request.agent
+            reply.eid.step = reply.key.request
             reply.eid.suffix = f"choice-{place}" if place else ""
-            reply.call = None  # with all that the engine was asked
             exchanges.offer(reply)
-            if reply.conversation is not None:
+            if reply.can_continue:
                 self._unheard[reply.name] = (served, entry.record)
         return served
 
-    def _asked(self, call: CanonicalCall, *, entry: Entry) -> PendingCall:
-        sampling = self._sampling(call, is_forced=entry.force_sampling)
+    def _asked(self, request: ChatRequest, *, entry: Entry) -> PendingCall:
+        sampling = self._sampling(request, is_forced=entry.force_sampling)
         exchanges = self.model.exchanges
         try:
-            if call.prompt is not None:
-                return exchanges.send_text(call.prompt, **sampling)
-            asked = exchanges.prompt(
-                call.messages,
-                tools=call.tools,
-                options=call.template_options,
+            if request.prompt is not None:
+                return exchanges.send_text(request.prompt, **sampling)
+            prompt = exchanges.prompt(
+                request.messages,
+                tools=request.tools,
+                options=request.template_options,
                 temperature=sampling.get("temperature"),
             )
-            return exchanges.send(asked, **sampling)
+            return exchanges.send(prompt, **sampling)
         except PromptTooLongError as error:
             raise Refusal(400, str(error), code="context_length_exceeded") from error
         except TemplateRefusesError as error:
             raise Refusal(400, str(error), code="template_refuses", param="messages") from error
         except ModelError as error:
-            raise structure_refused(error, call) or bad_request(str(error)) from error
+            raise structure_refused(error, request) or bad_request(str(error)) from error
 
-    def _sampling(self, call: CanonicalCall, *, is_forced: bool) -> dict[str, Any]:
-        sampling = dict(call.sampling)
+    def _sampling(self, request: ChatRequest, *, is_forced: bool) -> dict[str, Any]:
+        sampling = dict(request.sampling)
         limit, asked = self.model.settings.max_response_tokens, sampling.get("max_tokens")
         if limit is not None and asked is not None:
             sampling["max_tokens"] = min(limit, asked)
-        if call.structure is not None:
-            sampling["structure"] = call.structure
+        if request.structure is not None:
+            sampling["structure"] = request.structure
         if is_forced:
             given = {name: sampling.pop(name) for name in FORCED if sampling.get(name) is not None}
             if given and not self._has_forced:
@@ -219,7 +214,7 @@ class Session:
             served, is_wanted = self._unheard[before.name]
             self._train(served, is_wanted=is_wanted)
 
-    def _train(self, served: Served, *, is_wanted: bool) -> None:
+    def _train(self, served: ChatCompletion, *, is_wanted: bool) -> None:
         if served.is_delivered or self._is_closed:
             return
         if is_wanted:
@@ -228,7 +223,6 @@ class Session:
         for reply in served.replies:
             self._unheard.pop(reply.name, None)
 
-    def record(self, served: Served) -> None:
+    def record(self, served: ChatCompletion) -> None:
         """Keep what a client is about to hear, or heard, so that it is trained on."""
-        for reply in served.replies:
-            self.model.exchanges.train(reply)
+        self.model.exchanges.train(served.replies)

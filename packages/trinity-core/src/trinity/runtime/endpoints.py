@@ -19,11 +19,11 @@ def make_endpoints(config: Config, *, number: int = 0) -> EndpointOpener | None:
     rollout = config.explorer.rollout_model
     if not (rollout.enable_openai_api or config.explorer.auxiliary_models):
         return None
-    from trinity.endpoint.server import EndpointRoom
+    from trinity.endpoint.server import EndpointHost
 
     port = 0 if rollout.base_port is None else rollout.base_port + number
     host = config.explorer.listen_address
-    return EndpointRoom(
+    return EndpointHost(
         host=host,
         port=port,
         logs_requests=rollout.enable_log_requests,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from trinity.common.models.chat_format import ChatFormat
-    from trinity.endpoint.serving_room import ServingRoom
+    from trinity.endpoint.service_frontend import ServiceFrontend
     from trinity.runtime.display import Display
     from trinity.runtime.parts import Parts
 
@@ -130,7 +130,7 @@ class _ToldFront:
 
     def __init__(
         self,
-        worker: ServingRoom,
+        worker: ServiceFrontend,
         display: Display,
         lines: Sequence[str],
         *,
@@ -214,12 +214,12 @@ def _identity(file: Path) -> str:
         ) from error
 
 
-def _worker(host: str, port: int) -> ServingRoom:
+def _worker(host: str, port: int) -> ServiceFrontend:
     try:
-        from trinity.endpoint.serving_room import ServingRoom
+        from trinity.endpoint.service_frontend import ServiceFrontend
     except ImportError as error:
         raise ConfigError(f"mode serve needs the package {error.name}. {INSTALL}") from error
-    return ServingRoom(host=host, port=port)
+    return ServiceFrontend(host=host, port=port)
 
 
 def _keys(given: str) -> tuple[list[str], bool]:

@@ -1,11 +1,4 @@
-"""The text and the token ids of a conversation: a tokenizer with its chat template.
-
-``apply_chat_template`` of transformers copies all that a template sees, message by message, so that
-no object of somebody's code stands in the sandbox. What came as JSON holds no such object: the
-template, which may change nothing that it sees, reads it where it is.
-
-A call of ``tokenizer.encode`` makes offsets, masks and the text of each token, too.
-"""
+"""The text and the token ids of a conversation: a tokenizer with its chat template."""
 
 from __future__ import annotations
 
@@ -28,163 +21,16 @@ if TYPE_CHECKING:
 
     from trinity.common.config.model import ModelConfig
 
-__all__ = ["ChatFormat", "Message", "Tokens", "rendered_plain", "reply_prefix"]
-
-
-_OWN = ("encode", "_encode_plus", "decode", "_decode")  # what a tokenizer may do in its own way
-
-
-class Tokens:
-    """Encodes and decodes with a tokenizer; many threads may share one.
-
-    Args:
-        tokenizer: of transformers.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
-        self._backend = _backend(tokenizer)
-        self._lock = threading.Lock()  # a fast tokenizer fails when two threads use it at once
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the ids of the text, as ``tokenizer.encode`` does."""
-        with self._lock:
-            backend = self._backend
-            if backend is None or self._is_set_up:
-                return list(self._tokenizer.encode(text, add_special_tokens=add_special_tokens))
-            encoded = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-            return list(encoded[0].ids)
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of the ids, as ``tokenizer.decode`` does."""
-        ids = list(token_ids)
-        with self._lock:
-            if self._backend is None or self._tokenizer.clean_up_tokenization_spaces:
-                return str(self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))
-            return str(self._backend.decode(ids, skip_special_tokens=skip_special_tokens))
-
-    @property
-    def _is_set_up(self) -> bool:
-        """Return whether something is set that ``tokenizer.encode`` would set back first."""
-        backend = self._backend
-        return (
-            backend.truncation is not None
-            or backend.padding is not None
-            or backend.encode_special_tokens != self._tokenizer.split_special_tokens
-        )
-
-
-def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:  # Any: of the package tokenizers
-    """Return what a fast tokenizer calls; None: this one has ways of its own."""
-    from transformers import PreTrainedTokenizerFast
-
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        return None
-    kind = type(tokenizer)
-    is_plain = all(getattr(kind, name) is getattr(PreTrainedTokenizerFast, name) for name in _OWN)
-    return tokenizer.backend_tokenizer if is_plain else None
-
-
-_SCALARS = frozenset([str, int, float, bool, type(None)])
-_REASONING = frozenset(["reasoning_content", "thinking", "reasoning"])
-Json = dict[str, Any]  # Any: what JSON holds
-
-
-def rendered_plain(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    chat_template: str | None,
-    tools: list[Any],
-    add_generation_prompt: bool,
-    options: Mapping[str, Any],
-) -> str | None:
-    """Return what ``apply_chat_template`` would; None: leave it to that.
-
-    Args:
-        tokenizer: of transformers.
-        messages: that are rendered.
-        chat_template: Jinja text in place of the tokenizer's; None: the tokenizer's.
-        tools: descriptions.
-        add_generation_prompt: end with the words that open the assistant's turn.
-        options: further names that the template reads.
-    """
-    from transformers.utils import chat_template_utils
-
-    compiled = getattr(chat_template_utils, "_compile_jinja_template", None)
-    if compiled is None or not _takes_plain(tokenizer) or not _own_names().isdisjoint(options):
-        return None
-    if not messages or not all(map(_is_plain, messages)) or not _is_plain([tools, dict(options)]):
-        return None
-    if any(None in message.values() for message in messages) and not _drops_none(tokenizer):
-        return None
-    template = compiled(tokenizer.get_chat_template(chat_template, tools or None))
-    text = template.render(
-        messages=[_as_template_reads(message, chat_template_utils) for message in messages],
-        tools=tools or None,
-        documents=None,
-        add_generation_prompt=add_generation_prompt,
-        **{**tokenizer.special_tokens_map, **options},
-    )
-    return str(text)
-
-
-def _takes_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether the tokenizer renders as all do: some have a way of their own."""
-    from transformers import PreTrainedTokenizerBase
-
-    own = type(tokenizer).apply_chat_template
-    return own is PreTrainedTokenizerBase.apply_chat_template
-
-
-@lru_cache(1)
-def _drops_none(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a template sees nothing of what is None; older transformers show it."""
-    nothing: list[Any] = [{"role": "user", "content": None}]
-    said = tokenizer.apply_chat_template(
-        nothing,
-        chat_template="{{ messages[0].content is defined }}",
-        tokenize=False,
-    )
-    return str(said) == "False"
-
-
-@lru_cache(1)
-def _own_names() -> frozenset[str]:
-    """Return which names ``apply_chat_template`` does not just hand on to the template."""
-    from transformers import PreTrainedTokenizerBase
-    from transformers.utils import chat_template_utils
-
-    takes = (PreTrainedTokenizerBase.apply_chat_template, chat_template_utils.render_jinja_template)
-    return frozenset(name for one in takes for name in signature(one).parameters) | {"messages"}
-
-
-def _is_plain(value: Any) -> bool:  # Any: whatever a message may hold
-    """Return whether JSON could hold it."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
-    if kind is dict:
-        return all(
-            type(k) is str and (type(v) in _SCALARS or _is_plain(v)) for k, v in value.items()
-        )
-    return kind is list and all(map(_is_plain, value))
-
-
-def _as_template_reads(message: Mapping[str, Any], utils: Any) -> Mapping[str, Any]:
-    """Return the message without what is None, its reasoning by every name (Any: a module)."""
-    if None in message.values():
-        message = {name: value for name, value in message.items() if value is not None}
-    alias = getattr(utils, "_alias_reasoning_fields", None)
-    if alias is None or _REASONING.isdisjoint(message):
-        return message
-    return dict(alias([message])[0])
-
+__all__ = ["ChatFormat", "Message", "rendered_plain", "reply_prefix"]
 
 Message = Mapping[str, Any]  # Any: role and content are text, tool calls are nested
 
 _SHORT_ID = 9
 _NUM_SHARED = 16  # messages: longer chats are rendered anew each time
+_SCALARS = frozenset([str, int, float, bool, type(None)])
+_REASONING = frozenset(["reasoning_content", "thinking", "reasoning"])
+# what a tokenizer may do in its own way
+_METHODS = ("encode", "_encode_plus", "decode", "_decode")
 _NUM_KEPT = 256  # texts and their tokens: the runs of a group begin with the same prompt
 
 
@@ -201,7 +47,8 @@ class ChatFormat:
     ) -> None:
         self.tokenizer = tokenizer
         self._chat_template = chat_template
-        self._tokens = Tokens(tokenizer)
+        self._backend = _backend(tokenizer)
+        self._using = threading.Lock()  # a fast tokenizer fails when two threads use it at once
         self._texts: dict[bytes, str] = {}  # what was rendered last, by what was asked for
         self._lock = threading.Lock()
         self._added_tokens = tuple(tokenizer.get_added_vocab())
@@ -380,11 +227,32 @@ class ChatFormat:
         return self._encoded(text, add_special_tokens).tolist()
 
     def _encode(self, text: str, add_special_tokens: bool) -> array[int]:  # noqa: FBT001 -- cached
-        return array("i", self._tokens.encode(text, add_special_tokens=add_special_tokens))
+        with self._using:
+            backend = self._backend
+            if backend is None or self._is_set_up:
+                ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            else:  # ``encode`` would make offsets, masks and the text of each token, too
+                [made] = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+                ids = made.ids
+            return array("i", ids)
+
+    @property
+    def _is_set_up(self) -> bool:
+        """Return whether something is set that ``tokenizer.encode`` would set back first."""
+        backend = self._backend
+        return (
+            backend.truncation is not None
+            or backend.padding is not None
+            or backend.encode_special_tokens != self.tokenizer.split_special_tokens
+        )
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of the ids."""
-        return self._tokens.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        ids = list(token_ids)
+        with self._using:
+            if self._backend is None or self.tokenizer.clean_up_tokenization_spaces:
+                return str(self.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))
+            return str(self._backend.decode(ids, skip_special_tokens=skip_special_tokens))
 
     def ends_with_added_token(self, text: str) -> bool:
         """Return whether the text ends with a token that no ordinary text is cut into."""
@@ -439,3 +307,103 @@ def _read_template(path: Path) -> str:
             f"model.chat_template_path: {str(path)!r} cannot be read ({error.strerror}). "
             f"Give a file that holds a Jinja chat template."
         ) from error
+
+
+def rendered_plain(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    chat_template: str | None,
+    tools: list[Any],
+    add_generation_prompt: bool,
+    options: Mapping[str, Any],
+) -> str | None:
+    """Return what ``apply_chat_template`` would of plain data; None: leave it to that.
+
+    That copies all that a template sees, message by message, so that no object of somebody's code
+    stands in the sandbox. What came as JSON holds no such object: the template, which may change
+    nothing that it sees, reads it where it is.
+    """
+    from transformers.utils import chat_template_utils
+
+    compiled = getattr(chat_template_utils, "_compile_jinja_template", None)
+    if compiled is None or not _takes_plain(tokenizer) or not _own_names().isdisjoint(options):
+        return None
+    if not messages or not all(map(_is_plain, messages)) or not _is_plain([tools, dict(options)]):
+        return None
+    if any(None in message.values() for message in messages) and not _drops_none(tokenizer):
+        return None
+    template = compiled(tokenizer.get_chat_template(chat_template, tools or None))
+    text = template.render(
+        messages=[_as_template_reads(message, chat_template_utils) for message in messages],
+        tools=tools or None,
+        documents=None,
+        add_generation_prompt=add_generation_prompt,
+        **{**tokenizer.special_tokens_map, **options},
+    )
+    return str(text)
+
+
+def _takes_plain(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the tokenizer renders as all do: some have a way of their own."""
+    from transformers import PreTrainedTokenizerBase
+
+    own = type(tokenizer).apply_chat_template
+    return own is PreTrainedTokenizerBase.apply_chat_template
+
+
+@lru_cache(1)
+def _drops_none(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a template sees nothing of what is None; older transformers show it."""
+    nothing: list[Any] = [{"role": "user", "content": None}]
+    said = tokenizer.apply_chat_template(
+        nothing,
+        chat_template="{{ messages[0].content is defined }}",
+        tokenize=False,
+    )
+    return str(said) == "False"
+
+
+@lru_cache(1)
+def _own_names() -> frozenset[str]:
+    """Return which names ``apply_chat_template`` does not just hand on to the template."""
+    from transformers import PreTrainedTokenizerBase
+    from transformers.utils import chat_template_utils
+
+    takes = (PreTrainedTokenizerBase.apply_chat_template, chat_template_utils.render_jinja_template)
+    return frozenset(name for one in takes for name in signature(one).parameters) | {"messages"}
+
+
+def _is_plain(value: Any) -> bool:  # Any: whatever a message may hold
+    """Return whether JSON could hold it."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is dict:
+        return all(
+            type(k) is str and (type(v) in _SCALARS or _is_plain(v)) for k, v in value.items()
+        )
+    return kind is list and all(map(_is_plain, value))
+
+
+def _as_template_reads(message: Mapping[str, Any], utils: Any) -> Mapping[str, Any]:
+    """Return the message without what is None, its reasoning by every name (Any: a module)."""
+    if None in message.values():
+        message = {name: value for name, value in message.items() if value is not None}
+    alias = getattr(utils, "_alias_reasoning_fields", None)
+    if alias is None or _REASONING.isdisjoint(message):
+        return message
+    return dict(alias([message])[0])
+
+
+def _backend(tokenizer: PreTrainedTokenizerBase) -> Any:  # Any: of the package tokenizers
+    """Return what a fast tokenizer calls; None: this one has ways of its own."""
+    from transformers import PreTrainedTokenizerFast
+
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return None
+    kind = type(tokenizer)
+    is_plain = all(
+        getattr(kind, name) is getattr(PreTrainedTokenizerFast, name) for name in _METHODS
+    )
+    return tokenizer.backend_tokenizer if is_plain else None

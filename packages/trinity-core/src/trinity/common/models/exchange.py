@@ -1,252 +1,128 @@
-"""Chats over an API: a request becomes a prompt, and an answer the message that is served.
+"""The calls of a model: a chat becomes a prompt, the engine's answer a reply that is recorded.
 
-    messages, tools --prompt--> ChatRequest --send--> PendingCall --engine--> [Completion]
-                                                                     |
-    what is trained <--keep-- ChatCompletion <-------------replies------------+
+    messages, tools --prompt--> Prompt --send--> PendingCall --engine--> [Completion]
+                                                                             |
+    what is trained <--keep-- RecordedCall <-------------replies-------------+
 
-What a client sends back later is compared with what was served, never with the engine's text.
+Chats of a workflow and of an API's clients take the same way. What a client sends back later is
+compared with what was served, never with the engine's text.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import threading
+from dataclasses import dataclass, replace
+from sys import intern
 from typing import TYPE_CHECKING, Any, Literal
 
-from trinity.common.experience import EID, Experience
-from trinity.common.models.call import PendingCall, end_ids
+from trinity.common.models.chat import Chat, canonical_messages
 from trinity.common.models.chat_format import reply_prefix
-from trinity.common.models.continuation import Turn
-from trinity.common.models.history import ChatHistory, Prompt, make_prompt
-from trinity.common.models.recorder import (
-    REPLY_NAMES,
-    RecordedCall,
-    name_of,
-    spans_of,
-    version_info,
-)
+from trinity.common.models.chat_history import Prompt, conversation_after, make_prompt, spans_of
+from trinity.common.models.recorded_calls import RecordedCall, version_info
 from trinity.common.models.settings import Sampling
 from trinity.common.ports.reply import ParsedReply, ToolCall
-from trinity.errors import PromptTooLongError
+from trinity.errors import ModelError, PromptTooLongError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from torch import Tensor
 
+    from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat, Message
-    from trinity.common.models.history import Conversation
+    from trinity.common.models.chat_history import ChatHistory
+    from trinity.common.models.clients import RunEndpoints
+    from trinity.common.models.recorded_calls import CallRecorder
     from trinity.common.models.settings import ModelSettings
-    from trinity.common.ports import Completion, ReplyParser, RunKey
+    from trinity.common.ports import (
+        Completion,
+        GenerationRequest,
+        ReplyParser,
+        RolloutEngine,
+        RunKey,
+    )
 
-__all__ = ["Calls", "ChatCompletion", "ChatRequest", "Exchanges", "canonical_messages"]
+__all__ = ["Exchanges", "PendingCall", "RunRequests", "ToolCallMode"]
 
-
-def canonical_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages as chat templates read them.
-
-    A list of text parts is their text, no content is an empty one, a developer is the system, the
-    arguments of a tool call are an object, and reasoning stands under ``reasoning_content``. What
-    has no such form, as a picture or arguments that are no object, stays as it is.
-
-    >>> canonical_messages([{"role": "developer", "content": [{"type": "text", "text": "Hi"}]}])
-    ({'role': 'system', 'content': 'Hi'},)
-    """
-    return tuple(_canonical(message) for message in messages)
+#: tool calls are read out of the replies; left as text; or each reply is one, as a JSON object
+ToolCallMode = Literal["read", "text", "forced"]
 
 
-def _canonical(message: Message) -> Message:
-    made = {key: value for key, value in message.items() if value is not None}
-    if made.get("role") == "developer":
-        made["role"] = "system"
-    made["content"] = _text(made.get("content", ""))
-    if "tool_calls" in made:
-        made["tool_calls"] = [_call(call) for call in made["tool_calls"]]
-        if not made["tool_calls"]:
-            del made["tool_calls"]
-    if "reasoning" in made and isinstance(made["reasoning"], str):
-        reasoning = made.pop("reasoning")
-        made.setdefault("reasoning_content", reasoning)
-    return made
-
-
-def _text(content: Any) -> Any:  # Any: a client's; a text where it is one
-    if not isinstance(content, (list, tuple)):
-        return content
-    parts = (part.get("text") if isinstance(part, Mapping) else None for part in content)
-    texts = [text for text in parts if isinstance(text, str)]
-    return "".join(texts) if len(texts) == len(content) else content
-
-
-def _call(call: Any) -> Any:  # Any: a client's
-    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
-        return call
-    function = dict(call["function"])
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return call
-        if isinstance(arguments, Mapping):
-            function["arguments"] = arguments
-    return {**call, "function": function}
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class ChatCompletion:
-    """One reply. Its experience is made when somebody asks for it: until then a run holds little.
+class RunRequests:
+    """Which run a model wrapper and its clones belong to; counts their requests.
 
     Attributes:
-        call: that it answers; None: nobody needs it any more.
-        outcome: the engine's answer: how it ended, the version of the weights; :attr:`completion`
-            is all of it.
-        parsed: what it says; the ids of its tool calls are ours, and nobody can guess them.
-        conversation: that may go on after it; None: a plain text, which cannot.
-        name: of the exchange, unique in the run.
-        key: of the request.
-        turn: that was asked; None: a plain text.
-        num_prompt_tokens: of the request.
-        text: that was sampled.
-        info: of the experience: what the exchange continues, and more.
-        metrics: of the experience.
-        eid: of the experience.
-        made: the experience, once it was asked for.
+        key: of the run.
+        broken: the tokens of each conversation that a template broke, with its earlier chains.
+        has_cut_prompts: whether a prompt was too long.
+        is_over: whether nothing more may be asked.
+        endpoints: of the wrapper and its clones.
+        oldest: the version of the oldest weights that answered; None: nothing was answered.
     """
 
-    call: PendingCall | None
-    outcome: Completion
-    parsed: ParsedReply
-    conversation: Conversation | None
-    name: str
-    key: RunKey
-    turn: Turn | None
-    num_prompt_tokens: int
-    text: str
-    info: dict[str, Any]  # Any: what is noted
-    metrics: dict[str, float]
-    eid: EID = field(default_factory=EID)
-    made: Experience | None = None
-    num_sampled: int = field(init=False)  # tokens
+    def __init__(self, key: RunKey) -> None:
+        self.endpoints: list[RunEndpoints] = []
+        self._lock = threading.Lock()
+        self.begin(key)
 
-    def __post_init__(self) -> None:
-        """Hold ids and log-probabilities once: a conversation has them, as arrays."""
-        self.num_sampled = len(self.outcome.token_ids)
-        if self.conversation is not None:
-            self.outcome = replace(self.outcome, token_ids=(), logprobs=())
+    def begin(self, key: RunKey) -> None:
+        """Belong to another run from now on."""
+        self.key = key
+        self.broken: list[tuple[Tensor, list[Experience]]] = []
+        self.has_cut_prompts = self.is_over = False
+        self.oldest: int | None = None
+        self._count = itertools.count(key.request)
 
-    @property
-    def completion(self) -> Completion:
-        """Return the engine's answer, with the ids and the log-probabilities of its tokens."""
-        if self.conversation is None:
-            return self.outcome
-        added = self.conversation.added
-        return replace(
-            self.outcome,
-            token_ids=tuple(added[len(added) - self.num_sampled :]),
-            logprobs=tuple(self.conversation.sampled),
-        )
+    def close_endpoints(self) -> None:
+        """Refuse what comes by the endpoints, and cancel what is being answered."""
+        for endpoints in self.endpoints:
+            endpoints.close()
 
-    @property
-    def finish_reason(self) -> str:
-        """Return ``tool_calls`` where the reply calls tools, else ``stop`` or ``length``."""
-        return "tool_calls" if self.parsed.tool_calls else self.outcome.finish_reason
+    def heard(self, versions: Iterable[int]) -> None:
+        """Note the weights that replies were sampled with."""
+        with self._lock:
+            known = [] if self.oldest is None else [self.oldest]
+            self.oldest = min([*known, *versions], default=None)
 
-    @property
-    def prompt_token_ids(self) -> list[int]:
-        """Return what the engine was asked with."""
-        if self.conversation is None:
-            ids: list[int] = self.experience.tokens.tolist()
-        else:
-            ids = self.conversation.ids.tolist()
-        return ids[: self.num_prompt_tokens]
-
-    @property
-    def experience(self) -> Experience:
-        """Return prompt and reply as they are trained; always the same object."""
-        if self.made is None:
-            self.made = self._experience()
-        made = self.made
-        self.info.setdefault(REPLY_NAMES, [[0, self.name]])
-        if made.info is not self.info:  # a plain text's, which was made with the reply
-            made.info, made.metrics, made.eid = self.info, self.metrics, self.eid
-        return made
-
-    def _experience(self) -> Experience:
-        last, turn = self.conversation, self.turn
-        assert last is not None
-        assert turn is not None, "a conversation has messages"
-        return Experience(
-            tokens=_tensor(last),
-            prompt_length=self.num_prompt_tokens,
-            eid=self.eid,
-            logprobs=list(last.sampled),  # type: ignore[arg-type]  # becomes a tensor
-            temperature=last.temperature,
-            truncate_status=self._truncate_status,
-            info=self.info,
-            metrics=self.metrics,
-            prompt_text=last.prompt_text + reply_prefix(turn.messages),
-            response_text=self.text,
-            messages=[*map(dict, turn.messages), self.parsed.message()],
-            tools=[*map(dict, turn.tools)] or None,
-        )
-
-    @property
-    def _truncate_status(self) -> str | None:
-        return "response_truncated" if self.outcome.finish_reason == "length" else None
-
-
-def _tensor(conversation: Conversation) -> Tensor:
-    import numpy as np
-    import torch
-
-    return torch.from_numpy(np.array(conversation.ids, dtype=np.int64))
-
-
-Calls = Literal["read", "text", "forced"]
+    def next_key(self) -> RunKey:
+        """Return the key of the next request."""
+        return replace(self.key, request=next(self._count))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChatRequest:
-    """A request as the engine will be asked it.
+class PendingCall:
+    """A request that was sent; ``future`` gives its completions."""
 
-    ``prompt.token_ids`` are the ids, ``prompt.continues`` the recorded conversation that they begin
-    with (None: there is none), ``prompt.broken`` why recorded replies are not all gone on with.
-    """
-
-    turn: Turn
     prompt: Prompt
+    request: GenerationRequest
+    future: Future[list[Completion]]
+    is_cut: bool = False  # the prompt was too long: its beginning is missing
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Exchanges:
-    """Asks for one run on behalf of clients that speak in messages; many threads may use it.
+    """Calls the model for one run; many threads may use it.
 
-    Args:
+    Attributes:
+        engine: that samples.
         chat_format: tokenizer and chat template.
-        history: of the run.
         settings: of the model.
-        parser: reads replies.
-        send: asks the engine with a prompt, its turn and the sampling.
-        record: keeps replies of the run.
+        run: counts the requests.
+        history: of the run.
+        recorder: of the run.
+        parser: reads replies; None: all is content.
     """
 
-    def __init__(
-        self,
-        *,
-        chat_format: ChatFormat,
-        history: ChatHistory,
-        settings: ModelSettings,
-        parser: ReplyParser,
-        send: Callable[[Prompt, Turn | None, Sampling], PendingCall],
-        record: Callable[[Sequence[RecordedCall]], None],
-    ) -> None:
-        self._chat_format = chat_format
-        self._history = history
-        self._settings = settings
-        self._parser = parser
-        self._send = send
-        self._record = record
+    engine: RolloutEngine
+    chat_format: ChatFormat
+    settings: ModelSettings
+    run: RunRequests
+    history: ChatHistory
+    recorder: CallRecorder
+    parser: ReplyParser | None = None
 
     def prompt(
         self,
@@ -255,11 +131,14 @@ class Exchanges:
         tools: Sequence[Message] = (),
         options: Mapping[str, Any] | None = None,
         temperature: float | None = None,
-    ) -> ChatRequest:
+    ) -> Prompt:
         """Return what the engine is to be asked; nothing is sent yet.
 
+        ``token_ids`` are the ids, ``continues`` the recorded conversation that they begin with
+        (None: there is none), ``broken`` why recorded replies are not all gone on with.
+
         Args:
-            messages: of a client; see :func:`~trinity.common.models.exchange.canonical_messages`.
+            messages: of a client; see :func:`~trinity.common.models.chat.canonical_messages`.
             tools: descriptions for the chat template.
             options: further names that the template reads, as ``enable_thinking`` (Any: as it
                 wants them).
@@ -270,29 +149,25 @@ class Exchanges:
         """
         own = dict(options or {})
         thinking = own.pop("enable_thinking", None)
-        turn = Turn(
+        chat = Chat(
             messages=canonical_messages(messages),
             tools=tuple(tools),
-            enable_thinking=self._settings.enable_thinking if thinking is None else thinking,
+            enable_thinking=self.settings.enable_thinking if thinking is None else thinking,
             options=own,
         )
-        prompt = make_prompt(
-            turn,
-            history=self._history,
-            chat_format=self._chat_format,
-            temperature=self._settings.temperature if temperature is None else temperature,
-            keeps_reasoning=self._settings.keep_reasoning,
-        )
-        before = prompt.continues
-        return ChatRequest(
-            turn=turn if before is None else turn.sharing(before.turn), prompt=prompt
+        return make_prompt(
+            chat,
+            history=self.history,
+            chat_format=self.chat_format,
+            temperature=self.settings.temperature if temperature is None else temperature,
+            keeps_reasoning=self.settings.keep_reasoning,
         )
 
-    def send(self, asked: ChatRequest, **sampling: Any) -> PendingCall:
-        """Ask the engine; ``call.future`` gives its completions.
+    def send(self, prompt: Prompt, **sampling: Any) -> PendingCall:
+        """Ask the engine.
 
         Args:
-            asked: from :meth:`prompt`.
+            prompt: from :meth:`prompt`.
             **sampling: as :meth:`ModelWrapper.chat` takes it, ``temperature`` as it was given to
                 :meth:`prompt` (Any: each option's own type; None: the default).
 
@@ -300,8 +175,13 @@ class Exchanges:
             PromptTooLongError: it leaves no room for a reply. A chat is never cut.
             ModelError: an option is unknown, or the run is over.
         """
-        self._check_room(asked.prompt)
-        return self._send(asked.prompt, asked.turn, Sampling.of(sampling))
+        length, limit = len(prompt.token_ids), self.settings.prompt_limit
+        if length > limit:
+            raise PromptTooLongError(
+                f"the chat has {length} tokens, and a prompt may have {limit}. Shorten it, or "
+                f"raise model.max_prompt_tokens and model.max_model_len."
+            )
+        return self.submit(prompt, Sampling.of(sampling))
 
     def send_text(self, text: str | Sequence[int], **sampling: Any) -> PendingCall:
         """Ask the engine to go on with a plain text, or with the token ids of one.
@@ -315,110 +195,150 @@ class Exchanges:
             ModelError: an option is unknown, or the run is over.
         """
         if isinstance(text, str):
-            ids = tuple(self._chat_format.encode(text, add_special_tokens=True))
-            prompt = Prompt(token_ids=ids, text=text)
-        else:
-            shown = self._chat_format.decode(text, skip_special_tokens=False)
-            prompt = Prompt(token_ids=tuple(text), text=shown)
-        self._check_room(prompt)
-        return self._send(prompt, None, Sampling.of(sampling))
+            return self.send(self.text_prompt(text), **sampling)
+        shown = self.chat_format.decode(text, skip_special_tokens=False)
+        return self.send(Prompt(token_ids=tuple(text), text=shown), **sampling)
+
+    def text_prompt(self, text: str) -> Prompt:
+        """Return the prompt of a plain text."""
+        ids = self.chat_format.encode(text, add_special_tokens=True)
+        return Prompt(token_ids=tuple(ids), text=text)
+
+    def submit(self, prompt: Prompt, sampling: Sampling, *, is_cut: bool = False) -> PendingCall:
+        """Ask the engine with a prompt that fits.
+
+        Raises:
+            ModelError: the run is over.
+        """
+        if self.run.is_over:
+            raise ModelError("the run was left behind: its time was up, or the whole was stopped.")
+        key = self.run.next_key()
+        request = sampling.request(prompt.token_ids, key=key, settings=self.settings)
+        future = self.engine.submit(request)
+        return PendingCall(prompt=prompt, request=request, future=future, is_cut=is_cut)
 
     def replies(
         self,
         call: PendingCall,
         completions: Sequence[Completion],
         *,
-        calls: Calls = "read",
+        calls: ToolCallMode = "read",
         max_calls: int | None = None,
-    ) -> list[ChatCompletion]:
+    ) -> list[RecordedCall]:
         """Return the replies as they are served; nothing is recorded yet.
 
         Args:
             call: from :meth:`send`.
             completions: that its future gave.
-            calls: of tools: ``read`` out of the replies; left as ``text``, as they are where the
-                request has no tools; or each reply is one, as a JSON object (``forced``).
+            calls: of tools, see :data:`ToolCallMode`; ``read`` where the request has no tools
+                leaves the replies as they are.
             max_calls: further ones of a reply are left out.
         """
-        said = [
-            _at_most(max_calls, self._parsed(call, completion, calls=calls))
-            for completion in completions
-        ]
+        chat = None if call.prompt.chat.is_plain_text else call.prompt.chat
+        replies = []
+        for index, completion in enumerate(completions):
+            parsed = _at_most(max_calls, self._parsed(call, completion, calls=calls))
+            text = self.chat_format.decode(completion.token_ids)
+            if text == parsed.content:
+                text = parsed.content  # held once
+            reply = self._recorded(call, completion, parsed, text=text, index=index, chat=chat)
+            reply.info |= {**_notes(call, completion, parsed), "request": reply.name}
+            reply.metrics |= _measured(call.prompt)
+            replies.append(reply)
+        return replies
+
+    def text_replies(
+        self, call: PendingCall, completions: Sequence[Completion]
+    ) -> list[RecordedCall]:
+        """Return the replies as a workflow has them: all that was said is content."""
+        texts = [self.chat_format.decode(completion.token_ids) for completion in completions]
         return [
-            self._reply(call, completion, parsed, index=index)
-            for index, (completion, parsed) in enumerate(zip(completions, said, strict=True))
+            self._recorded(call, completion, ParsedReply(content=text), text=text, index=index)
+            for index, (completion, text) in enumerate(zip(completions, texts, strict=True))
         ]
 
-    def keep(self, reply: ChatCompletion) -> None:
+    def keep(self, reply: RecordedCall) -> None:
         """Note that a reply was served: it is trained, and a later request may go on with it."""
         self.offer(reply)
-        self.train(reply)
+        self.train([reply])
 
-    def offer(self, reply: ChatCompletion) -> None:
+    def offer(self, reply: RecordedCall) -> None:
         """Let a later request go on with a reply, whether or not it was heard."""
-        if reply.conversation is not None:
-            self._history.add(reply.conversation)
+        if reply.can_continue:
+            self.history.add(reply.conversation)
 
-    def train(self, reply: ChatCompletion) -> None:
-        """Record a reply that was heard."""
-        self._record([RecordedCall(key=reply.key, said=reply, conversation=reply.conversation)])
+    def train(self, replies: Sequence[RecordedCall]) -> None:
+        """Record replies that were heard."""
+        self.run.heard(reply.version for reply in replies)
+        self.recorder.add(replies)
 
-    def _check_room(self, prompt: Prompt) -> None:
-        length, limit = len(prompt.token_ids), self._settings.prompt_limit
-        if length > limit:
-            raise PromptTooLongError(
-                f"the chat has {length} tokens, and a prompt may have {limit}. Shorten it, or "
-                f"raise model.max_prompt_tokens and model.max_model_len."
-            )
-
-    def _reply(
-        self, call: PendingCall, completion: Completion, parsed: ParsedReply, *, index: int
-    ) -> ChatCompletion:
-        name = name_of(call.request.key.request, index)
-        text = self._chat_format.decode(completion.token_ids)
-        if text == parsed.content:
-            text = parsed.content  # held once
-        conversation = call.conversation(
-            completion, message=parsed.message(), chat_format=self._chat_format, name=name
+    def _recorded(
+        self,
+        call: PendingCall,
+        completion: Completion,
+        parsed: ParsedReply,
+        *,
+        text: str,
+        index: int,
+        chat: Chat | None = None,
+    ) -> RecordedCall:
+        end = _end_ids(completion)
+        conversation = conversation_after(
+            call.prompt,
+            completion,
+            message=parsed.message(),
+            reply_text=self._raw(completion.token_ids),
+            end_text=intern(self._raw(end)) if end else "",
+            temperature=call.request.temperature,
+            name=f"{call.request.key.request}-{index}",
         )
-        return ChatCompletion(
-            call=call,
+        prefix = reply_prefix(call.prompt.chat.messages)
+        return RecordedCall(
+            key=call.request.key,
             outcome=completion,
             parsed=parsed,
             conversation=conversation,
-            name=name,
-            key=call.request.key,
-            turn=call.turn,
+            chat=chat,
             num_prompt_tokens=len(call.prompt.token_ids),
+            opening=prefix if call.prompt.text.endswith(prefix) else "",
             text=text,
-            info=version_info(spans_of(completion))
-            | _notes(call, completion, parsed)
-            | {"request": name},
-            metrics=_measured(call.prompt),
-            made=call.experience(completion, text=text, name=name)
-            if conversation is None
-            else None,
+            truncate_status=_truncate_status(call, completion),
+            info=version_info(spans_of(completion)),
+            metrics={},
         )
 
-    def _parsed(self, call: PendingCall, completion: Completion, *, calls: Calls) -> ParsedReply:
-        plain = self._chat_format.decode(_said_ids(completion))
-        raw = self._chat_format.decode(_said_ids(completion), skip_special_tokens=False)
-        stop = completion.stop_reason
+    def _parsed(
+        self, call: PendingCall, completion: Completion, *, calls: ToolCallMode
+    ) -> ParsedReply:
+        ids = completion.token_ids[: len(completion.token_ids) - len(_end_ids(completion))]
+        plain, raw = self.chat_format.decode(ids), self._raw(ids)
+        stop, chat = completion.stop_reason, call.prompt.chat
         if stop:
             plain, raw = plain.partition(stop)[0], raw.partition(stop)[0]
-        if call.turn is None:
+        if chat.is_plain_text or self.parser is None:
             return ParsedReply(content=plain)
         if calls == "forced":
             return _forced(plain)
-        tools = call.turn.tools if calls == "read" else ()
-        parsed = self._parser.parse(raw, prompt=call.prompt.text, tools=tools)
+        tools = chat.tools if calls == "read" else ()
+        parsed = self.parser.parse(raw, prompt=call.prompt.text, tools=tools)
         is_whole = parsed.content == raw
-        content = plain if is_whole else self._chat_format.without_special_tokens(parsed.content)
+        content = plain if is_whole else self.chat_format.without_special_tokens(parsed.content)
         return replace(parsed, content=content)
 
+    def _raw(self, token_ids: Sequence[int]) -> str:
+        return self.chat_format.decode(token_ids, skip_special_tokens=False)
 
-def _said_ids(completion: Completion) -> tuple[int, ...]:
-    return completion.token_ids[: len(completion.token_ids) - len(end_ids(completion))]
+
+def _end_ids(completion: Completion) -> tuple[int, ...]:
+    """Return the id of the token that ended the reply; none where it was cut, or by a string."""
+    is_ended = completion.finish_reason == "stop" and completion.stop_reason is None
+    return completion.token_ids[-1:] if is_ended else ()
+
+
+def _truncate_status(call: PendingCall, completion: Completion) -> str | None:
+    if call.is_cut:
+        return "prompt_truncated"
+    return "response_truncated" if completion.finish_reason == "length" else None
 
 
 def _at_most(max_calls: int | None, parsed: ParsedReply) -> ParsedReply:

@@ -9,90 +9,42 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from trinity.common.models.call import PendingCall, RunRequests
-from trinity.common.models.clients import ClientsOfRun, RunEndpoints
-from trinity.common.models.exchange import Exchanges
-from trinity.common.models.history import ChatHistory, Prompt, Turn, make_prompt
-from trinity.common.models.recorder import CallRecorder, ModelCall, RecordedCall, name_of
-from trinity.common.models.reply_parsers import reply_parser
+from trinity.common.models.chat import Chat
+from trinity.common.models.chat_history import ChatHistory, Prompt, make_prompt
+from trinity.common.models.clients import RunEndpoints, async_client_of
+from trinity.common.models.exchange import Exchanges, RunRequests
+from trinity.common.models.recorded_calls import CallRecorder, experiences_of_chat
+from trinity.common.models.reply import reply_parser
 from trinity.common.models.settings import ModelSettings, Sampling
-from trinity.common.models.transcript import Remembered
-from trinity.common.ports import Completion, RolloutEngine, RunKey
-from trinity.errors import ModelError
+from trinity.common.ports import RunKey
+from trinity.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
+    from openai import AsyncOpenAI, OpenAI
     from torch import Tensor
 
     from trinity.common.experience import Experience
     from trinity.common.models.chat_format import ChatFormat, Message
-    from trinity.common.ports import EndpointOpener, Scores
+    from trinity.common.models.exchange import PendingCall
+    from trinity.common.ports import (
+        Completion,
+        Endpoint,
+        EndpointOpener,
+        ReplyParser,
+        RolloutEngine,
+        Scores,
+    )
     from trinity.common.workflows.task import Task
 
-__all__ = ["ModelWrapper", "Scored"]
+__all__ = ["ModelWrapper"]
 
 
-class Scored:
-    """The part of a model wrapper that teachers are asked by."""
-
-    _engine: RolloutEngine
-    _settings: ModelSettings
-
-    def logprobs(self, tokens: Sequence[int], temperature: float | None = None) -> Tensor:
-        """Return what the model thinks of a text: one number for each token but the first.
-
-        Args:
-            tokens: ids of the model's tokenizer.
-            temperature: None: as the model's settings have it.
-
-        Returns:
-            ``[len(tokens) - 1]``, float32: natural log-probabilities under the full softmax, each
-            given the tokens before; those of a response begin at ``prompt_length - 1``.
-
-        Raises:
-            ModelError: the engine does not provide ``scores``, or the text is too long.
-        """
-        future = self._score(tokens, temperature)
-        try:
-            scores = future.result(self._settings.request_timeout_s)
-        except TimeoutError as error:
-            future.cancel()
-            raise self.no_answer() from error
-        return _float32(scores)
-
-    async def logprobs_async(
-        self, tokens: Sequence[int], temperature: float | None = None
-    ) -> Tensor:
-        """Return what the model thinks of a text; see :meth:`logprobs`."""
-        future = asyncio.wrap_future(self._score(tokens, temperature))
-        try:
-            return _float32(await asyncio.wait_for(future, self._settings.request_timeout_s))
-        except TimeoutError as error:
-            raise self.no_answer() from error
-
-    def no_answer(self) -> ModelError:
-        """Return the error of an engine that takes too long."""
-        return ModelError(
-            f"the rollout engine gave no answer in {self._settings.request_timeout_s:.0f} s. "
-            f"Is it overloaded? Lower model.max_response_tokens, or send fewer requests at once."
-        )
-
-    def _score(self, tokens: Sequence[int], temperature: float | None) -> Future[list[float]]:
-        heat = self._settings.temperature if temperature is None else temperature
-        return cast("Scores", self._engine).score([int(token) for token in tokens], heat)
-
-
-def _float32(scores: Sequence[float]) -> Tensor:
-    import torch
-
-    return torch.tensor(scores, dtype=torch.float32)
-
-
-class ModelWrapper(ClientsOfRun, Remembered, Scored):
+class ModelWrapper:
     """Asks an engine on behalf of one run and keeps what was said.
 
     Args:
@@ -166,20 +118,35 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
         return self._chat_format
 
     @property
+    def settings(self) -> ModelSettings:
+        """Return how the model is asked where a call does not say it."""
+        return self._settings
+
+    @property
+    def config(self) -> ModelSettings:
+        """Return the settings, with the ``name`` of an auxiliary model; published."""
+        return self._settings
+
+    model_config = config  # published, too
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:  # Any: each as OpenAI's clients take it
+        """Return what an OpenAI client of this model is given to ask as the settings say."""
+        return self._settings.generate_kwargs
+
+    @property
+    def enable_history(self) -> bool:
+        """Return whether every call is recorded."""
+        return self._settings.enable_history
+
+    @property
     def exchanges(self) -> Exchanges:
         """Return what an API asks this run's engine with: messages in, messages out.
 
         Raises:
             UnknownComponentError: a configured parser of replies is not there.
         """
-        return Exchanges(
-            chat_format=self._chat_format,
-            history=self._history,
-            settings=self._settings,
-            parser=reply_parser(self._chat_format, self._settings),
-            send=self._ask,
-            record=self._record,
-        )
+        return self._exchanges(reply_parser(self._chat_format, self._settings))
 
     def chat(self, messages: Sequence[Message], **options: Any) -> list[Experience]:
         """Return the replies to a conversation; works in any thread.
@@ -218,8 +185,171 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
 
     async def get_message_token_len(self, messages: Sequence[Message]) -> int:
         """Return how many tokens the conversation is as a prompt, with what opens the reply."""
-        turn = self._turn(messages, {})
-        return len(self._chat_format.encode(turn.render(self._chat_format)))
+        text = self._chat(messages, {}).render(self._chat_format)
+        return len(self._chat_format.encode(text))
+
+    def logprobs(self, tokens: Sequence[int], temperature: float | None = None) -> Tensor:
+        """Return what the model thinks of a text: one number for each token but the first.
+
+        Args:
+            tokens: ids of the model's tokenizer.
+            temperature: None: as the model's settings have it.
+
+        Returns:
+            ``[len(tokens) - 1]``, float32: natural log-probabilities under the full softmax, each
+            given the tokens before; those of a response begin at ``prompt_length - 1``.
+
+        Raises:
+            ModelError: the engine does not provide ``scores``, or the text is too long.
+        """
+        future = self._score(tokens, temperature)
+        try:
+            scores = future.result(self._settings.request_timeout_s)
+        except TimeoutError as error:
+            future.cancel()
+            raise self.no_answer() from error
+        return _float32(scores)
+
+    async def logprobs_async(
+        self, tokens: Sequence[int], temperature: float | None = None
+    ) -> Tensor:
+        """Return what the model thinks of a text; see :meth:`logprobs`."""
+        future = asyncio.wrap_future(self._score(tokens, temperature))
+        try:
+            return _float32(await asyncio.wait_for(future, self._settings.request_timeout_s))
+        except TimeoutError as error:
+            raise self.no_answer() from error
+
+    def no_answer(self) -> ModelError:
+        """Return the error of an engine that takes too long."""
+        return ModelError(
+            f"the rollout engine gave no answer in {self._settings.request_timeout_s:.0f} s. "
+            f"Is it overloaded? Lower model.max_response_tokens, or send fewer requests at once."
+        )
+
+    def convert_messages_to_experience(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None = None,
+        temperature: float | None = None,
+    ) -> Experience:
+        """Return a whole conversation as one experience.
+
+        The replies that this run's engine made come with their token ids and log-probabilities;
+        all other tokens are masked. Where the chat template rewrites earlier messages, it is the
+        last unbroken chain of replies; :meth:`earlier_chains` has the others.
+
+        Args:
+            messages: the conversation.
+            tools: as given to :meth:`chat`.
+            temperature: stands in the experience where no reply was recorded.
+        """
+        chat = self._chat(messages, {"tools": tools})
+        *earlier, whole = experiences_of_chat(
+            chat,
+            history=self._history,
+            chat_format=self._chat_format,
+            temperature=self._settings.temperature if temperature is None else temperature,
+            max_len=self._settings.max_model_len,
+        )
+        if earlier:
+            self._run.broken.append((whole.tokens, earlier))
+        if self._run.has_cut_prompts:
+            whole.truncate_status = "prompt_truncated"
+        return whole
+
+    async def convert_messages_to_experience_async(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None = None,
+        temperature: float | None = None,
+    ) -> Experience:
+        """Return a whole conversation as one experience; see the other method."""
+        return self.convert_messages_to_experience(messages, tools, temperature)
+
+    def earlier_chains(self, experience: Experience) -> list[Experience]:
+        """Return the chains that :meth:`convert_messages_to_experience` left out of its result."""
+        found = (chains for tokens, chains in self._run.broken if tokens is experience.tokens)
+        return next(found, [])
+
+    def extract_experience_from_history(
+        self,
+        clear_history: bool = True,  # noqa: FBT001, FBT002 -- published
+        merge: Literal["exchanges", "chains"] = "exchanges",
+    ) -> list[Experience]:
+        """Return an experience for each reply so far, in the order of their requests.
+
+        Args:
+            clear_history: forget them.
+            merge: ``chains``: one for each unbroken chain of replies instead, in which what the
+                model did not say is masked.
+
+        Raises:
+            ConfigError: calls are not recorded.
+        """
+        if not (self.enable_history or self._settings.enable_openai_api):
+            raise ConfigError(
+                "the calls of this model are not recorded. "
+                "Set explorer.rollout_model.enable_history: true."
+            )
+        are_chains = merge == "chains"
+        found = self._recorder.chains() if are_chains else self._recorder.exchanges()
+        if clear_history:
+            self._recorder.clear()
+        session = self._endpoints.session
+        if found and session is not None and session.num_undelivered:
+            found[-1].metrics["api/undelivered:sum"] = float(session.num_undelivered)
+        return found
+
+    def endpoint(
+        self, agent: str = "", *, record: bool = True, force_sampling: bool = True
+    ) -> Endpoint:
+        """Return where an agent of any framework finds this model, until the run ends.
+
+        Args:
+            agent: who asks, for ``info["agent"]`` of the experiences.
+            record: whether the exchanges become experiences.
+            force_sampling: whether the configuration's temperature, top_p and top_k win over the
+                agent's own.
+
+        Raises:
+            ConfigError: ``explorer.rollout_model.enable_openai_api`` is off.
+        """
+        return self._endpoints.endpoint(
+            self, agent=agent, record=record, force_sampling=force_sampling
+        )
+
+    def get_openai_client(self, record: bool = True) -> OpenAI:  # noqa: FBT001, FBT002 -- published
+        """Return OpenAI's client of this model, with its name as ``client.model_path``.
+
+        Args:
+            record: whether the calls become experiences.
+
+        Raises:
+            ConfigError: ``explorer.rollout_model.enable_openai_api`` is off.
+        """
+        return self._endpoints.client(self.endpoint(record=record, force_sampling=False))
+
+    def get_openai_async_client(self, record: bool = True) -> AsyncOpenAI:  # noqa: FBT001, FBT002 -- published
+        """Return the client for those that await; take one for each event loop."""
+        return async_client_of(self.endpoint(record=record, force_sampling=False))
+
+    @property
+    def num_served(self) -> int:
+        """Return how many calls of this run came by its endpoint and were answered."""
+        session = self._endpoints.session
+        return session.num_served if session is not None else 0
+
+    def check_served(self) -> None:
+        """Say so if the last call by the endpoint got no reply from the engine.
+
+        Raises:
+            ModelError: an agent went on without its model.
+        """
+        session = self._endpoints.session
+        failure = session.failure if session is not None else None
+        if failure is not None:
+            raise ModelError(f"the last call of the agent got no reply: {failure}") from failure
 
     def for_run(
         self, key: RunKey, *, engine: RolloutEngine | None = None, task: Task | None = None
@@ -272,43 +402,57 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
         self._run.endpoints.append(clone._endpoints)
         return clone
 
+    def _exchanges(self, parser: ReplyParser | None = None) -> Exchanges:
+        return Exchanges(
+            engine=self._engine,
+            chat_format=self._chat_format,
+            settings=self._settings,
+            run=self._run,
+            history=self._history,
+            recorder=self._recorder,
+            parser=parser,
+        )
+
+    def _chat(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Chat:
+        thinking = options.get("enable_thinking")
+        return Chat(
+            messages=tuple(dict(message) for message in messages),
+            tools=tuple(options.get("tools") or ()),
+            enable_thinking=self._settings.enable_thinking if thinking is None else thinking,
+        )
+
     def _ask_chat(self, messages: Sequence[Message], options: Mapping[str, Any]) -> PendingCall:
         sampling = {k: v for k, v in options.items() if k not in {"tools", "enable_thinking"}}
-        turn = self._turn(messages, options)
-        prompt = make_prompt(turn, history=self._history, chat_format=self._chat_format)
-        return self._ask(prompt, turn, Sampling.of(sampling))
+        chat = self._chat(messages, options)
+        prompt = make_prompt(chat, history=self._history, chat_format=self._chat_format)
+        return self._ask(prompt, Sampling.of(sampling))
 
     def _ask_texts(
         self, prompts: str | Sequence[str], options: Mapping[str, Any]
     ) -> list[PendingCall]:
         sampling = Sampling.of(options)
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        ids = [self._chat_format.encode(text, add_special_tokens=True) for text in texts]
-        asked = [Prompt(token_ids=tuple(i), text=t) for i, t in zip(ids, texts, strict=True)]
-        return [self._ask(prompt, None, sampling) for prompt in asked]
+        asked = [self._exchanges().text_prompt(text) for text in texts]
+        return [self._ask(prompt, sampling) for prompt in asked]
 
-    def _ask(self, prompt: Prompt, turn: Turn | None, sampling: Sampling) -> PendingCall:
-        if self._run.is_over:
-            raise ModelError("the run was left behind: its time was up, or the whole was stopped.")
-        limit = self._settings.prompt_limit
-        is_cut = len(prompt.token_ids) > limit
+    def _ask(self, prompt: Prompt, sampling: Sampling) -> PendingCall:
+        """Ask the engine; a prompt that is too long is cut, where it may be."""
+        length, limit = len(prompt.token_ids), self._settings.prompt_limit
+        is_cut = length > limit
         if is_cut:
-            self._check_may_cut(len(prompt.token_ids))
+            if not self._settings.enable_prompt_truncation:
+                raise ModelError(
+                    f"the prompt has {length} tokens, more than {limit}. Shorten it, raise "
+                    f"model.max_prompt_tokens (and model.max_model_len), or set "
+                    f"model.enable_prompt_truncation: true."
+                )
             self._run.has_cut_prompts = True
             prompt = Prompt(token_ids=prompt.token_ids[-limit:], text=prompt.text)
-        request = sampling.request(
-            prompt.token_ids, key=self._run.next_key(), settings=self._settings
-        )
-        future = self._engine.submit(request)
-        return PendingCall(prompt=prompt, turn=turn, is_cut=is_cut, request=request, future=future)
+        return self._exchanges().submit(prompt, sampling, is_cut=is_cut)
 
-    def _check_may_cut(self, length: int) -> None:
-        if not self._settings.enable_prompt_truncation:
-            raise ModelError(
-                f"the prompt has {length} tokens, more than {self._settings.prompt_limit}. Shorten "
-                f"it, raise model.max_prompt_tokens (and model.max_model_len), or set "
-                f"model.enable_prompt_truncation: true."
-            )
+    def _score(self, tokens: Sequence[int], temperature: float | None) -> Future[list[float]]:
+        heat = self._settings.temperature if temperature is None else temperature
+        return cast("Scores", self._engine).score([int(token) for token in tokens], heat)
 
     def _wait(self, calls: Sequence[PendingCall]) -> list[Experience]:
         limit = self._settings.request_timeout_s
@@ -333,32 +477,18 @@ class ModelWrapper(ClientsOfRun, Remembered, Scored):
     def _received(
         self, calls: Sequence[PendingCall], answers: Sequence[Sequence[Completion]]
     ) -> list[Experience]:
-        pairs = zip(calls, answers, strict=True)
-        recorded = [
-            self._recorded(call, completion, name=name_of(call.request.key.request, index))
-            for call, answer in pairs
-            for index, completion in enumerate(answer)
+        exchanges = self._exchanges()
+        replies = [
+            reply
+            for call, completions in zip(calls, answers, strict=True)
+            for reply in exchanges.text_replies(call, completions)
         ]
-        self._run.heard(reply.version for reply in recorded)
-        if self.enable_history:
-            self._recorder.add(recorded)
-        return [reply.experience for reply in recorded]
-
-    def _record(self, replies: Sequence[RecordedCall]) -> None:
+        for reply in replies:
+            exchanges.offer(reply)
         self._run.heard(reply.version for reply in replies)
-        self._recorder.add(replies)
-
-    def _recorded(self, call: PendingCall, completion: Completion, *, name: str) -> RecordedCall:
-        text = self._chat_format.decode(completion.token_ids)
-        message = {"role": "assistant", "content": text}
-        conversation = call.conversation(
-            completion, message=message, chat_format=self._chat_format, name=name
-        )
-        if conversation is not None:
-            self._history.add(conversation)
-        experience = call.experience(completion, text=text, name=name)
-        said = ModelCall(experience=experience)
-        return RecordedCall(key=call.request.key, said=said, conversation=conversation)
+        if self.enable_history:
+            self._recorder.add(replies)
+        return [reply.experience for reply in replies]
 
 
 def _give_up(calls: Sequence[PendingCall]) -> None:
@@ -366,3 +496,9 @@ def _give_up(calls: Sequence[PendingCall]) -> None:
     for call in calls:
         if not call.future.done():
             call.future.cancel()
+
+
+def _float32(scores: Sequence[float]) -> Tensor:
+    import torch
+
+    return torch.tensor(scores, dtype=torch.float32)

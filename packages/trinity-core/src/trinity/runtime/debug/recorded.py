@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.models.recorder import order_of
+from trinity.common.models.recorded_calls import order_of
 from trinity.errors import ConfigError
 from trinity.runtime.debug.difference import reward_of
 from trinity.runtime.debug.environments import RecordedAnswers, answers_of

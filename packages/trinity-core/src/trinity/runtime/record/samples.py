@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trinity.common.models.recorder import REPLY_NAMES
+from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.extend import KINDS
 from trinity.runtime.record.sample_format import ABSENT, FOLDER, encode, part_files

@@ -15,9 +15,9 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from trinity.common.models.chat import Chat, message_key, message_keys
 from trinity.common.models.chat_format import reply_prefix
-from trinity.common.models.continuation import Break, Turn, message_key, message_keys, rest_after
-from trinity.common.models.recorder import joined_spans, spans_of
+from trinity.common.models.continuation import Break, continuation_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -25,18 +25,21 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.ports import Completion
 
-__all__ = ["ChatHistory", "Conversation", "Prompt", "Turn", "make_prompt", "recorded"]
+__all__ = ["ChatHistory", "Prompt", "RecordedChat", "Spans", "conversation_after", "make_prompt"]
+
+Spans = tuple[tuple[int, int], ...]  # (first token, version of the weights), in order
+PLAIN_TEXT = Chat(messages=(), is_plain_text=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Conversation:
-    """A conversation that ends with a reply of the engine.
+class RecordedChat:
+    """A conversation, or a plain text without messages, that ends with a reply of the engine.
 
     One that goes on holds the tokens and the text that were added; all are put together when they
     are asked for. ``logprobs`` and ``action_mask`` belong to the tokens from ``prompt_length`` on.
     """
 
-    turn: Turn  # its last message is the reply, as it was served
+    chat: Chat  # its last message is the reply, as it was served
     added_text: str  # of the prompt: all of it, or what stands behind that of ``text_before``
     prompt_length: int  # of the first prompt of the chain
     added: array[int]  # the ids behind those of ``before``
@@ -45,18 +48,18 @@ class Conversation:
     end_text: str  # of the token that ended the reply; empty: it was cut
     keys: tuple[Hashable, ...]  # of its messages
     temperature: float
-    spans: tuple[tuple[int, int], ...]  # (first token behind the prompt, version)
+    spans: Spans  # counted from the end of the prompt
     # What it holds the replies of, too, and whose prompt's text the prompt's begins with; mostly
     # the same one, so that neither is printed: a chat of n turns would be 2**n times.
-    before: Conversation | None = field(default=None, repr=False)
-    text_before: Conversation | None = field(default=None, repr=False, compare=False)
+    before: RecordedChat | None = field(default=None, repr=False)
+    text_before: RecordedChat | None = field(default=None, repr=False, compare=False)
     ends_by_stop_string: bool = False
     name: str = ""  # of the exchange that the reply was served in
 
     @property
-    def first(self) -> Conversation:
+    def first(self) -> RecordedChat:
         """Return the conversation that the chain began with."""
-        return self._chain()[0]
+        return self.chain()[0]
 
     @property
     def prompt_text(self) -> str:
@@ -71,19 +74,14 @@ class Conversation:
     def ids(self) -> array[int]:
         """Return all token ids, of 32 bits each."""
         ids = array("i")
-        for one in self._chain():
+        for one in self.chain():
             ids.extend(one.added)
         return ids
 
     @property
-    def token_ids(self) -> tuple[int, ...]:
-        """Return all token ids."""
-        return tuple(self.ids)
-
-    @property
     def logprobs(self) -> tuple[float, ...]:
         """Return the log-probability of each token behind the first prompt, 0 if not sampled."""
-        first, *later = self._chain()
+        first, *later = self.chain()
         logprobs = [*first.sampled]
         for one in later:
             logprobs += [0.0] * one._num_between
@@ -93,7 +91,7 @@ class Conversation:
     @property
     def action_mask(self) -> tuple[bool, ...]:
         """Return which tokens behind the first prompt were sampled."""
-        first, *later = self._chain()
+        first, *later = self.chain()
         mask = [True] * len(first.sampled)
         for one in later:
             mask += [False] * one._num_between + [True] * len(one.sampled)
@@ -103,7 +101,7 @@ class Conversation:
     def replies(self) -> tuple[tuple[int, str], ...]:
         """Return the first token of each reply behind the first prompt, and its name."""
         found, length = [], -self.prompt_length
-        for one in self._chain():
+        for one in self.chain():
             length += len(one.added)
             found.append((length - len(one.sampled), one.name))
         return tuple(found)
@@ -112,8 +110,8 @@ class Conversation:
     def _num_between(self) -> int:
         return len(self.added) - len(self.sampled)
 
-    def _chain(self) -> list[Conversation]:
-        """Return the conversations that this one goes on with, the first one first."""
+    def chain(self) -> list[RecordedChat]:
+        """Return the conversations whose replies this one holds, itself as the last."""
         chain = [self]
         while chain[-1].before is not None:
             chain.append(chain[-1].before)
@@ -127,9 +125,10 @@ class Prompt:
 
     token_ids: tuple[int, ...]
     text: str
-    continues: Conversation | None = None  # None: rendered whole
+    chat: Chat = PLAIN_TEXT  # that it is the rendering of
+    continues: RecordedChat | None = None  # None: rendered whole
     broken: Break | None = None  # None: every recorded reply in it stands there by its ids
-    keys: tuple[Hashable, ...] | None = None  # of the turn's messages; None: nobody looked
+    keys: tuple[Hashable, ...] = ()  # of its messages
 
 
 class _Node:
@@ -144,7 +143,7 @@ class _Node:
     def __init__(self) -> None:
         self._first: tuple[Hashable, _Node] | None = None
         self._others: dict[Hashable, _Node] | None = None  # None: there are none
-        self.conversations: tuple[Conversation, ...] = ()
+        self.conversations: tuple[RecordedChat, ...] = ()
 
     def after(self, key: Hashable) -> _Node | None:
         """Return the node behind a message; None: it never came."""
@@ -182,7 +181,7 @@ class ChatHistory:
         self._adding = threading.Lock()
         self.clear()
 
-    def add(self, conversation: Conversation) -> None:
+    def add(self, conversation: RecordedChat) -> None:
         """Record a conversation."""
         with self._adding:
             node = self._root
@@ -201,48 +200,37 @@ class ChatHistory:
         """Return whether nothing was said yet."""
         return not self._served
 
-    def longest(self, turn: Turn, *, has_any_options: bool = False) -> Conversation | None:
-        """Return the longest conversation that the messages begin with, the latest of equals.
+    def longest(self, chat: Chat) -> RecordedChat | None:
+        """Return the longest conversation that the messages begin with, the latest of equals."""
+        return _last(self._path(message_keys(chat)), None)
 
-        Args:
-            turn: the messages, and the template's options.
-            has_any_options: take one that was rendered with other options, too.
-        """
-        path = self._path(message_keys(turn))
-        return _last(path, None if has_any_options else turn)
-
-    def chains(self, turn: Turn) -> list[Conversation]:
+    def chains(self, chat: Chat) -> list[RecordedChat]:
         """Return the unbroken chains of the conversation, in their order; together all replies.
 
         A chain is broken where the template writes earlier messages differently once others
         follow, and where a reply was sampled at another temperature.
         """
-        chains: list[Conversation] = []
-        found = self.longest(turn, has_any_options=True)
+        chains: list[RecordedChat] = []
+        found = self.longest(chat)
         while found is not None:
             chains.insert(0, found)
-            asked = turn.with_messages(found.first.turn.messages[:-1])
-            found = self.longest(asked, has_any_options=True)
+            asked = chat.with_messages(found.first.chat.messages[:-1])
+            found = self.longest(asked)
         return chains
 
-    def search(self, turn: Turn, keys: Sequence[Hashable]) -> Found:
-        """Return the longest conversation that can go on, and why a longer one cannot.
-
-        Args:
-            turn: the messages, and the template's options.
-            keys: of the messages.
-        """
+    def search(self, chat: Chat, keys: Sequence[Hashable]) -> Found:
+        """Return the longest conversation that can go on, and why a longer one cannot."""
         path = self._path(keys)
-        found = _last(path, turn)
+        found = _last(path, chat)
         place = len(found.keys) if found is not None else 0
         longer = _last(path[place:], None)
         if longer is not None:
-            has_tools = longer.turn.has_tools_of(turn)
+            has_tools = longer.chat.has_tools_of(chat)
             return Found(found, "other_options" if has_tools else "other_tools")
         if any(key in self._served for key in keys[place:]):
             return Found(found, "edited")
         has_other = place < len(path) < len(keys) and self._has_another_reply(path[-1])
-        is_reply = has_other and turn.messages[len(path)].get("role") == "assistant"
+        is_reply = has_other and chat.messages[len(path)].get("role") == "assistant"
         return Found(found, "edited" if is_reply else None)
 
     def _has_another_reply(self, node: _Node) -> bool:
@@ -263,21 +251,21 @@ class ChatHistory:
 class Found(NamedTuple):
     """The recorded conversation that goes on, and why not every recorded reply does."""
 
-    conversation: Conversation | None
+    conversation: RecordedChat | None
     broken: Break | None
 
 
-def _last(path: Sequence[_Node], turn: Turn | None) -> Conversation | None:
-    """Return the last conversation of a path that has the turn's options; None: of any options."""
+def _last(path: Sequence[_Node], chat: Chat | None) -> RecordedChat | None:
+    """Return the last conversation of a path that has the chat's options; None: of any options."""
     for node in reversed(path):
         for conversation in reversed(node.conversations):
-            if turn is None or conversation.turn.has_options_of(turn):
+            if chat is None or conversation.chat.has_options_of(chat):
                 return conversation
     return None
 
 
 def make_prompt(
-    turn: Turn,
+    chat: Chat,
     *,
     history: ChatHistory,
     chat_format: ChatFormat,
@@ -287,73 +275,69 @@ def make_prompt(
     """Return the prompt: recorded ids and the rendered rest, or the whole rendering.
 
     Args:
-        turn: the messages, and the template's options.
+        chat: that is to go on.
         history: of the run.
         chat_format: tokenizer and chat template.
         temperature: that the reply is to be sampled at; None: whatever the recorded one's is.
         keeps_reasoning: go on where the rendering lacks the reasoning of the reply, too.
     """
-    has_replies = any(message.get("role") == "assistant" for message in turn.messages)
+    has_replies = any(message.get("role") == "assistant" for message in chat.messages)
     is_of_one_run = has_replies and not history.is_empty
-    text, keys = turn.render(chat_format, is_of_one_run=is_of_one_run), message_keys(turn)
-    found, broken = history.search(turn, keys)
+    text, keys = chat.render(chat_format, is_of_one_run=is_of_one_run), message_keys(chat)
+    found, broken = history.search(chat, keys)
     if found is not None:
-        rest = rest_after(
-            found, turn, text=text, chat_format=chat_format, keeps_reasoning=keeps_reasoning
+        rest = continuation_of(
+            found, chat, text=text, chat_format=chat_format, keeps_reasoning=keeps_reasoning
         )
         if rest.broken is None:
             if temperature is not None and found.temperature != temperature:
                 broken = broken or "temperature"
-            ids = (*found.token_ids, *chat_format.encode(rest.text))
-            return Prompt(token_ids=ids, text=text, continues=found, broken=broken, keys=keys)
+            return Prompt(
+                token_ids=(*found.ids, *chat_format.encode(rest.text)),
+                text=text,
+                chat=chat.sharing(found.chat),
+                continues=found,
+                broken=broken,
+                keys=keys,
+            )
         broken = broken or rest.broken
-    return Prompt(token_ids=tuple(chat_format.encode(text)), text=text, broken=broken, keys=keys)
+    ids = tuple(chat_format.encode(text))
+    return Prompt(token_ids=ids, text=text, chat=chat, broken=broken, keys=keys)
 
 
-def recorded(  # noqa: PLR0913 -- what a conversation is made of
+def conversation_after(  # noqa: PLR0913 -- what a conversation is made of
     prompt: Prompt,
-    turn: Turn,
     completion: Completion,
     *,
     message: Message,
     reply_text: str,
     end_text: str,
     temperature: float,
-    name: str = "",
-) -> Conversation:
+    name: str,
+) -> RecordedChat:
     """Return the conversation that the prompt and the engine's answer make.
 
-    Args:
-        prompt: what the engine was asked with.
-        turn: that the prompt is of.
-        completion: the engine's answer.
-        message: the answer as it was served, as a message of the assistant.
-        reply_text: the answer as it was sampled, with its end token.
-        end_text: of the token that ended it; empty: it was cut.
-        temperature: that it was sampled at.
-        name: of the exchange.
+    The answer is a message as it was served, and a text as it was sampled, with its end token.
     """
-    start, spans, num_before = len(prompt.token_ids), spans_of(completion), 0
     before = prompt.continues
     if before is not None and before.temperature != temperature:  # an experience has but one
         before = None
+    start, num_before, spans = len(prompt.token_ids), 0, spans_of(completion)
     if before is not None:
         num_before, start = len(before.ids), before.prompt_length
-        offset = len(prompt.token_ids) - start
-        spans = joined_spans(before.spans, [(offset + first, v) for first, v in spans])
-    prefix = reply_prefix(turn.messages)
-    said = turn.messages[:-1] if prefix else turn.messages
-    served = {**message, "content": prefix + message["content"]}
+        spans = _joined_spans(before.spans, spans, offset=len(prompt.token_ids) - start)
+    prefix = reply_prefix(prompt.chat.messages)
     text_before, added_text = _shared_text(prompt.continues, prompt.text.removesuffix(prefix))
-    return Conversation(
-        turn=turn.with_messages([*said, served]),
+    chat, keys = _with_reply(prompt, message, prefix=prefix)
+    return RecordedChat(
+        chat=chat,
         added_text=added_text,
         prompt_length=start,
         added=array("i", (*prompt.token_ids[num_before:], *completion.token_ids)),
         sampled=array("d", completion.logprobs),
         reply_text=prefix + reply_text,
         end_text=end_text,
-        keys=(*_shared_keys(prompt, turn)[: len(said)], message_key(served)),
+        keys=keys,
         temperature=temperature,
         spans=spans,
         before=before,
@@ -363,19 +347,45 @@ def recorded(  # noqa: PLR0913 -- what a conversation is made of
     )
 
 
-def _shared_text(before: Conversation | None, text: str) -> tuple[Conversation | None, str]:
+def spans_of(completion: Completion) -> Spans:
+    """Return each stretch of tokens that one version of the weights sampled."""
+    return completion.version_spans or ((0, int(completion.weight_version)),)
+
+
+def _joined_spans(before: Spans, after: Spans, *, offset: int) -> Spans:
+    """Return the stretches of a text that goes on, without those that change nothing.
+
+    >>> _joined_spans(((0, 1),), ((0, 1), (4, 3)), offset=8)
+    ((0, 1), (12, 3))
+    """
+    joined = [*before]
+    for first, version in after:
+        if joined[-1][1] != version:
+            joined.append((offset + first, version))
+    return tuple(joined)
+
+
+def _with_reply(
+    prompt: Prompt, message: Message, *, prefix: str
+) -> tuple[Chat, tuple[Hashable, ...]]:
+    """Return the chat with the reply as its last message, and the keys of all of its messages.
+
+    The keys are the very objects that the continued conversation has. A client sends a chat anew
+    each time: else each request would hold all of its texts once more.
+    """
+    chat = prompt.chat
+    if chat.is_plain_text:
+        return chat, ()
+    asked = chat.messages[:-1] if prefix else chat.messages
+    served = {**message, "content": prefix + message["content"]}
+    held = () if prompt.continues is None else prompt.continues.keys
+    shared = (*held, *prompt.keys[len(held) :])[: len(asked)]
+    return chat.with_messages([*asked, served]), (*shared, message_key(served))
+
+
+def _shared_text(before: RecordedChat | None, text: str) -> tuple[RecordedChat | None, str]:
     """Return whose prompt's text the text begins with, and what stands behind it."""
     if before is None:
         return None, text
     head = before.prompt_text
     return (before, text[len(head) :]) if text.startswith(head) else (None, text)
-
-
-def _shared_keys(prompt: Prompt, turn: Turn) -> tuple[Hashable, ...]:
-    """Return the keys of the turn, the very objects that the conversation gone on with has.
-
-    A client sends a chat anew each time: else each request would hold all of its texts once more.
-    """
-    keys = message_keys(turn) if prompt.keys is None else prompt.keys
-    held = () if prompt.continues is None else prompt.continues.keys
-    return (*held, *keys[len(held) :])

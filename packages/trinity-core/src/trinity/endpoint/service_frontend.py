@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import RunStore
 
 
-class ServingRoom:
+class ServiceFrontend:
     """LISTENING -> OPEN -> CLOSED; until it is open, who calls waits.
 
     Args:

@@ -1,0 +1,337 @@
+"""The recorded calls of one run: each reply as it was served, and as the experience it becomes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from trinity.common.experience import EID, Experience
+from trinity.common.models.continuation import continuation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torch import Tensor
+
+    from trinity.common.models.chat import Chat
+    from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.models.chat_history import ChatHistory, RecordedChat
+    from trinity.common.ports import Completion, RunKey
+    from trinity.common.ports.reply import ParsedReply
+
+__all__ = [
+    "REPLY_NAMES",
+    "CallRecorder",
+    "RecordedCall",
+    "experiences_of_chat",
+    "order_of",
+    "version_info",
+]
+
+REPLY_NAMES = "reply_names"  # in info: which calls an experience holds the replies of
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class RecordedCall:
+    """One reply of the model. Its experience is made when somebody asks for it.
+
+    Ids and log-probabilities are held once, as the arrays of the conversation: a run holds all of
+    its calls.
+
+    Attributes:
+        key: of the request.
+        outcome: the engine's answer without its tokens; :attr:`completion` is all of it.
+        parsed: what it says; the ids of its tool calls are ours, and nobody can guess them.
+        conversation: that ends with the reply; a later call may continue it.
+        chat: that was asked, as the experience tells it; None: it does not.
+        num_prompt_tokens: of the request.
+        opening: of the reply, as the prompt ends with it; mostly empty.
+        text: that was sampled.
+        truncate_status: of the experience.
+        info: of the experience: what the call continues, and more.
+        metrics: of the experience.
+        eid: of the experience.
+        made: the experience, once it was asked for.
+    """
+
+    key: RunKey
+    outcome: Completion
+    parsed: ParsedReply
+    conversation: RecordedChat
+    chat: Chat | None
+    num_prompt_tokens: int
+    opening: str
+    text: str
+    truncate_status: str | None
+    info: dict[str, Any]  # Any: what is noted
+    metrics: dict[str, float]
+    eid: EID = field(default_factory=EID)
+    made: Experience | None = None
+    num_sampled: int = field(init=False)  # tokens
+
+    def __post_init__(self) -> None:
+        self.num_sampled = len(self.outcome.token_ids)
+        self.outcome = replace(self.outcome, token_ids=(), logprobs=())
+
+    @property
+    def name(self) -> str:
+        """Return the name of the reply, ``request-index``, unique in the run."""
+        return self.conversation.name
+
+    @property
+    def can_continue(self) -> bool:
+        """Return whether a later chat may go on with it."""
+        return not self.conversation.chat.is_plain_text
+
+    @property
+    def version(self) -> int:
+        """Return the version of the oldest weights that sampled it."""
+        return int(self.info["model_version"])
+
+    @property
+    def completion(self) -> Completion:
+        """Return the engine's answer, with the ids and the log-probabilities of its tokens."""
+        added = self.conversation.added
+        return replace(
+            self.outcome,
+            token_ids=tuple(added[len(added) - self.num_sampled :]),
+            logprobs=tuple(self.conversation.sampled),
+        )
+
+    @property
+    def finish_reason(self) -> str:
+        """Return ``tool_calls`` where the reply calls tools, else ``stop`` or ``length``."""
+        return "tool_calls" if self.parsed.tool_calls else self.outcome.finish_reason
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """Return what the engine was asked with."""
+        return self.conversation.ids[: self.num_prompt_tokens].tolist()
+
+    @property
+    def experience(self) -> Experience:
+        """Return prompt and reply as they are trained; always the same object."""
+        if self.made is None:
+            self.info.setdefault(REPLY_NAMES, [[0, self.name]])
+            self.made = self._experience()
+        return self.made
+
+    def _experience(self) -> Experience:
+        last, chat = self.conversation, self.chat
+        return Experience(
+            tokens=_tensor(last),
+            prompt_length=self.num_prompt_tokens,
+            eid=self.eid,
+            logprobs=list(last.sampled),  # type: ignore[arg-type]  # becomes a tensor
+            temperature=last.temperature,
+            truncate_status=self.truncate_status,
+            info=self.info,
+            metrics=self.metrics,
+            prompt_text=last.prompt_text + self.opening,
+            response_text=self.text,
+            messages=None if chat is None else [*map(dict, chat.messages), self.parsed.message()],
+            tools=None if chat is None else [*map(dict, chat.tools)] or None,
+        )
+
+
+class CallRecorder:
+    """Keeps calls in the order of their requests; thread-safe."""
+
+    def __init__(self) -> None:
+        self._calls: list[RecordedCall] = []
+        self._lock = threading.Lock()
+
+    def add(self, calls: Iterable[RecordedCall]) -> None:
+        """Record calls."""
+        with self._lock:
+            self._calls += calls
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._calls.clear()
+
+    def exchanges(self) -> list[Experience]:
+        """Return one experience for each reply."""
+        return [call.experience for call in self._in_order()]
+
+    def chains(self) -> list[Experience]:
+        """Return one experience for each unbroken chain of replies.
+
+        Where a reply was continued in two ways, the second chain holds it masked: it is trained on
+        once.
+        """
+        calls = self._in_order()
+        inner = {id(one) for call in calls for one in call.conversation.chain()[:-1]}
+        chains: list[Experience] = []
+        taken: set[int] = set()
+        for call in calls:
+            if id(call.conversation) not in inner:
+                chains.append(_chain(call, taken))
+                taken.update(map(id, call.conversation.chain()))
+        return chains
+
+    def _in_order(self) -> list[RecordedCall]:
+        with self._lock:  # those that were asked at once, too
+            return sorted(self._calls, key=lambda call: call.key)
+
+
+def _chain(call: RecordedCall, taken: set[int]) -> Experience:
+    """Return the chain that ends with the reply; what is taken is masked."""
+    last = call.conversation
+    first, *later = last.chain()
+    if not later:
+        return call.experience
+    start = last.prompt_length
+    mask = list(last.action_mask)
+    known = [one for one in (first, *later) if id(one) in taken]
+    if known:
+        masked = len(known[-1].ids) - start
+        mask[:masked] = [False] * masked
+    return replace(
+        call.experience,
+        tokens=_tensor(last),
+        prompt_length=start,
+        logprobs=[*last.logprobs],  # type: ignore[arg-type]  # becomes a tensor
+        action_mask=mask,  # type: ignore[arg-type]
+        prompt_text=first.prompt_text,
+        info=call.experience.info | _chain_info(last),
+    )
+
+
+def experiences_of_chat(
+    chat: Chat, *, history: ChatHistory, chat_format: ChatFormat, temperature: float, max_len: int
+) -> list[Experience]:
+    """Return an experience for each unbroken chain; the last is that of the conversation.
+
+    Recorded replies are as sampled, every other token is masked.
+
+    Args:
+        chat: the conversation.
+        history: of the run that it took place in.
+        chat_format: tokenizer and chat template.
+        temperature: of the experience where nothing was recorded.
+        max_len: what follows the last reply is left out where the whole would be longer; a
+            conversation that leaves no room for another token is ``response_truncated``.
+    """
+    chains = history.chains(chat)
+    if not chains:
+        return [_unrecorded(chat, chat_format, temperature)]
+    earlier = [_chain_experience(chain, chain.chat, (), chat_format) for chain in chains[:-1]]
+    last = chains[-1]
+    whole = last.chat.with_messages(chat.messages)
+    rest = _rest_ids(last, whole, chat_format)
+    length = len(last.ids) + len(rest)
+    experience = _chain_experience(last, whole, () if length > max_len else rest, chat_format)
+    experience.truncate_status = "response_truncated" if length >= max_len else None
+    return [*earlier, experience]
+
+
+def _chain_experience(
+    conversation: RecordedChat, chat: Chat, rest: Sequence[int], chat_format: ChatFormat
+) -> Experience:
+    return Experience(
+        tokens=[*conversation.ids, *rest],  # type: ignore[arg-type]  # becomes a tensor
+        prompt_length=conversation.prompt_length,
+        logprobs=[*conversation.logprobs, *[0.0] * len(rest)],  # type: ignore[arg-type]
+        action_mask=[*conversation.action_mask, *[False] * len(rest)],  # type: ignore[arg-type]
+        temperature=conversation.temperature,
+        info=_chain_info(conversation),
+        messages=[dict(message) for message in chat.messages],
+        tools=[dict(tool) for tool in chat.tools] or None,
+        prompt_text=chat_format.decode(
+            conversation.ids[: conversation.prompt_length], skip_special_tokens=False
+        ),
+        response_text=chat_format.decode(conversation.ids[conversation.prompt_length :]),
+    )
+
+
+def _rest_ids(conversation: RecordedChat, chat: Chat, chat_format: ChatFormat) -> Sequence[int]:
+    """Return the ids of what follows the last reply; none where the template breaks the chain."""
+    if len(chat.messages) == len(conversation.chat.messages):
+        return []
+    rest = continuation_of(
+        conversation,
+        chat,
+        text=chat.render(chat_format, add_generation_prompt=False),
+        chat_format=chat_format,
+        add_generation_prompt=False,
+    )
+    return chat_format.encode(rest.text) if rest.broken is None else []
+
+
+def _unrecorded(chat: Chat, chat_format: ChatFormat, temperature: float) -> Experience:
+    text = chat.render(chat_format, add_generation_prompt=False)
+    head = _head(chat, text, chat_format)
+    prompt_ids = chat_format.encode(head)
+    rest_ids = chat_format.encode(text[len(head) :])
+    return Experience(
+        tokens=[*prompt_ids, *rest_ids],  # type: ignore[arg-type]  # becomes a tensor
+        prompt_length=len(prompt_ids),
+        logprobs=[0.0] * len(rest_ids),  # type: ignore[arg-type]
+        action_mask=[False] * len(rest_ids),  # type: ignore[arg-type]
+        temperature=temperature,
+        messages=[dict(message) for message in chat.messages],
+        tools=[dict(tool) for tool in chat.tools] or None,
+        prompt_text=head,
+        response_text=text[len(head) :],
+    )
+
+
+def _head(chat: Chat, text: str, chat_format: ChatFormat) -> str:
+    """Return the text before the first reply, or all of it where no such cut can be made."""
+    roles = [message.get("role") for message in chat.messages]
+    if "assistant" not in roles[1:]:
+        return text
+    first = roles.index("assistant", 1)
+    head = chat.with_messages(chat.messages[:first]).render(chat_format)
+    return head if text.startswith(head) else text
+
+
+def _tensor(conversation: RecordedChat) -> Tensor:
+    import numpy as np
+    import torch
+
+    return torch.from_numpy(np.array(conversation.ids, dtype=np.int64))
+
+
+def _chain_info(conversation: RecordedChat) -> dict[str, Any]:
+    names = [list(reply) for reply in conversation.replies]
+    return version_info(conversation.spans) | {REPLY_NAMES: names}
+
+
+def version_info(spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """Return what an experience's ``info`` says: the oldest version, and where there are more.
+
+    >>> version_info([(0, 4)])
+    {'model_version': 4}
+    >>> version_info([(0, 4), (9, 5)])
+    {'model_version': 4, 'version_spans': [[0, 4], [9, 5]]}
+
+    Args:
+        spans: the first token of each stretch behind the prompt, and its version.
+    """
+    info: dict[str, Any] = {"model_version": min(version for _, version in spans)}
+    if len(spans) > 1:
+        info["version_spans"] = [list(span) for span in spans]
+    return info
+
+
+def order_of(info: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
+    """Return ``(first token, (request, index))`` of each reply; none where info does not say it.
+
+    >>> order_of({"reply_names": [[0, "3-0"], [9, "12-1"]]})
+    [(0, (3, 0)), (9, (12, 1))]
+    >>> order_of({"reply_names": "a workflow's own"})
+    []
+    """
+    try:
+        return [(int(first), _numbers(name)) for first, name in info.get(REPLY_NAMES, ())]
+    except (TypeError, ValueError, AttributeError):  # an entry of that name is the workflow's own
+        return []
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    request, index = name.split("-")
+    return int(request), int(index)
