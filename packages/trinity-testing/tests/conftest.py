@@ -33,8 +33,11 @@ def wrong_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginMa
 
 
 @pytest.fixture
-def wrong_results(wrong_manager: PluginManager) -> Iterator[Callable[..., list[Result]]]:
+def wrong_results(
+    wrong_manager: PluginManager, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., list[Result]]]:
     """Return a function that runs checks over one component of the plugin full of mistakes."""
+    monkeypatch.setattr("trinity_testing.checks.rollout_engine.LIMIT_S", 5.0)  # for a lost answer
     before = set_manager(wrong_manager)
 
     def results(

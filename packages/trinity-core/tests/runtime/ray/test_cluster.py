@@ -225,7 +225,7 @@ def test_who_waits_for_a_room_hears_that_ray_itself_was_killed(script, tmp_path,
         f"RayLostError the Ray that this run started has lost {name}. Run the same command again: "
         "it goes on from the last checkpoint."
     ]
-    assert soon(lambda: not family(tmp_path))
+    assert soon(lambda: all(map(is_agent, family(tmp_path))))
 
 
 def _program(pid):
