@@ -189,11 +189,3 @@ def test_kills_of_an_explorer_beside_another_lose_nothing(sides, start, end, run
         code, said = end(side)
         assert code == 0, said
     assert_each_once(run_dir, steps=8)
-
-
-def test_a_trainer_that_nobody_explores_for_says_so(sides, start, end, run_dir) -> None:
-    code, said = end(start(sides("train", synchronizer={"sync_timeout": 2})))
-
-    assert code == 1
-    assert "trainer waited" in said
-    assert "nobody was heard of: it has never begun" in said

@@ -137,8 +137,10 @@ def tries_of(directory: Path) -> dict[str, int]:
     ("workflow", "algorithm"),
     [
         ("playing", {"algorithm_type": "multi_step_grpo"}),
-        ("playing_awaited", {"algorithm_type": "multi_step_grpo"}),
-        ("talking", {}),
+        pytest.param(
+            "playing_awaited", {"algorithm_type": "multi_step_grpo"}, marks=pytest.mark.acceptance
+        ),
+        pytest.param("talking", {}, marks=pytest.mark.acceptance),
     ],
 )
 def test_each_try_of_a_run_over_ray_is_replayed_equal_twenty_times(

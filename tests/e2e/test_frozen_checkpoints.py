@@ -27,7 +27,11 @@ pytestmark = pytest.mark.slow
 FROZEN = Path(__file__).with_name("frozen_checkpoints")
 NAMES = sorted(path.name.partition(".")[0] for path in FROZEN.glob("*.tar.xz"))
 BY_TIME = {"fully_async_ledger"}  # its window lets a group that is ready overtake others
-OVER_RAY = ["fixed_overlapped", "explorer_driven", "trainer_driven", "fully_async"]
+OVER_RAY = [
+    *("fixed_overlapped", "fully_async"),
+    pytest.param("explorer_driven", marks=pytest.mark.acceptance),
+    pytest.param("trainer_driven", marks=pytest.mark.acceptance),
+]
 MODEL = {"vocab": 259, "hidden": 8, "layers": 1, "heads": 2}
 
 

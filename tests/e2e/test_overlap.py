@@ -1,4 +1,4 @@
-"""A run whose sides overlap goes on from a checkpoint that was written beside an explore step."""
+"""A run whose sides overlap over Ray goes on from a checkpoint of its middle, and loses nothing."""
 
 from __future__ import annotations
 
@@ -51,32 +51,61 @@ def numbers_of(directory):
     return sorted(rows, key=lambda row: (row["role"], row["step"]))
 
 
-def test_steps_that_had_not_ended_are_explored_again_with_the_weights_they_began_with(
-    config_dict, taskset, write_yaml, ray_cluster, tmp_path
-) -> None:
+@pytest.fixture
+def run(config_dict, taskset, write_yaml, ray_cluster, tmp_path):
+    """Return a function that runs six steps, of which the first run breaks off in the fourth."""
     taskset["default_reward_fn_type"] = "share_of_letters"
     config_dict["buffer"]["total_steps"] = 6
-    config_dict["synchronizer"] = {"sync_interval": 2, "sync_offset": 1}
     config_dict["trainer"] = {"save_interval": 1}
-    marker = tmp_path / "failed"
     config_dict["algorithm"] |= {
         "policy_loss_fn": "fails_once",
-        "policy_loss_fn_args": {"marker": str(marker)},
+        "policy_loss_fn_args": {"marker": str(tmp_path / "failed")},
     }
 
-    def run(name, *, local=False):
+    def start(name, *, local=False):
         return trinity.run(load_config(write_yaml(config_dict | {"name": name})), local=local)
 
+    return start
+
+
+def test_steps_that_had_not_ended_are_explored_again_with_the_weights_they_began_with(
+    run, config_dict, tmp_path
+) -> None:
+    config_dict["synchronizer"] = {"sync_interval": 2, "sync_offset": 1}
     with pytest.raises(TrinityError, match="failed once"):
         run("broken")
     checkpoint = Path(config_dict["checkpoint_root_dir"]) / "e2e/broken/global_step_3"
     state = json.loads((checkpoint / "state.json").read_text())
     went_on, whole = run("broken"), run("whole", local=True)
 
-    assert marker.exists()
+    assert (tmp_path / "failed").exists()
     assert state["engines"] == {"version": 2}
     assert went_on.directory == checkpoint.parent
     assert read_history(went_on.directory) == read_history(whole.directory)
     assert len(numbers_of(whole.directory)) == len(numbers_of(went_on.directory)) > 12
     for one, other in zip(numbers_of(whole.directory), numbers_of(went_on.directory), strict=True):
         assert other == pytest.approx(one, abs=1e-5), (one["role"], one["step"])
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["trainer_driven", pytest.param("explorer_driven", marks=pytest.mark.acceptance)],
+)
+def test_a_run_that_broke_off_ahead_goes_on_with_the_batches_of_one_that_took_turns(
+    run, config_dict, taskset, style
+) -> None:
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [dict(taskset, name="held_out")]
+    config_dict["explorer"]["eval_interval"] = 3
+    config_dict["synchronizer"] = {"sync_style": style}
+    with pytest.raises(TrinityError, match="failed once"):
+        run("broken")
+    went_on, whole = run("broken"), run("whole", local=True)
+
+    rows = read_metrics(went_on.directory / "monitor")
+    trained = [row for row in rows if row["role"] == "trainer"]
+    ages = [row["step"] - 1 - row["sample/model_version/min"] for row in trained]
+    assert ages == [row["age/max"] for row in trained]
+    assert read_history(went_on.directory) == read_history(whole.directory)
+    assert [sum(row["role"] == role for row in rows) for role in ("explorer", "trainer")] == [8, 6]
+    assert max(ages) <= 1  # two steps may have begun, and no question or sync is left out
+    assert went_on.stages[0].evaluation.keys() == whole.stages[0].evaluation.keys()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from trinity.extend import PluginManager, set_manager
 from trinity.extend.conformance.checks import Result, plan
-from trinity_testing.fixtures import no_discovery, throwaway_plugin
+from trinity_testing.fixtures import no_discovery, throwaway_plugin, write_distribution
 
 __all__ = ["no_discovery", "throwaway_plugin"]
 
@@ -16,11 +18,27 @@ WRONG = Path(__file__).parent / "wrong_plugin"
 sys.path.append(str(WRONG))  # so that tests can import the catalogue of mistakes
 
 
-@pytest.fixture
-def wrong_results(throwaway_plugin: Callable) -> Callable[..., list[Result]]:
-    """Return a function that runs checks over one component of the plugin full of mistakes."""
+@pytest.fixture(scope="module")
+def wrong_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginManager]:
+    """Install the plugin full of mistakes for the tests of one module, and find it."""
     names = ["wrong_plugin.py", *sorted(f.name for f in WRONG.glob("wrong_*_parts.py"))]
-    manager = throwaway_plugin("wrong", {name: (WRONG / name).read_text() for name in names})
+    folder = tmp_path_factory.mktemp("site-wrong")
+    write_distribution(folder, name="wrong", files={n: (WRONG / n).read_text() for n in names})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        yield PluginManager.discover(env={})
+    for module in [one for one in sys.modules if f"{one.partition('.')[0]}.py" in names]:
+        del sys.modules[module]
+
+
+@pytest.fixture
+def wrong_results(
+    wrong_manager: PluginManager, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., list[Result]]]:
+    """Return a function that runs checks over one component of the plugin full of mistakes."""
+    monkeypatch.setattr("trinity_testing.checks.rollout_engine.LIMIT_S", 5.0)  # for a lost answer
+    before = set_manager(wrong_manager)
 
     def results(
         key: str, *, args: dict | None = None, ids: tuple = (), limit_s: float | None = None
@@ -28,10 +46,11 @@ def wrong_results(throwaway_plugin: Callable) -> Callable[..., list[Result]]:
         group = key.partition("/")[0]
         given = {key: args} if args is not None else None
         chosen = ids or [group, "component", "conduct"]
-        cases = plan("wrong", manager, ids=chosen, args=given, limit_s=limit_s)
+        cases = plan("wrong", wrong_manager, ids=chosen, args=given, limit_s=limit_s)
         return [case.run() for case in cases if case.component == key]
 
-    return results
+    yield results
+    set_manager(before)
 
 
 @pytest.fixture

@@ -37,12 +37,6 @@ def test_a_line_of_the_file_is_the_raw_task(tmp_path):
     assert taskset.task(1).index == {"taskset_id": 0, "index": 1}
 
 
-def test_nested_data_reaches_the_task_unchanged(tmp_path):
-    row = {"question": "f", "answer": "", "tests": [{"in": [1, {"a": None}], "out": 2.5}]}
-
-    assert a_taskset(write_lines(tmp_path / "t.jsonl", [row])).task(0).raw_task == row
-
-
 def test_a_task_carries_what_the_section_says(tmp_path):
     live_object = object()
     taskset = Taskset(

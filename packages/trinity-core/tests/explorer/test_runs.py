@@ -54,24 +54,6 @@ class Stepping(Workflow):
         ]
 
 
-class Counting(Tutorial):
-    """Counts its instances and resets; whether it may be reset is chosen in the test."""
-
-    num_built = num_reset = 0
-    answer = True
-
-    def __init__(self, task, model, auxiliary_models):
-        super().__init__(task, model, auxiliary_models)
-        type(self).num_built += 1
-
-    def resettable(self):
-        return self.answer
-
-    def reset(self, task):
-        type(self).num_reset += 1
-        self.question = task.raw_task.get("question")
-
-
 def uids(experiences):
     return [experience.eid.uid for experience in experiences]
 
@@ -233,22 +215,6 @@ def test_steps_of_a_run_are_numbered_and_its_metrics_are_those_of_the_last(world
     assert uids(made.sink.last) == [f"1/0/{run}/{step}" for run in range(2) for step in range(3)]
     assert result.metrics["rollout/turn/mean"] == 2.0
     assert result.metrics["rollout/reward/mean"] == 2.0
-
-
-@pytest.mark.parametrize(("answer", "built", "reset"), [(True, 1, 9), (False, 10, 0)])
-def test_ten_tasks_need_one_instance_where_it_can_be_reset(world, answer, built, reset):
-    Counting.num_built = Counting.num_reset = 0
-    Counting.answer = answer
-    tasks = [a_task(f"{n}+{n}=", workflow=Counting) for n in range(10)]
-
-    made = world(*tasks, runner_per_model=1)
-    made.step()
-
-    assert (Counting.num_built, Counting.num_reset) == (built, reset)
-    prompts = [
-        made.engine.tokenizer.decode(e.request.prompt_token_ids) for e in made.engine.exchanges
-    ]
-    assert [f"{n}+{n}=" in prompt for n, prompt in enumerate(prompts)] == [True] * 10
 
 
 def test_a_reused_instance_sends_its_requests_as_the_run_it_makes(world):

@@ -2,51 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
-import pytest
-from trinity.extend import KINDS, PluginManager
-from trinity.extend.hookspecs import TrinityHooks
-from trinity.extend.loading import hook_names
-
-LIFECYCLE = {
-    "trinity_configure": ["config"],
-    "trinity_run_started": ["run"],
-    "trinity_step_finished": ["step", "metrics"],
-    "trinity_checkpoint_saved": ["path"],
-    "trinity_run_finished": ["run"],
-}
-
-
-def test_every_kind_has_a_hook_and_a_built_in_part():
-    manager = PluginManager.discover(env={}, autoload=False)
-    for kind in KINDS:
-        assert KINDS[kind].hook in hook_names()
-        assert manager.names(kind), kind
-
-
-def test_every_hook_says_what_it_is_for():
-    assert all(inspect.getdoc(getattr(TrinityHooks, name)) for name in hook_names())
-
-
-@pytest.mark.parametrize("hook", LIFECYCLE)
-def test_a_lifecycle_hook_gets_its_arguments_by_name(site, hook):
-    arguments = LIFECYCLE[hook]
-    last = arguments[-1]
-    site.plugin(
-        "watcher",
-        f"""
-        from trinity.extend import hookimpl
-
-        @hookimpl
-        def {hook}({last}):
-            return {last}
-        """,
-    )
-    given = {name: f"the {name}" for name in arguments}
-    ((record, result),) = site.discover().call(hook, **given)
-    assert (record.name, result) == ("watcher", f"the {last}")
-
 
 def test_a_hook_that_raises_is_named_and_the_others_are_called(site, capsys):
     for name, body in (("bad", "1 / 0"), ("good", "return 7")):

@@ -9,9 +9,8 @@ import math
 import random
 import sys
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from trinity.common.config import ExperienceBufferConfig
 from trinity.extend import get_manager
 
 sys.path.insert(0, str(Path(__file__).parent / "stories"))
-from clocked_run import ClockedRollouts, Interrupted, Killed, Loop, Parts, World, story_of
-from scenarios import Scenario, parse_line, story_line
+from clocked_run import Parts, World, story_of
+from scenarios import Scenario, parse_line
 
 NUM_PLAIN, NUM_BROKEN_OFF, NUM_CHECKED = 100, 12, 36
 BATCH = 4
@@ -138,20 +137,7 @@ class CheckedParts(Parts):
         return rows, {f"sample/model_version/{name}": value for name, value in told.items()}
 
 
-def checked_story_of(*scenarios):
-    """Return the story of a run whose starts have these settings, the last one for the rest."""
-    world, following = World(scenarios[0]), list(scenarios[1:])
-    while True:
-        parts = CheckedParts(world)
-        parts.loop = Loop(parts, ClockedRollouts(parts))
-        if world.saved is not None:
-            parts.resume(parts.loop)
-        with suppress(Interrupted, Killed):
-            parts.loop.run()
-            if not following:
-                return [story_line(*line) for line in world.story]
-        world.begin_again()
-        world.scenario = following.pop(0) if following else world.scenario
+checked_story_of = partial(story_of, kind=CheckedParts)
 
 
 @pytest.mark.parametrize(("style", "how"), RUNS)

@@ -9,9 +9,8 @@ import warnings
 
 import pytest
 import trinity.common.workflows
-import trinity.common.workflows.workflow as workflow_module
 from trinity.common.config import FormatConfig, GenerationConfig
-from trinity.common.workflows import WORKFLOWS, MathWorkflow, SimpleWorkflow, Task, Workflow
+from trinity.common.workflows import WORKFLOWS, Task, Workflow
 from trinity.errors import DataError
 from trinity.extend import PluginManager, set_manager
 from trinity_testing.builders import a_task
@@ -119,13 +118,6 @@ def test_resettable_follows_can_reset_unless_it_is_overridden():
 
     assert Resets(task=a_task(), model=scripted_model()).resettable()
     assert not Never(task=a_task(), model=scripted_model()).resettable()
-
-
-def test_one_registry_under_both_paths():
-    assert trinity.common.workflows.WORKFLOWS is workflow_module.WORKFLOWS
-    assert workflow_module.SimpleWorkflow is SimpleWorkflow
-    assert workflow_module.MathWorkflow is MathWorkflow
-    assert workflow_module.Task is Task
 
 
 def test_a_class_registered_by_the_decorator_is_found():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.record.progress import Progress, read_progress, read_rollouts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stories"))
-from clocked_run import ClockedRollouts, Interrupted, Loop, Parts, World
+from clocked_run import Parts, World, start, story_of
 from scenarios import Scenario, parse_line, story_line
 
 ROWS = SyncPolicy(style="", consume=Consume.ROWS, max_active=3, frees=Frees.TRAIN_STEP)
@@ -241,26 +240,7 @@ def story_after(state, *, rows, scenario):
     """Return what happens in a run that goes on from a state, with these rows in the storage."""
     world = World(scenario)
     world.saved = {"state": state, "rows": list(rows)}
-    return _story_of_the_rest(world)
-
-
-def story_of_two_starts(before, after):
-    """Return what happens in a run that was stopped, or ended, and goes on with other settings."""
-    world = World(before)
-    parts = Parts(world)
-    parts.loop = Loop(parts, ClockedRollouts(parts))
-    with suppress(Interrupted):
-        parts.loop.run()
-    world.begin_again()
-    world.scenario = after
-    return _story_of_the_rest(world)
-
-
-def _story_of_the_rest(world):
-    parts = Parts(world)
-    parts.loop = Loop(parts, ClockedRollouts(parts))
-    parts.resume(parts.loop)
-    parts.loop.run()
+    start(world, Parts(world))
     return [story_line(*line) for line in world.story]
 
 
@@ -335,7 +315,7 @@ def test_a_second_start_may_have_another_style_or_interval(before, after) -> Non
     for stops in ((6,), (9,), (12,), ()):
         first = Scenario(**before, steps=6, stops=stops)
 
-        story = story_of_two_starts(first, Scenario(**after, steps=10))
+        story = story_of(first, Scenario(**after, steps=10))
 
         batches = trained(story)
         assert list(batches) == list(range(1, len(batches) + 1)), story

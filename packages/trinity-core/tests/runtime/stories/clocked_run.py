@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -351,17 +352,24 @@ def _config(scenario: Scenario) -> Config:
     return config
 
 
-def story_of(scenario: Scenario) -> list[str]:
-    """Return what happens in a run, and after each of its interrupts and kills."""
-    world = World(scenario)
+def start(world: World, parts: Parts) -> None:
+    """Run parts, from the world's checkpoint if there is one, until they end or are broken off."""
+    parts.loop = Loop(parts, ClockedRollouts(parts))  # type: ignore[arg-type]
+    if world.saved is not None:
+        parts.resume(parts.loop)
+    parts.loop.run()
+
+
+def story_of(*scenarios: Scenario, kind: type[Parts] = Parts) -> list[str]:
+    """Return what happens in a run, and after each of its interrupts and kills.
+
+    Each scenario is of one start, whether it ends or is broken off; the last is of all that follow.
+    """
+    world, following = World(scenarios[0]), list(scenarios[1:])
     while True:
-        try:
-            parts = Parts(world)
-            loop = parts.loop = Loop(parts, ClockedRollouts(parts))  # type: ignore[arg-type]
-            if world.saved is not None:
-                parts.resume(loop)
-            loop.run()
-        except (Interrupted, Killed):
-            world.begin_again()
-            continue
-        return [story_line(*line) for line in world.story]
+        with suppress(Interrupted, Killed):
+            start(world, kind(world))
+            if not following:
+                return [story_line(*line) for line in world.story]
+        world.begin_again()
+        world.scenario = following.pop(0) if following else world.scenario

@@ -7,21 +7,12 @@ from pathlib import Path
 
 import pytest
 from trinity.errors import PluginError, TrinityError
-from trinity.runtime.loop import Loop
 
 sys.path.insert(0, str(Path(__file__).parent))
-from clocked_run import ClockedRollouts, Parts, World
+from clocked_run import Parts, World, start
 from scenarios import Scenario
 
 SCENARIO = Scenario("fully_async", steps=4, inflight=2, groups=2, rows=(2,), batch=4)
-
-
-def run(world, parts) -> None:
-    """Run parts on a clock, from the world's checkpoint if there is one."""
-    parts.loop = Loop(parts, ClockedRollouts(parts))
-    if world.saved is not None:
-        parts.resume(parts.loop)
-    parts.loop.run()
 
 
 class Telling(Parts):
@@ -50,10 +41,10 @@ def test_each_explore_step_has_one_row_and_all_of_it() -> None:
 
     parts.train_step = fails_in_the_third
     with pytest.raises(TrinityError, match="the loss of a plugin broke"):
-        run(world, parts)
+        start(world, parts)
     world.passes = []
 
-    run(world, Telling(world))
+    start(world, Telling(world))
 
     assert [step for step, _ in world.rows] == [1, 2, 3, 4]
     assert len({count for _, count in world.rows}) == 1
@@ -74,7 +65,7 @@ def test_a_batch_that_the_shelf_does_not_hold_counts_as_no_explore_step() -> Non
 
     parts.storage.take = lost_in_the_third
     with pytest.raises(TrinityError, match="does not hold it"):
-        run(world, parts)
+        start(world, parts)
 
     progress = world.saved["state"]["progress"]
     assert (progress["train_steps"], progress["explore_steps"]) == (2, 2)
@@ -90,4 +81,4 @@ def test_a_strategy_that_gives_no_batch_of_whole_groups_is_refused() -> None:
     parts.sample = nothing
 
     with pytest.raises(PluginError, match="gave no batch of 4 experiences that are ready"):
-        run(world, parts)
+        start(world, parts)

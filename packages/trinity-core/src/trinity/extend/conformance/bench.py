@@ -10,6 +10,7 @@ a new one, and the other checks of this part are skipped.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import shutil
 import signal
@@ -146,6 +147,7 @@ def _forked(cases: Sequence[Case]) -> _Process:
 
 def _serve(pipe: Connection, cases: Sequence[Case], *, parent: int) -> None:
     """Run what is asked for until nobody asks."""
+    gc.freeze()  # a collection after a check looks through what the check made, not through torch
     os.setpgid(0, 0)  # with what it starts; what a terminal sends goes to the caller
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
