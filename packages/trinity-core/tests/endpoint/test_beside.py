@@ -15,8 +15,8 @@ from trinity.common.ports import RunKey
 from trinity.common.workflows import Workflow
 from trinity.endpoint.server import EndpointHost
 from trinity.errors import ConfigError, ModelError
-from trinity.explorer.order import orders_of
-from trinity.explorer.runner import Attempt, Runner
+from trinity.explorer.requests import requests_of
+from trinity.explorer.runner import RolloutAttempt, Runner
 from trinity.runtime import auxiliary
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
@@ -63,9 +63,9 @@ def test_a_judge_is_asked_by_its_name_on_the_runs_own_key(model_of, judge):
     model = model_of("4")
     runner = Runner(model, auxiliary_models=[judge])
     task = a_task(workflow=AsksItsJudge)
-    [order] = orders_of(task, batch="3", number=7, max_repeat_times=None)
+    [order] = requests_of(task, batch="3", number=7, max_repeat_times=None)
 
-    [experience] = runner.run(Attempt(order))
+    [experience] = runner.run(RolloutAttempt(order))
     runner.close()
 
     assert experience.reward == 0.75

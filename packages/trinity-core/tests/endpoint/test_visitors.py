@@ -14,7 +14,7 @@ from trinity.common.ports import Endpoint, RunKey
 from trinity.endpoint.keys import KeyRing
 from trinity.endpoint.server import EndpointHost
 from trinity.endpoint.visitors import Visitors
-from trinity.engines.roll_call import is_first
+from trinity.engines.lockstep import is_first
 from trinity.runtime.endpoints import make_endpoints
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
