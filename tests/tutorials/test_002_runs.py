@@ -126,7 +126,7 @@ def test_P048_returning_none_is_reported_with_plugin_and_task(explored) -> None:
 
     (failure,) = explored(a_task(workflow=Forgets), max_failed_ratio=1.0).result.failures
 
-    assert "it returned None" in failure.message
+    assert "run() returned None" in failure.message
     assert "Forgets" in failure.plugin
     assert failure.task_id.startswith("1/0")
 

@@ -137,5 +137,5 @@ def test_without_the_distribution_the_command_says_the_line_that_installs_it() -
         set_manager(before)
 
     assert said == (
-        "trinity studio is of trinity-studio. Run: python -m pip install trinity-studio"
+        "trinity studio is part of trinity-studio. Run: python -m pip install trinity-studio"
     )

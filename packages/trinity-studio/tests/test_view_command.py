@@ -153,7 +153,9 @@ def test_without_the_studio_the_line_that_installs_it_is_printed() -> None:
     finally:
         set_manager(before)
 
-    assert said == ("trinity view is of trinity-studio. Run: python -m pip install trinity-studio")
+    assert said == (
+        "trinity view is part of trinity-studio. Run: python -m pip install trinity-studio"
+    )
 
 
 def test_the_server_listens_at_this_machine_alone_and_its_address_has_the_token(built) -> None:

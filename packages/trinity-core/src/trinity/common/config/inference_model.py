@@ -52,7 +52,7 @@ class InferenceModelConfig(StrictModel):
     trust_remote_code: bool = core(False, "run code that comes with the model")
     engine_type: str | None = machine(
         None,
-        "the engine; default: vLLM or another GPU engine if there are GPUs, else the embedded one",
+        "the engine; default: an engine for GPUs if there are GPUs, else the embedded one",
     )
     engine_num: int = machine(1, "number of engines, each with a copy of the model", ge=1)
     cpu_kernels: bool = core(
