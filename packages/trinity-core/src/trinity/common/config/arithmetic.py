@@ -117,7 +117,7 @@ def _separate_run(config: Config) -> str:
     )
 
 
-def _steps_of(interval: int, side: str = "") -> str:
+def _steps_of(interval: int | None, side: str = "") -> str:
     """Return an interval in words.
 
     >>> _steps_of(1, "train "), _steps_of(2)
