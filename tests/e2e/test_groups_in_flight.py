@@ -92,4 +92,7 @@ def test_a_run_whose_filter_lets_no_group_pass_ends_after_its_steps(
 
     status = status_of()
     assert (status["status"], status["explore_steps"], status["train_steps"]) == ("finished", 0, 0)
-    assert "10 groups in a row left nothing to train on" in (run_dir / "trinity.log").read_text()
+    assert (
+        "10 groups in a row have no experiences to train on"
+        in (run_dir / "trinity.log").read_text()
+    )
