@@ -58,8 +58,8 @@ def test_kills_while_memory_is_shared_lose_nothing_and_leave_none_of_it() -> Non
     before = holders()
     memory = Memfd(4096, [])
     mapped = memory.mapped()
-    place, own = memory.place, str(os.getpid())
-    assert {(own, str(place.descriptor)), (own, str(place.inode))} <= holders() - before
+    handle, own = memory.handle, str(os.getpid())
+    assert {(own, str(handle.descriptor)), (own, str(handle.inode))} <= holders() - before
     memory.close()
     del mapped
     assert holders() == before
