@@ -148,7 +148,7 @@ def test_the_sides_meet_whichever_begins_and_a_killed_one_goes_on(
 
 LEDGER, RUN = "trinity.buffer.ledger", "trinity.runtime"
 EXPLORER_KILLS = [
-    (f"{LEDGER}.presence:Presence.issue", 2),
+    (f"{LEDGER}.membership:Membership.issue", 2),
     ("trinity.explorer.explorer:Explorer.explore_step", 1),
     (f"{LEDGER}.ledger:Ledger.write", 1),
     (f"{RUN}.apart:Meeting.newest_weights", 1),
@@ -158,7 +158,7 @@ TRAINER_KILLS = [
     (f"{LEDGER}.ledger:Ledger.claim", 1),
     ("trinity.trainer.torch_trainer:TorchTrainer.train_step", 1),
     ("trinity.synchronizer.weights_folder:WeightsFolder.write", 1),
-    (f"{LEDGER}.presence:Presence.publish", 2),
+    (f"{LEDGER}.membership:Membership.publish", 2),
     (f"{LEDGER}.ledger:Ledger.keep", 1),
     (f"{RUN}.record.checkpoint:CheckpointStore._replace", 1),
     (f"{LEDGER}.ledger:Ledger.cut_back", 1),

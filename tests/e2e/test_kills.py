@@ -118,7 +118,7 @@ def assert_alike(rows, others) -> None:
             [
                 (TRAIN, 1, "after"),
                 (f"{SAVE}._replace", 2, "before"),
-                (f"{RUN}.record.history:History.trained", 2, "after"),
+                (f"{RUN}.record.history:TrainedHistory.trained", 2, "after"),
                 (f"{RUN}.loop:Loop._sync", 1, "before"),
                 ("trinity.explorer.explorer:Explorer.evaluate", 2, "after"),
                 (f"{RUN}.record.rundir:RunDir.write_status", 2, "before"),
@@ -141,8 +141,8 @@ def assert_alike(rows, others) -> None:
         ),
         pytest.param(
             [
-                (f"{RUN}.record.history:History.trained", 2, "before"),
-                (f"{RUN}.record.history:History.trained", 2, "after"),
+                (f"{RUN}.record.history:TrainedHistory.trained", 2, "before"),
+                (f"{RUN}.record.history:TrainedHistory.trained", 2, "after"),
                 ("trinity.trainer.torch_trainer:TorchTrainer.save", 1, "after"),
             ],
             id="in the optimizer step",

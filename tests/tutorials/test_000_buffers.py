@@ -132,8 +132,8 @@ def test_P116_ragged_runs_of_a_group_count_once_each_and_nothing_is_padded(group
 
     assert got.keys() == {row.eid.uid for row in rows}
     for task, group in enumerate(groups):
-        rewards = torch.tensor([reward for _, reward in group])
-        scores = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
+        rewards = torch.tensor([reward for _, reward in group], dtype=torch.float64)
+        scores = ((rewards - rewards.mean()) / (rewards.std() + 1e-6)).float()
         for run, (num_steps, _) in enumerate(group):
             for step in range(num_steps):
                 advantages = got[f"0/{task}/{run}/{step}"]

@@ -115,7 +115,9 @@ def test_a_file_of_the_run_is_never_written_over(run_dir) -> None:
 
     said = str(call(run_dir, "--format", "jsonl", "-o", block).exception)
 
-    assert said.startswith(f"{block} is there already, in the run directory {run_dir}, and may")
+    assert said.startswith(
+        f"{block} exists in the run directory {run_dir} and may be a file of the run"
+    )
     assert block.read_bytes() == before
     assert call(run_dir, "--format", "jsonl", "-o", run_dir / "new.jsonl").exit_code == 0
 

@@ -42,7 +42,7 @@ class Failure:
     workflow: str
     line: str
     detail: str
-    room: str
+    worker: str
     first: str
     last: str
     count: int = 1
@@ -88,7 +88,7 @@ def _add(record: LogRecord, found: dict[str, Failure]) -> None:
         workflow=named[1] if named else "",
         line=line,
         detail=detail,
-        room=record.room,
+        worker=record.worker,
         first=record.time,
         last=record.time,
         count=count,
