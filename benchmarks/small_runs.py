@@ -25,7 +25,7 @@ NEEDED = (
     "rich.live",
     "rich.table",
 )
-NOT_NEEDED = ("trinity.runtime.ray", "trinity.synchronizer.nccl")
+NOT_NEEDED = ("trinity.runtime.ray", "trinity.synchronizer.broadcast_sync")
 CAPABILITIES_V3 = 0x20080522
 PASSES_PERMISSIONS = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 RUN = Path("runs/fuzz/run")  # of a run's folder

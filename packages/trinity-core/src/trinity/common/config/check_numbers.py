@@ -88,10 +88,10 @@ def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
         remedy = f"Use {machine.num_gpus} or less."
         problems.append(config.source.problem("cluster.gpu_per_node", message, remedy))
     have = max(1, config.cluster.node_num) * (asked or machine.num_gpus)
-    return problems + _capacity_problems(config, parts, have=have)
+    return problems + _allocation_problems(config, parts, have=have)
 
 
-def _capacity_problems(config: Config, parts: NamedParts, *, have: int) -> list[Problem]:
+def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> list[Problem]:
     """Return that engines and trainer need more GPUs than there are; some share them."""
     engine = config.explorer.rollout_model
     size, num_engines = engine.tensor_parallel_size, engine.engine_num
