@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from starlette.testclient import TestClient
 from tokenizers import Tokenizer, models
+from trinity.common.codec import Column
 from trinity.common.config import Config
 from trinity.runtime.record.rundir import write_manifests
-from trinity.runtime.record.sample_format import FOLDER, encode
+from trinity.runtime.record.sample_files import FOLDER, encode
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 
@@ -76,12 +77,16 @@ def _block(step: int, num_tokens: int, dice: np.random.Generator) -> bytes:
          "metrics": {"accuracy": float(n % 2)}, "info": {"model_version": step - 1}}
         for n in range(PER_STEP)
     ]  # fmt: skip
-    sizes, count = [num_tokens - start] * PER_STEP, (num_tokens - start) * PER_STEP
+    count = (num_tokens - start) * PER_STEP
+    lengths = np.full(PER_STEP, num_tokens, dtype=np.int32)
+    sizes = lengths - start
+    tokens = dice.integers(0, WORDS, num_tokens * PER_STEP, dtype=np.int32)
+    advantages = dice.normal(size=PER_STEP).astype(np.float32)
     columns = {
-        "tokens": ([num_tokens] * PER_STEP, dice.integers(0, WORDS, num_tokens * PER_STEP)),
-        "logprobs": (sizes, -dice.exponential(1.0, count).astype(np.float32)),
-        "advantages": (sizes, np.repeat(dice.normal(size=PER_STEP), num_tokens - start)),
-        "mask": (sizes, np.ones(count, dtype=bool)),
+        "tokens": Column(tokens, lengths),
+        "logprobs": Column(-dice.exponential(1.0, count).astype(np.float32), sizes),
+        "advantages": Column(np.repeat(advantages, sizes), sizes),
+        "mask": Column(np.ones(count, dtype=bool), sizes),
     }
     return encode(step, rows, columns)
 

@@ -9,7 +9,7 @@ import trinity
 from trinity.common.config import load_config
 from trinity.extend import get_manager, set_manager
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_format import places_of, read_step
+from trinity.runtime.record.sample_files import places_of, read_step
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

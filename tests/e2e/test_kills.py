@@ -21,7 +21,7 @@ from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.loop import Loop
 from trinity.runtime.record.history import read_history
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_format import places_of, read_step
+from trinity.runtime.record.sample_files import places_of, read_step
 
 pytestmark = pytest.mark.slow
 

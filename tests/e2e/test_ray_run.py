@@ -12,7 +12,7 @@ from trinity.algorithm.policy_loss_fn import POLICY_LOSS_FN, PolicyLossFn
 from trinity.common.config import load_config
 from trinity.errors import TrinityError
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_format import places_of, read_step
+from trinity.runtime.record.sample_files import places_of, read_step
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

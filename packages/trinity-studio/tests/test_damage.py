@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 from trinity.errors import ConfigError
-from trinity.runtime.record.sample_format import HEAD_SIZE
+from trinity.runtime.record.sample_files import HEAD_SIZE
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 

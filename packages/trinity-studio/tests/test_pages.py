@@ -158,7 +158,7 @@ def test_a_page_of_a_running_run_asks_again_and_of_a_finished_one_does_not(
 def test_samples_that_come_while_a_run_goes_on_are_seen_and_those_cut_off_are_gone(
     built, browse
 ) -> None:
-    from trinity.runtime.record.sample_format import cut_samples
+    from trinity.runtime.record.sample_files import cut_samples
 
     page = browse(built.path)
     page.html()

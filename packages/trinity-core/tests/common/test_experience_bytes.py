@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
+from pathlib import Path
 
 import pytest
 import torch
 from trinity.common.batch import ExperienceBatch
+from trinity.common.codec import Column, pack, unpack
 from trinity.common.experience import EID, CustomField, Experience, group_by
 from trinity.errors import DataError
+
+FROZEN = Path(__file__).parent / "frozen_experiences"  # written by the versions named in them
 
 
 def an_experience(**given):
@@ -66,6 +71,35 @@ def test_a_pickle_is_refused_without_being_loaded(golden):
         Experience.deserialize_many(pickle.dumps(Trap()))
 
     golden(str(raised.value), "experience_bytes_of_others")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_bytes_of_former_versions_are_read(version):
+    written = (FROZEN / f"experiences-{version}.bin").read_bytes()
+
+    back = [one.to_dict() for one in Experience.deserialize_many(written)]
+
+    assert back == json.loads((FROZEN / "experiences.json").read_text())
+
+
+def test_what_is_written_is_what_former_versions_read():
+    written = (FROZEN / "experiences-2.bin").read_bytes()
+
+    assert Experience.serialize_many(Experience.deserialize_many(written)) == written
+
+
+def test_a_number_that_stands_once_makes_no_more_of_them_than_there_are_tokens():
+    columns = {
+        "tokens": Column.of([torch.tensor([1, 2, 3])]),
+        "advantages": Column.of([torch.tensor([0.5, 0.5])]),
+    }
+    text, body = pack([{}], columns, is_small=True)
+    described = json.loads(text)["columns"]
+
+    assert unpack(described, body, 0)["advantages"].arrays()[0].tolist() == [0.5, 0.5]
+    described["advantages"]["sizes"] = [2**31 - 1]
+    with pytest.raises(ValueError, match="more numbers than tokens"):
+        unpack(described, body, 0)
 
 
 def test_another_version_is_named():

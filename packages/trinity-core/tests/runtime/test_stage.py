@@ -13,7 +13,7 @@ from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import DamagedError
 from trinity.runtime.record.result import RunStatus
 from trinity.runtime.record.rundir import RunDir
-from trinity.runtime.record.sample_format import part_files
+from trinity.runtime.record.sample_files import part_files
 from trinity.runtime.restore import restore
 from trinity.runtime.stage import _Story
 

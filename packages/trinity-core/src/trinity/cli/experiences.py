@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trinity.runtime.record.run_text import RunText
-    from trinity.runtime.record.sample_format import Place, Sample
+    from trinity.runtime.record.sample_files import Place, Sample
 
 
 def experiences(
@@ -41,10 +41,10 @@ def experiences(
     Hugging Face's datasets reads both files: load_dataset("json", data_files=...), or "parquet".
     """
     from trinity.runtime.record.run_text import RunText
-    from trinity.runtime.record.sample_rows import samples_of, steps_of
+    from trinity.runtime.record.sample_files import samples_of
 
     directory, places = _found(run_dir)
-    chosen = steps_of(places, step=step)
+    chosen = [place for place in places if step is None or place.head.step == step]
     if not chosen:
         first, last = places[0].head.step, places[-1].head.step
         raise ConfigError(
@@ -70,7 +70,7 @@ def _found(run_dir: Path) -> tuple[Path, list[Place]]:
     Raises:
         ConfigError: there is none, or there are several.
     """
-    from trinity.runtime.record.sample_format import places_of
+    from trinity.runtime.record.sample_files import places_of
 
     folders = [run_dir, *sorted(path.parent for path in run_dir.glob("*/samples"))]
     found = {folder: places for folder in folders if (places := places_of(folder))}
@@ -115,11 +115,9 @@ def _write(
 
 
 def _dump(samples: Iterator[list[Sample]], file: TextIO, text: RunText | None) -> int:
-    from trinity.runtime.record.sample_rows import rows_of
-
     count = 0
     for step in samples:
-        rows = rows_of(step, text=text)
+        rows = [_row(sample, text) for sample in step]
         file.writelines(json.dumps(row) + "\n" for row in rows)
         count += len(rows)
     return count
@@ -129,13 +127,12 @@ def _write_parquet(samples: Iterator[list[Sample]], path: Path, text: RunText | 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from trinity.runtime.record.sample_rows import rows_of, schema
-
-    count, wanted = 0, schema()
+    count, wanted = 0, _schema()
     writer: Any = pq.ParquetWriter(path, wanted)  # untyped
     with writer:
         for step in samples:
-            writer.write_table(pa.Table.from_pylist(rows_of(step, text=text), schema=wanted))
+            rows = [_row(sample, text) for sample in step]
+            writer.write_table(pa.Table.from_pylist(rows, schema=wanted))
             count += len(step)
     return count
 
@@ -162,3 +159,61 @@ def _shown(sample: Sample, text: RunText | None) -> str:
 
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
+
+
+def _schema() -> Any:  # Any: pyarrow's
+    """Return the types of a row's columns."""
+    import pyarrow as pa
+
+    whole, number, text = pa.int64(), pa.float64(), pa.string()
+    return pa.schema(
+        {
+            "step": whole,
+            "eid": text,
+            "task": text,
+            "run": text,
+            "reward": number,
+            "advantage": number,
+            "prompt": text,
+            "response": text,
+            "prompt_length": whole,
+            "tokens": pa.list_(pa.int32()),
+            "mask": pa.list_(pa.bool_()),
+            "logprobs": pa.list_(pa.float32()),
+            "advantages": pa.list_(pa.float32()),
+            "temperature": number,
+            "truncate_status": text,
+            "metrics": text,
+            "info": text,
+        }
+    )
+
+
+def _row(sample: Sample, text: RunText | None) -> dict[str, Any]:
+    start = sample.prompt_length
+    return {
+        "step": sample.step,
+        "eid": sample.eid,
+        "task": sample.task,
+        "run": sample.run,
+        "reward": sample.reward,
+        "advantage": sample.advantage,
+        "prompt": text.decode(sample.tokens[:start]) if text else None,
+        "response": text.decode(sample.tokens[start:]) if text else None,
+        "prompt_length": start,
+        "tokens": sample.tokens.tolist(),
+        "mask": sample.mask.tolist(),
+        "logprobs": _rounded(sample.logprobs),
+        "advantages": _rounded(sample.advantages),
+        "temperature": sample.temperature,
+        "truncate_status": sample.truncate_status,
+        "metrics": json.dumps(sample.metrics),
+        "info": json.dumps(sample.info),
+    }
+
+
+def _rounded(values: Any) -> list[float] | None:  # Any: numpy's array of float32, or None
+    """Return the numbers in as many digits as they have, null for one that is none."""
+    if values is None:
+        return None
+    return [float(str(value)) if value == value else None for value in values]  # type: ignore[misc]  # noqa: PLR0124

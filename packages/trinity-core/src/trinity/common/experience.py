@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.common.experience_values import as_tensor, is_of, token_ids, whole_number
+from trinity.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -209,14 +210,17 @@ class Experience:
         Raises:
             DataError: the bytes are not those of one experience.
         """
-        from trinity.common.experience_bytes import one_from_bytes
-
-        return one_from_bytes(data, make=cls.from_dict)
+        experiences = cls.deserialize_many(data)
+        if len(experiences) != 1:
+            raise DataError(
+                f"these bytes hold {len(experiences)} experiences. Use Experience.deserialize_many."
+            )
+        return experiences[0]
 
     @classmethod
     def serialize_many(cls, experiences: Sequence[Experience]) -> bytes:
         """Return experiences as bytes that hold no code; of objects in ``info`` the text."""
-        from trinity.common.experience_bytes import to_bytes
+        from trinity.common.codec import to_bytes
 
         return to_bytes(experiences)
 
@@ -227,7 +231,7 @@ class Experience:
         Raises:
             DataError: the bytes are damaged, of another version, or of another format.
         """
-        from trinity.common.experience_bytes import from_bytes
+        from trinity.common.codec import from_bytes
 
         return from_bytes(data, make=cls.from_dict)
 

@@ -1,12 +1,7 @@
-"""Experiences as they travel between processes: columns of numbers, and one pickle of the rest.
+"""Experiences as they travel between the processes of one run: columns, and one pickle of the rest.
 
-    experiences           tokens 7 3 5 | 7 9      reward .5 | 1.      info {...} | {...}
-    Packet     columns:   values 7 3 5 7 9 , sizes 3 2                (numpy, out of band)
-               rest:      [(eid, reward, info, ...), (...)]           (pickled once)
-
-A column holds one field of all experiences end to end; ``sizes`` is -1 where it is None. Token ids
-travel as int32 wherever they fit. An experience that is read has tensors of its own: nothing that
-is done to them reaches the process they came from.
+The columns travel out of band, and ``info`` keeps the objects of a workflow. An experience that is
+read has tensors of its own: nothing that is done to them reaches the process they came from.
 
 Who only passes experiences on takes ``held()``: their tensors are made when one is asked for, and
 ``encode`` copies the numbers of those that nobody asked for as they came.
@@ -19,20 +14,78 @@ from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.columns import TENSORS, Column
+from trinity.common.codec import TENSORS, columns_of
 from trinity.common.experience import Experience
-from trinity.common.lazy_experience import LazyExperience, PacketOrigin, joined_column
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
-__all__ = ["Packet", "encode"]
+    from trinity.common.codec import Column
+
+__all__ = ["LazyExperience", "Packet", "encode"]
 
 _REST = tuple(field.name for field in fields(Experience) if field.name not in TENSORS)
 _rest_of = itemgetter(*_REST)
+
+
+class LazyExperience(Experience):
+    """An experience like any other, whose tensors may still lie in the columns that it came in."""
+
+    _columns: Mapping[str, Column]
+    _place: int
+
+    @classmethod
+    def of(
+        cls, columns: Mapping[str, Column], place: int, values: Mapping[str, Any]
+    ) -> LazyExperience:
+        """Return the experience at a place of the columns, which were checked before they left.
+
+        Args:
+            columns: they; one object for all experiences that came together.
+            place: of the experience.
+            values: of the fields that are no tensors, by name.
+        """
+        held = cls.__new__(cls)
+        held.__dict__.update(values, _columns=columns, _place=place)
+        return held
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Experience):
+            return NotImplemented
+        return self is other or self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # as every experience
+
+    def __reduce__(self) -> tuple[Callable[..., Experience], tuple[dict[str, Any]]]:
+        names = Experience.__dataclass_fields__
+        return _experience, ({name: getattr(self, name) for name in names},)
+
+
+def _experience(values: dict[str, Any]) -> Experience:
+    return Experience(**values)
+
+
+def _tensor_property(name: str) -> property:
+    def get(held: LazyExperience) -> Tensor | None:
+        own = held.__dict__
+        if name not in own:
+            column = own.get("_columns", {}).get(name)  # no columns: it was not set yet
+            place = own.get("_place", 0)
+            own[name] = None if column is None else column.cut(place, place + 1).tensors()[0]
+        tensor: Tensor | None = own[name]
+        return tensor
+
+    def put(held: LazyExperience, value: Tensor | None) -> None:
+        held.__dict__[name] = value
+
+    return property(get, put)
+
+
+for _name in TENSORS:
+    setattr(LazyExperience, _name, _tensor_property(_name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +103,14 @@ class Packet:
         """Return the experiences, in memory of the reader; tensors are made when asked for."""
         copies = {id(column): column.copied() for column in self.columns.values()}
         columns = {name: copies[id(column)] for name, column in self.columns.items()}
-        origin = PacketOrigin(columns, len(self))
         rows: list[tuple[Any, ...]] = pickle.loads(self.rest)  # Any: the types of the fields
         return [
-            LazyExperience.of(origin, place, dict(zip(_REST, row, strict=True)))
+            LazyExperience.of(columns, place, dict(zip(_REST, row, strict=True)))
             for place, row in enumerate(rows)
         ]
 
     def decode(self) -> list[Experience]:
-        """Return the experiences as they were."""
+        """Return the experiences as they were, in memory of the reader."""
         rows: list[tuple[Any, ...]] = pickle.loads(self.rest)  # Any: the types of the fields
         nothing: list[Tensor | None] = [None] * len(rows)
         columns = [
@@ -73,15 +125,8 @@ def encode(experiences: Sequence[Experience]) -> Packet:
     Raises:
         DataError: what a workflow put into an experience cannot be pickled.
     """
-    joined = {name: joined_column(experiences, name) for name in TENSORS}
-    columns = {name: column for name, column in joined.items() if column is not None}
-    if "returns" in columns and columns["returns"].is_same(columns.get("advantages")):
-        columns["returns"] = columns["advantages"]  # which travel once
-    return Packet(
-        columns=columns,
-        rest=_pickled(experiences),
-        eids=tuple([experience.eid.uid for experience in experiences]),
-    )
+    eids = tuple([experience.eid.uid for experience in experiences])
+    return Packet(columns_of(experiences), _pickled(experiences), eids)
 
 
 def _restored(row: tuple[Any, ...], tensors: Sequence[Tensor | None]) -> Experience:

@@ -24,7 +24,7 @@ from trinity.runtime.record.records import StateRecord, read_record
 from trinity.runtime.record.result import RunStatus, StageResult
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import write_manifests
-from trinity.runtime.record.sample_format import cut_samples
+from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.record.starts import (
     finished_before,
     is_finished,

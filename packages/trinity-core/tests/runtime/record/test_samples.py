@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import EID, Experience
 from trinity.errors import DataError
-from trinity.runtime.record.sample_format import (
+from trinity.runtime.record.sample_files import (
     HEAD_SIZE,
     MAGIC,
     BlockHead,
@@ -96,6 +97,23 @@ def test_rows_of_unlike_lengths_keep_their_own_values(tmp_path) -> None:
         assert sample.tokens.tolist() == row.tokens.tolist()
         assert sample.mask.tolist() == row.action_mask.tolist()
         assert np.array_equal(sample.advantages, row.advantages.numpy())
+
+
+def test_samples_of_the_former_format_are_read_and_followed_by_others(tmp_path) -> None:
+    frozen = Path(__file__).parent / "frozen_samples"
+    (tmp_path / "samples").mkdir()
+    shutil.copy(frozen / "samples-1.bin", tmp_path / "samples" / "from-00000001.bin")
+    SampleLog(tmp_path, limit=MB).trained(3, [a_row()])
+
+    assert steps_in(tmp_path) == [1, 2, 3]
+    found = [vars(sample) for place in places_of(tmp_path)[:2] for sample in read_step(place)]
+    plain = [
+        {k: v.tolist() if hasattr(v, "tolist") else v for k, v in one.items()} for one in found
+    ]
+    assert plain == json.loads((frozen / "samples.json").read_text())
+    assert [row["eid"] for row in read_rows(places_of(tmp_path)[1])] == [
+        "2/0/0/0", "2/0/1/0", "2/1/0/0"
+    ]  # fmt: skip
 
 
 def test_the_fields_of_rows_are_read_without_the_tokens(tmp_path) -> None:
@@ -247,8 +265,8 @@ def test_no_bit_of_a_head_stops_a_resume_or_hides_the_steps_after_it(tmp_path) -
 )
 def test_a_head_whose_numbers_are_none_is_no_head(numbers) -> None:
     sizes = b"       1           10           10"
-    assert head_of(MAGIC + b"          45" + b" " + sizes + b" 0badcafe\n") == BlockHead(
+    assert head_of(MAGIC + b"2           45" + b" " + sizes + b" 0badcafe\n") == BlockHead(
         step=45, count=1, json_size=10, body_size=10, crc=0x0BADCAFE
     )
-    assert head_of(MAGIC + numbers + b" " + sizes + b" 0badcafe\n") is None
-    assert head_of(MAGIC + b"          45" + b" " + sizes + b" 0badcofe\n") is None
+    assert head_of(MAGIC + b"2 " + numbers + b" " + sizes + b" 0badcafe\n") is None
+    assert head_of(MAGIC + b"2           45" + b" " + sizes + b" 0badcofe\n") is None

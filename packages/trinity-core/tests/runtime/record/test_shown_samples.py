@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from trinity.common.experience import EID, Experience
-from trinity.runtime.record.sample_format import cut_samples
+from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.record.samples import SampleLog
 from trinity.runtime.record.shown_samples import ShownSamples
 from trinity.runtime.whole_monitor import WholeMonitor

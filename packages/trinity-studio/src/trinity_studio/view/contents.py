@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from trinity.common.config.check_ledger import Address
-    from trinity.runtime.record.sample_format import Sample
+    from trinity.runtime.record.sample_files import Sample
 
     from trinity_studio.view.exchanges import Node
     from trinity_studio.view.run import Run

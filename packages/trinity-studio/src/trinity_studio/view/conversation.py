@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trinity.runtime.record.run_text import RunText
-    from trinity.runtime.record.sample_format import Sample
+    from trinity.runtime.record.sample_files import Sample
 
 __all__ = ["MAX_TOKENS", "Shown", "facts", "shown_sample"]
 

@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from trinity.errors import DataError
-from trinity.runtime.record.sample_format import HEAD_SIZE, find_blocks, part_files, read_step
+from trinity.runtime.record.sample_files import HEAD_SIZE, find_blocks, part_files, read_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from trinity.runtime.record.sample_format import Place, Sample
+    from trinity.runtime.record.sample_files import Place, Sample
 
 __all__ = ["Trained"]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from trinity.buffer.ledger.membership import FINISHED, FINISHED_BEFORE, note, want_more
 from trinity.buffer.ledger.schema import SCHEMA
-from trinity.common.experience_bytes import to_bytes
+from trinity.common.codec import to_bytes
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
     from trinity.runtime.debug.environments import Departure
-    from trinity.runtime.record.sample_format import Sample
+    from trinity.runtime.record.sample_files import Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

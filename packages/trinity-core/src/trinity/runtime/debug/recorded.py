@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.models.recorded_calls import order_of
 from trinity.errors import ConfigError
 from trinity.runtime.debug.difference import reward_of
-from trinity.runtime.debug.environments import RecordedAnswers, answers_of
-from trinity.runtime.record.sample_format import places_of
-from trinity.runtime.record.sample_rows import samples_of
+from trinity.runtime.debug.environments import answers_of
+from trinity.runtime.record.sample_files import places_of, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from trinity.runtime.record.sample_format import Sample
+    from trinity.runtime.record.sample_files import Sample
 
 _CHAIN = re.compile(r"chain-(\d+)")
 

@@ -15,23 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trinity.common.codec import Column, joined_column
 from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.extend import KINDS
-from trinity.runtime.record.sample_format import ABSENT, FOLDER, encode, part_files
+from trinity.runtime.record.sample_files import FOLDER, encode, part_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    from torch import Tensor
 
     from trinity.common.batch import ExperienceBatch
     from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.extend import PluginManager
     from trinity.runtime.record.rundir import RunDir
-    from trinity.runtime.record.sample_format import Column
 
 logger = logging.getLogger(__name__)
 
@@ -164,33 +162,21 @@ def _environment(experience: Experience) -> dict[str, str]:
 def _columns(experiences: Sequence[Experience], batch: ExperienceBatch | None) -> dict[str, Column]:
     import torch
 
-    columns = {}
-    for name, field in _FIELDS.items():
-        column = _column([getattr(experience, field) for experience in experiences])
-        if column is not None:
-            columns[name] = column
+    joined = {name: joined_column(experiences, field) for name, field in _FIELDS.items()}
+    columns = {name: column for name, column in joined.items() if column is not None}
     lengths = [experience.response_length for experience in experiences]
     columns["mask"] = _masks(experiences, lengths)
     width = max(lengths, default=0)
     is_response_BR = torch.arange(width) < torch.tensor(lengths, dtype=torch.int64)[:, None]
     for name, field in _OF_BATCH.items():
         if batch is not None and field in batch.batch:
-            values_BR = batch.batch[field].detach().cpu()[:, :width]
-            trained = (lengths, values_BR[is_response_BR].numpy())
-            if name == "mask" and not np.array_equal(trained[1], columns["mask"][1]):
+            dtype = torch.bool if name == "mask" else torch.float32
+            values_BR = batch.batch[field].detach().cpu()[:, :width].to(dtype)
+            trained = Column(values_BR[is_response_BR].numpy(), columns["mask"].sizes)
+            if name == "mask" and not trained.is_same(columns["mask"]):
                 columns["own_mask"] = columns["mask"]
             columns[name] = trained
     return columns
-
-
-def _column(tensors: Sequence[Tensor | None]) -> Column | None:
-    import torch
-
-    given = [tensor for tensor in tensors if tensor is not None]
-    if not given:
-        return None
-    sizes = [ABSENT if tensor is None else len(tensor) for tensor in tensors]
-    return sizes, torch.cat(given).detach().numpy()
 
 
 def _masks(experiences: Sequence[Experience], lengths: list[int]) -> Column:
@@ -199,7 +185,8 @@ def _masks(experiences: Sequence[Experience], lengths: list[int]) -> Column:
         np.zeros(length, dtype=bool) if mask is None else mask.numpy()
         for mask, length in zip(masks, lengths, strict=True)
     ]
-    return lengths, np.concatenate(values) if values else np.zeros(0, dtype=bool)
+    joined = np.concatenate(values) if values else np.zeros(0, dtype=bool)
+    return Column(joined, np.array(lengths, dtype=np.int32))
 
 
 def _small(info: dict[str, Any]) -> dict[str, Any]:  # Any: the workflow's own data; json

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.record.metrics import PATIENCE
 from trinity.runtime.record.run_text import RunText
-from trinity.runtime.record.sample_format import find_blocks, part_files, read_step
+from trinity.runtime.record.sample_files import find_blocks, part_files, read_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.runtime.record.rundir import RunDir
-    from trinity.runtime.record.sample_format import Place, Sample
+    from trinity.runtime.record.sample_files import Place, Sample
     from trinity.runtime.roles import WholeMonitorRole
 
 logger = logging.getLogger(__name__)

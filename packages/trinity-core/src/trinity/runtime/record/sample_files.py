@@ -1,14 +1,14 @@
-"""What was trained, as bytes: a block for each optimizer step, and where blocks lie in files.
+"""What was trained, in files: a block for each optimizer step, blocks end to end.
 
-    head: TRINITY-SAMPLES 1, step, rows, bytes of each part, checksum | json | columns
+    samples/from-00000001.bin   block block block
+    samples/from-00000041.bin   block block torn
 
-The head has one length, so that who looks for a step skips the rest. A column holds one field of
-all rows end to end; a field that is the same number at each token of a row is held once.
+    block   TRINITY-SAMPLES 2, step, rows, bytes of each part, checksum | json | columns
+
+The head has one length, so that who looks for a step skips the rest. The json and the columns are
+those of ``common/codec.py``. Blocks of format 1 say of a column its sizes alone.
 
 L tokens of a row   R of its response
-
-samples/from-00000001.bin   block block block
-samples/from-00000041.bin   block block torn
 """
 
 from __future__ import annotations
@@ -22,27 +22,31 @@ import zlib
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from trinity.common.codec import pack, unpack
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
+    from trinity.common.codec import Column
 
-MAGIC = b"TRINITY-SAMPLES 1 "
-_HEAD = re.compile(rb"TRINITY-SAMPLES 1 ( *\d+) ( *\d+) ( *\d+) ( *\d+) ([0-9a-f]{8})\n")
-_WIDTHS = (12, 8, 12, 12, 8)
-HEAD_SIZE = len(MAGIC) + sum(_WIDTHS) + len(_WIDTHS)  # a space or the end of the line after each
-ABSENT, _SAME = -1, -2  # sizes in a column: the row has none; one number stands for all R
-_DTYPES = {"tokens": "<i4", "logprobs": "<f4", "advantages": "<f4", "token_rewards": "<f4"}
-_MASKS = ("mask", "own_mask")
+FOLDER = "samples"
+_PATTERN = "from-*.bin"
+MAGIC = b"TRINITY-SAMPLES "
+_VERSION, _OLDER = 2, 1
+_HEAD = re.compile(rb"TRINITY-SAMPLES ([12]) ( *\d+) ( *\d+) ( *\d+) ( *\d+) ([0-9a-f]{8})\n")
+_FIELD_SIZES = (1, 12, 8, 12, 12, 8)  # a space or the end of the line after each
+HEAD_SIZE = len(MAGIC) + sum(_FIELD_SIZES) + len(_FIELD_SIZES)
+_DTYPES_OF_1 = {
+    "tokens": "int32", "logprobs": "float32", "advantages": "float32", "token_rewards": "float32",
+    "mask": "bits", "own_mask": "bits",
+}  # fmt: skip
+_ONCE_OF_1 = -2  # a size in format 1: one number stands for all R
 
-Array = Any  # Any: numpy's arrays of either kind
-Column = tuple[list[int], Array]  # how many values each row has, ABSENT: none; those end to end
 Row = dict[str, Any]  # Any: json
 
 
@@ -50,6 +54,7 @@ Row = dict[str, Any]  # Any: json
 class BlockHead:
     """The beginning of a block."""
 
+    version: int = _VERSION
     step: int
     count: int  # of rows
     json_size: int  # bytes
@@ -60,6 +65,15 @@ class BlockHead:
     def size(self) -> int:
         """Return the bytes of the whole block."""
         return HEAD_SIZE + self.json_size + self.body_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the block of a step lies."""
+
+    path: Path
+    offset: int
+    head: BlockHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +136,8 @@ class Sample:
 
 _FIELDS = frozenset(one.name for one in fields(Sample)) - {"step"}
 
+# --- one block
+
 
 def encode(step: int, rows: Sequence[Row], columns: Mapping[str, Column]) -> bytes:
     """Return the block of a step.
@@ -131,52 +147,29 @@ def encode(step: int, rows: Sequence[Row], columns: Mapping[str, Column]) -> byt
         rows: the fields of each :class:`Sample` that are no arrays, and ``length``, its tokens.
         columns: the others by name. ``own_mask`` may be left out where it is the same as ``mask``.
     """
-    sizes: dict[str, list[int]] = {}
-    body = []
-    for name, dtype in _DTYPES.items():
-        if name in columns:
-            widths, values = columns[name]
-            is_squeezed = name != "tokens"
-            own, values = _squeezed(widths, values) if is_squeezed else (widths, values)
-            sizes[name] = own
-            body.append(np.asarray(values, dtype=dtype).tobytes())
-    for name in _MASKS:
-        if name in columns:
-            sizes[name], bits = columns[name]
-            body.append(np.packbits(bits).tobytes())
-    text = _json({"rows": list(rows), "columns": sizes})
-    parts = text + b"".join(body)
-    head = b"%s%12d %8d %12d %12d %08x\n" % (
-        MAGIC, step, len(rows), len(text), len(parts) - len(text), zlib.crc32(parts),
-    )  # fmt: skip
-    return head + parts
+    text, body = pack(rows, columns, dumps=_json, is_small=True)
+    crc = zlib.crc32(body, zlib.crc32(text))
+    numbers = (_VERSION, step, len(rows), len(text), len(body), crc)
+    return b"".join([MAGIC, b"%d %12d %8d %12d %12d %08x\n" % numbers, text, body])
 
 
 def head_of(data: bytes) -> BlockHead | None:
     """Return the head that bytes begin with; None: they begin with none."""
     found = _HEAD.match(data)
-    if found is None or tuple(map(len, found.groups())) != _WIDTHS:
+    if found is None or tuple(map(len, found.groups())) != _FIELD_SIZES:
         return None
-    step, count, json_size, body_size = (int(found[place]) for place in range(1, 5))
+    version, step, count, json_size, body_size = map(int, found.groups()[:5])
     return BlockHead(
-        step=step, count=count, json_size=json_size, body_size=body_size, crc=int(found[5], 16)
+        version=version,
+        step=step,
+        count=count,
+        json_size=json_size,
+        body_size=body_size,
+        crc=int(found[6], 16),
     )
 
 
-def decode_rows(head: BlockHead, data: bytes) -> list[Row]:
-    """Return the fields of all rows of a block that are no arrays.
-
-    Args:
-        head: of the block.
-        data: the block, or its beginning up to the columns.
-
-    Raises:
-        DataError: it is damaged.
-    """
-    return list(_json_of(head, data)["rows"])
-
-
-def decode(head: BlockHead, data: bytes) -> list[Sample]:
+def _decode(head: BlockHead, data: bytes) -> list[Sample]:
     """Return the rows of a block.
 
     Raises:
@@ -184,11 +177,11 @@ def decode(head: BlockHead, data: bytes) -> list[Sample]:
     """
     if len(data) != head.size or zlib.crc32(data[HEAD_SIZE:]) != head.crc:
         raise DataError(f"the samples of step {head.step} are damaged: their checksum differs.")
-    content = _json_of(head, data)
-    rows, body = content["rows"], data[HEAD_SIZE + head.json_size :]
-    widths: dict[str, list[int]] = {"tokens": [row["length"] for row in rows]}
-    others = [row["length"] - row["prompt_length"] for row in rows]
-    arrays = dict(_arrays(content["columns"], body, lambda name: widths.get(name, others)))
+    rows, described = _json_of(head, data)
+    if head.version == _OLDER:
+        described = _described(described, rows)
+    columns = unpack(described, data, HEAD_SIZE + head.json_size)
+    arrays = {name: column.arrays() for name, column in columns.items()}
     samples = []
     for place, row in enumerate(rows):
         own: dict[str, Any] = {name: values[place] for name, values in arrays.items()}
@@ -198,7 +191,24 @@ def decode(head: BlockHead, data: bytes) -> list[Sample]:
     return samples
 
 
-def _json_of(head: BlockHead, data: bytes) -> dict[str, Any]:  # Any: json
+def _described(sizes: Mapping[str, list[int]], rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Return what the columns of format 1 are, as format 2 says it."""
+    widths = [row["length"] - row["prompt_length"] for row in rows]
+    described = {}
+    for name, dtype in _DTYPES_OF_1.items():
+        if name in sizes:
+            once = [place for place, size in enumerate(sizes[name]) if size == _ONCE_OF_1]
+            own = [widths[n] if size == _ONCE_OF_1 else size for n, size in enumerate(sizes[name])]
+            described[name] = {"dtype": dtype, "sizes": own, "once": once}
+    return described
+
+
+def _json_of(head: BlockHead, data: bytes) -> tuple[list[Row], dict[str, Any]]:  # Any: json
+    """Return the fields of all rows of a block that are no arrays, and what its columns are.
+
+    Raises:
+        DataError: it is damaged.
+    """
     try:
         content = json.loads(data[HEAD_SIZE : HEAD_SIZE + head.json_size])
         rows, columns = content["rows"], content["columns"]
@@ -206,64 +216,14 @@ def _json_of(head: BlockHead, data: bytes) -> dict[str, Any]:  # Any: json
         raise DataError(f"the samples of step {head.step} are damaged: {error}.") from error
     if not (isinstance(rows, list) and isinstance(columns, dict) and len(rows) == head.count):
         raise DataError(f"the samples of step {head.step} are damaged: rows are missing.")
-    return {"rows": rows, "columns": columns}
+    return rows, columns
 
 
-def _squeezed(widths: Sequence[int], values: Array) -> tuple[list[int], Array]:
-    """Return a column that has a number that all tokens of a row share once."""
-    sizes_B = np.array(widths, dtype=np.int64)
-    rows_N = np.flatnonzero(sizes_B > 0)  # those that have values
-    if not len(rows_N):
-        return list(widths), values
-    starts_N = np.concatenate([[0], np.cumsum(sizes_B[rows_N])[:-1]])
-    is_same_N = np.minimum.reduceat(values, starts_N) == np.maximum.reduceat(values, starts_N)
-    is_kept = np.repeat(~is_same_N, sizes_B[rows_N])
-    is_kept[starts_N] = True
-    sizes_B[rows_N[is_same_N]] = _SAME
-    return sizes_B.tolist(), values[is_kept]
-
-
-def _json(content: dict[str, Any]) -> bytes:  # Any: json
+def _json(content: dict[str, Any]) -> str:  # Any: json
     try:
-        return json.dumps(content, default=str, allow_nan=False).encode()
+        return json.dumps(content, default=str, allow_nan=False)
     except ValueError:  # numbers that JSON cannot hold
-        return json.dumps(_finite(content), default=str).encode()
-
-
-def _arrays(
-    columns: Mapping[str, list[int]], body: bytes, widths: Callable[[str], Sequence[int]]
-) -> Iterator[tuple[str, list[Array | None]]]:
-    """Give each column, cut into rows of these widths."""
-    place = 0
-    for name in (*_DTYPES, *_MASKS):
-        if name not in columns:
-            continue
-        sizes = columns[name]
-        count = sum(1 if size == _SAME else max(size, 0) for size in sizes)
-        if name in _MASKS:
-            num_bytes = -(-count // 8)
-            bits = np.frombuffer(body, np.uint8, num_bytes, place)
-            values: Array = np.unpackbits(bits, count=count).astype(bool)
-        else:
-            num_bytes = np.dtype(_DTYPES[name]).itemsize * count
-            values = np.frombuffer(body, _DTYPES[name], count, place)
-        place += num_bytes
-        yield name, _cut(values, sizes, widths(name))
-
-
-def _cut(values: Array, sizes: Sequence[int], widths: Sequence[int]) -> list[Array | None]:
-    parts: list[Array | None] = []
-    place = 0
-    for size, width in zip(sizes, widths, strict=True):
-        if size == ABSENT:
-            parts.append(None)
-        elif size == _SAME:
-            parts.append(np.full(width, values[place], dtype=values.dtype))
-            place += 1
-        else:
-            parts.append(values[place : place + size])
-            place += size
-    return parts
+        return json.dumps(_finite(content), default=str)
 
 
 def _finite(value: Any) -> Any:  # Any: json
@@ -277,17 +237,7 @@ def _finite(value: Any) -> Any:  # Any: json
     return value
 
 
-FOLDER = "samples"
-_PATTERN = "from-*.bin"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where the block of a step lies."""
-
-    path: Path
-    offset: int
-    head: BlockHead
+# --- the files of a run
 
 
 def part_files(directory: Path) -> list[Path]:
@@ -334,7 +284,7 @@ def read_step(place: Place) -> list[Sample]:
         DataError: the block is damaged.
         OSError: the file cannot be read.
     """
-    return decode(place.head, _read(place, place.head.size))
+    return _decode(place.head, _read(place, place.head.size))
 
 
 def places_of(directory: Path) -> list[Place]:
@@ -353,7 +303,38 @@ def read_rows(place: Place) -> list[dict[str, Any]]:
         DataError: the block is damaged.
         OSError: the file cannot be read.
     """
-    return decode_rows(place.head, _read(place, HEAD_SIZE + place.head.json_size))
+    return _json_of(place.head, _read(place, HEAD_SIZE + place.head.json_size))[0]
+
+
+def samples_of(places: list[Place], *, task: str) -> Iterator[list[Sample]]:
+    """Give the samples of each step that has some, those of one task where it is named.
+
+    Args:
+        places: of the steps.
+        task: ``batch/task``, or with further parts of the id; empty: all.
+
+    Raises:
+        DataError: a block is damaged.
+    """
+    for place in places:
+        try:
+            samples = _of_place(place, task)
+        except DataError as error:
+            raise DataError(
+                f"{place.path}: {error} Put the file back from a copy; its other steps can be read."
+            ) from error
+        if samples:
+            yield samples
+
+
+def _of_place(place: Place, task: str) -> list[Sample]:
+    if task and not any(_is_of(row["eid"], task) for row in read_rows(place)):
+        return []
+    return [one for one in read_step(place) if not task or _is_of(one.eid, task)]
+
+
+def _is_of(eid: str, task: str) -> bool:
+    return eid == task or eid.startswith(f"{task}/")
 
 
 def cut_samples(directory: Path, *, trained: int) -> list[str]:
@@ -364,13 +345,13 @@ def cut_samples(directory: Path, *, trained: int) -> list[str]:
     problems = []
     for path in part_files(directory):
         try:
-            _cut_file(path, trained)
+            _cut(path, trained)
         except OSError as error:
             problems.append(f"{path} cannot be cut back: {error.strerror or error}")
     return problems
 
 
-def _cut_file(path: Path, trained: int) -> None:
+def _cut(path: Path, trained: int) -> None:
     if not os.access(path, os.R_OK):
         path.unlink()
         return
