@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from trinity.buffer.ledger import sqlite as bounds
+from trinity.buffer.ledger import bounds
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.ledger.sqlite import SqliteDatabase

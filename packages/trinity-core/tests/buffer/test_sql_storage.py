@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from trinity.buffer.ledger.sqlite import file_system_of, refuse_network
 from trinity.buffer.sql import SqlStorage
+from trinity.buffer.sqlite_file import file_system_of, refuse_network
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse

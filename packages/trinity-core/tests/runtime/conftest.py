@@ -11,7 +11,7 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import RunFailedError
 from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.loop import Loop
-from trinity.runtime.ready_rows import ReadyRows
+from trinity.runtime.ready import ReadyRows
 from trinity.runtime.rollouts import Rollouts
 
 

@@ -10,7 +10,7 @@ from trinity.common.experience import EID, Experience
 from trinity.common.sync_policy import Consume, SyncPolicy
 from trinity.errors import CheckpointError, PluginError, TrinityError
 from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
-from trinity.runtime.group_storage import ReadyGroups, group_storage_of
+from trinity.runtime.ready import ReadyGroups, group_storage_of
 from trinity.runtime.whole_storage import WholeStorage
 
 CAN = frozenset({"waiting", "state", "put_back"})

@@ -9,7 +9,7 @@ from trinity.common.config import ExperienceBufferConfig
 from trinity.common.sync_policy import Consume, Frees, SyncPolicy
 from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.extend import KINDS
-from trinity.runtime.ready_rows import ReadyRows
+from trinity.runtime.ready import ReadyRows
 from trinity.runtime.whole_storage import WholeStorage
 from trinity_testing.builders import an_experience
 

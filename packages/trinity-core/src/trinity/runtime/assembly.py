@@ -9,9 +9,8 @@ from trinity.common.config.inference_model import engine_arguments, parameters_o
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
-from trinity.runtime.group_storage import GroupStorage, ReadyGroups, group_storage_of
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
-from trinity.runtime.ready_rows import ReadyRows
+from trinity.runtime.ready import GroupStorage, ReadyGroups, ReadyRows, group_storage_of
 from trinity.runtime.whole_engine import whole_engine
 from trinity.runtime.whole_monitor import WholeMonitor
 from trinity.runtime.whole_storage import WholeStorage

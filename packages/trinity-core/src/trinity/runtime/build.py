@@ -76,7 +76,9 @@ class _Builder(StageBuilder):
     def _make_trainer(self, *, total_steps: int) -> TrainerRole:
         parts, config = self._parts, self._config
         trainer = make_trainer(config, self._manager, total_steps=total_steps)
-        parts.samples = SampleLog.of(config, self._manager, trainer=trainer, rundir=parts.rundir)
+        samples = SampleLog.of(config, self._manager, trainer=trainer, rundir=parts.rundir)
+        if samples is not None:
+            parts.observers.append(samples)
         return trainer
 
     def _make_scheduler(self) -> Scheduler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,7 +11,9 @@ from trinity.errors import TrinityError
 from trinity.extend import get_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+logger = logging.getLogger(__name__)
 
 _LIBRARIES = ("/torch/", "/transformers/", "/numpy/", "/contextlib.py")
 _PLACE, _LOG = "trinity_place", "trinity_log"  # what an error from another process brings along
@@ -35,6 +38,14 @@ def boundary(what: str) -> Iterator[None]:
             "run the same command: it goes on from what is saved. "
             f"{log or 'trinity.log'} has the traceback."
         ) from error
+
+
+def try_to(call: Callable[[], None], *, failure: str) -> None:
+    """Call a plugin where its failure must stop nothing else: it is told as a warning."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
+        logger.warning("%s: %s: %s", failure, type(error).__name__, error)
 
 
 def marked(error: BaseException, *, log: str) -> BaseException:

@@ -1,4 +1,7 @@
-"""What is told of each step: metrics, history, samples, the picture that a person sees."""
+"""What is told of each step, and to whom: metrics, history, samples, plugins, the display.
+
+loop --> Observers: times, staleness --> each Observer of the stage, and the display
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_names import is_own
-from trinity.common.metrics import with_prefix
+from trinity.common.metrics import numbers_in, with_prefix
 from trinity.runtime.determinism import reads_in_order
 from trinity.runtime.staleness import Staleness
 
@@ -18,14 +21,51 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.explorer.explorer import ExploreResult
+    from trinity.extend import PluginManager
     from trinity.runtime.parts import Parts
     from trinity.runtime.schedule import Schedule
 
 logger = logging.getLogger(__name__)
 
 
+class Observer:
+    """Told of each step of a stage, in the loop's thread; what it does not want does nothing."""
+
+    def trained(self, step: int, experiences: Sequence[Experience]) -> None:
+        """Take in what an optimizer step was trained on.
+
+        Raises:
+            CheckpointError: it cannot be written, and the run cannot go on without.
+        """
+
+    def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
+        """Take in the metrics of a phase: a step or an evaluation of one role.
+
+        Raises:
+            OSError: the disk is full.
+        """
+
+    def flush(self) -> None:
+        """Write out what is held: a checkpoint is being written."""
+
+    def close(self) -> None:
+        """Write out what is held; nothing is told any more."""
+
+
+class StepHook(Observer):
+    """Calls the plugins' hook after each optimizer step."""
+
+    def __init__(self, manager: PluginManager) -> None:
+        self._manager = manager
+
+    def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
+        if role == "trainer":
+            numbers, _ = numbers_in(metrics)
+            self._manager.call("trinity_step_finished", step=step, metrics=numbers)
+
+
 class Observers:
-    """Told by the loop what it did; all files but checkpoints are written here, in its thread.
+    """Says to all observers of a stage, and to its display, what the loop did and how long it took.
 
     Args:
         parts: of the stage.

@@ -12,14 +12,13 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import TrinityError
 from trinity.explorer.group_names import has_ended, names_of_ended
 from trinity.explorer.rollout_buffer import RolloutBuffer
+from trinity.runtime.error_context import try_to
 from trinity.runtime.record.checkpoint import CheckpointStore, read_weights, write_weights
-from trinity.runtime.record.history import TrainedHistory
-from trinity.runtime.record.metrics import MetricsRecorder
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rewind import GrowingFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from trinity.common.config import Config
@@ -29,10 +28,9 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
+    from trinity.runtime.observers import Observer
     from trinity.runtime.record.progress import Progress
     from trinity.runtime.record.rundir import RunDir
-    from trinity.runtime.record.samples import SampleLog
-    from trinity.runtime.record.shown_samples import ShownSamples
     from trinity.runtime.roles import (
         BatchSource,
         Closable,
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
         StorageRole,
         SyncRole,
         TrainerRole,
-        WholeMonitorRole,
         WritingRole,
     )
     from trinity.runtime.standalone import Coordinator
@@ -99,10 +96,7 @@ class Parts:
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
     meeting: Coordinator | None = None  # with the other side, where that is a run of its own
     workers: Closable | None = None  # the processes of a run over Ray
-    monitors: Mapping[str, list[WholeMonitorRole]] = field(default_factory=dict)  # by role
-    recorder: MetricsRecorder | None = None  # None: nothing was recorded
-    shown: ShownSamples | None = None  # None: no monitor shows any
-    samples: SampleLog | None = None  # None: nobody wants them, or the trainer's worker has it
+    observers: list[Observer] = field(default_factory=list)  # told of each step, in this order
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     has_evaluation: bool = False
@@ -137,29 +131,22 @@ class Parts:
         )
 
     def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
-        """Give the metrics of a step to the monitors and to the plugins' hooks.
+        """Give the metrics of a step to all observers.
 
         Raises:
             OSError: the disk is full.
         """
-        if self.recorder is None:
-            self.recorder = MetricsRecorder(self.monitors)
-        numbers = self.recorder.record(role, metrics, step=step)
-        if role == "trainer":
-            if self.shown is not None:
-                self.shown.trained(step)
-            self.manager.call("trinity_step_finished", step=step, metrics=numbers)
+        for observer in self.observers:
+            observer.record(role, metrics, step=step)
 
     def note_trained(self, step: int, experiences: Sequence[Experience]) -> None:
-        """Write down whose experiences an optimizer step used.
+        """Tell all observers which experiences an optimizer step used.
 
         Raises:
             CheckpointError: it cannot be written.
         """
-        eids = [experience.eid.uid for experience in experiences]
-        TrainedHistory(self.rundir.path).trained(step, eids)
-        if self.samples is not None:
-            self.samples.trained(step, experiences)
+        for observer in self.observers:
+            observer.trained(step, experiences)
 
     def explorer_state(self) -> dict[str, Any]:
         """Return where the explorer stands in its tasks and in what it writes, as it is now.
@@ -227,12 +214,10 @@ class Parts:
         ]
         for worker in workers:
             if worker is not None:
-                _try(f"{type(worker).__qualname__} did not close", worker.close)
-        for monitor in [monitor for own in self.monitors.values() for monitor in own]:
-            _try(f"{monitor.name} did not close", monitor.close)
-        if self.recorder is not None:
-            self.recorder.tell_missed()
-        self.monitors, self.recorder = {}, None
+                try_to(worker.close, failure=f"{type(worker).__qualname__} did not close")
+        for observer in self.observers:
+            observer.close()
+        self.observers = []
 
     def check_quiet(self) -> None:
         """Hold that an explore step that was left alone writes no more, after :meth:`close`.
@@ -267,8 +252,8 @@ class Parts:
         return self.writing is None or self.writing.is_over(timeout_s=timeout_s)
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
-        for monitor in [monitor for own in self.monitors.values() for monitor in own]:
-            _try(f"{monitor.name} did not write", monitor.flush)
+        for observer in self.observers:
+            observer.flush()
         is_behind = self._engines_are_behind(progress)
         return {
             "mode": self.config.mode,
@@ -337,10 +322,3 @@ class Parts:
             return [row for row in waiting if has_ended(row.eid, explorer_state["rollouts"])]
         is_fed = self.explorer is not None and self.is_in_order
         return waiting[: self.rollouts.num_rows()] if is_fed else waiting
-
-
-def _try(failure: str, call: Callable[[], None]) -> None:
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
-        logger.warning("%s: %s: %s", failure, type(error).__name__, error)

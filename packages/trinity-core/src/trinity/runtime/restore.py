@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.progress import read_progress, read_rollouts
-from trinity.runtime.record.starts import check_style
+from trinity.runtime.record.restart import check_style
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from trinity.runtime.preflight import (
 from trinity.runtime.record.lock import run_lock
 from trinity.runtime.record.logs import logs_to
 from trinity.runtime.record.records import explained_when_full
-from trinity.runtime.record.result import RunResult, RunStatus, StageResult, not_started
+from trinity.runtime.record.result import RunResult, RunStatus, StageResult
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.stage import run_stage
 
@@ -122,7 +122,9 @@ def _run_stages(
     for name, config in zip(names, stages, strict=True):
         place = rundir.stage(name) if name else rundir
         if stop.is_requested:
-            results.append(not_started(name, directory=place.path))
+            results.append(
+                StageResult(name=name, status=RunStatus.INTERRUPTED, directory=place.path)
+            )
             break
         checkpoints = [result.checkpoint for result in results if result.checkpoint is not None]
         if checkpoints:  # a stage that only explores or evaluates hands on what it was given

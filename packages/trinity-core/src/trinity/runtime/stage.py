@@ -21,11 +21,7 @@ from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore, check_models
 from trinity.runtime.record.progress import Progress, read_progress, read_rollouts
 from trinity.runtime.record.records import StateRecord, read_record
-from trinity.runtime.record.result import RunStatus, StageResult
-from trinity.runtime.record.rewind import GrowingFiles
-from trinity.runtime.record.rundir import write_manifests
-from trinity.runtime.record.sample_files import cut_samples
-from trinity.runtime.record.starts import (
+from trinity.runtime.record.restart import (
     finished_before,
     is_finished,
     note_start,
@@ -34,6 +30,10 @@ from trinity.runtime.record.starts import (
     say_changes,
     settings_of,
 )
+from trinity.runtime.record.result import RunStatus, StageResult
+from trinity.runtime.record.rewind import GrowingFiles
+from trinity.runtime.record.rundir import write_manifests
+from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.restore import name_of, restore
 from trinity.runtime.rollouts import Rollouts
 

@@ -23,13 +23,18 @@ from trinity.runtime.assembly import (
     steps_of_tasks,
 )
 from trinity.runtime.determinism import is_in_order
-from trinity.runtime.group_storage import GroupSink, GroupStorage
+from trinity.runtime.observers import StepHook
+from trinity.runtime.ready import GroupSink, GroupStorage
+from trinity.runtime.record.history import TrainedHistory
+from trinity.runtime.record.monitors import Monitors, ShownSamples
 from trinity.runtime.record.rewind import GrowingFiles
-from trinity.runtime.record.shown_samples import ShownSamples
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.common.models.chat_format import ChatFormat
+    from trinity.runtime.observers import Observer
     from trinity.runtime.parts import Parts
     from trinity.runtime.roles import SyncRole, TrainerRole
 
@@ -70,8 +75,7 @@ class StageBuilder(ABC):
             TrinityError: a model, a dataset or a component cannot be loaded.
         """
         parts, config, mode = self._parts, self._config, self._config.mode
-        parts.monitors = make_monitors(config, self._manager, rundir=parts.rundir)
-        parts.shown = ShownSamples.of(config, parts.monitors, rundir=parts.rundir)
+        parts.observers += self._observers()
         if mode in {"both", "train", "explore", "serve"}:
             parts.storage = self._storage = make_storage(
                 config, self._manager, chat_format=self._chat_format(), rundir=parts.rundir
@@ -85,6 +89,17 @@ class StageBuilder(ABC):
             self._add_trainer(tasks)
         if mode in {"both", "explore", "bench"}:
             self._add_explorer(tasks)
+
+    def _observers(self) -> Iterator[Observer]:
+        """Yield who is told of each step; the history first: what it lacks was never trained."""
+        config, rundir = self._config, self._parts.rundir
+        yield TrainedHistory(rundir.path)
+        monitors = make_monitors(config, self._manager, rundir=rundir)
+        yield Monitors(monitors)
+        shown = ShownSamples.of(config, monitors, rundir=rundir)
+        if shown is not None:
+            yield shown
+        yield StepHook(self._manager)
 
     def _add_trainer(self, tasks: TaskSource | None) -> None:
         parts, config = self._parts, self._config

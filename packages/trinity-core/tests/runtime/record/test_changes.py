@@ -8,8 +8,8 @@ import pytest
 from trinity.common.config import Config, TasksetConfig
 from trinity.errors import CheckpointError
 from trinity.extend import get_manager
+from trinity.runtime.record.restart import changes_line, note_start, say_changes
 from trinity.runtime.record.rundir import RunDir, write_manifests
-from trinity.runtime.record.starts import changes_line, note_start, say_changes
 
 
 class Said(list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import signal
+from types import SimpleNamespace
 
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
@@ -13,6 +14,10 @@ from trinity.monitor.tensorboard import TensorboardMonitor
 from trinity.runtime.record.history import TrainedHistory, read_history
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir
+
+
+def of(*eids):
+    return [SimpleNamespace(eid=SimpleNamespace(uid=eid)) for eid in eids]
 
 
 @pytest.fixture
@@ -33,10 +38,10 @@ def files(rundir, tmp_path):
 def test_lines_after_the_place_are_cut_off_and_those_before_stay(files, rundir, tmp_path) -> None:
     metrics, stored = rundir.monitor / "metrics.jsonl", tmp_path / "stored.jsonl"
     history = TrainedHistory(rundir.path)
-    history.trained(1, ["1/0/0/0", "1/0/1/0"])
+    history.trained(1, of("1/0/0/0", "1/0/1/0"))
     metrics.write_text('{"step": 1}\n')
     marks = files.marks()
-    history.trained(2, ["2/0/0/0"])
+    history.trained(2, of("2/0/0/0"))
     with metrics.open("a") as file:
         file.write('{"step": 2}\n{"ste')
     stored.write_text('{"reward": 1}\n')
@@ -99,19 +104,19 @@ def test_event_files_end_at_the_place_and_later_ones_are_removed(files, rundir) 
 
 def test_a_full_disk_leaves_no_half_line_in_the_history(rundir) -> None:
     history = TrainedHistory(rundir.path)
-    history.trained(1, ["1/0/0/0"])
+    history.trained(1, of("1/0/0/0"))
     size = (rundir.path / "history.jsonl").stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, limits[1]))
     try:
         with pytest.raises(CheckpointError, match="No space left"):
-            history.trained(2, ["2/0/0/0"])
+            history.trained(2, of("2/0/0/0"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
 
-    history.trained(2, ["2/0/0/0"])
+    history.trained(2, of("2/0/0/0"))
     assert read_history(rundir.path) == [["1/0/0/0"], ["2/0/0/0"]]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from trinity.common.experience import EID, Experience
+from trinity.runtime.record.monitors import ShownSamples
 from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.record.samples import SampleLog
-from trinity.runtime.record.shown_samples import ShownSamples
 from trinity.runtime.whole_monitor import WholeMonitor
 
 
@@ -61,7 +61,7 @@ def test_every_so_many_steps_the_first_samples_are_shown(tmp_path) -> None:
 
     for step in range(1, 6):
         log.trained(step, experiences(step))
-        to_show.trained(step)
+        to_show.record("trainer", {}, step=step)
 
     assert seen.shown == [
         (step, [(f"{step}/0/{run}/0", float(run)) for run in (0, 1)]) for step in (2, 4)
@@ -73,11 +73,11 @@ def test_a_run_that_went_back_shows_what_it_trains_now(tmp_path) -> None:
     to_show = shown(tmp_path, seen)
     for step in (1, 2, 3):
         log.trained(step, experiences(step))
-        to_show.trained(step)
+        to_show.record("trainer", {}, step=step)
     cut_samples(tmp_path, trained=1)
 
     log.trained(2, experiences(2, count=1))
-    to_show.trained(2)
+    to_show.record("trainer", {}, step=2)
 
     assert [step for step, _ in seen.shown] == [1, 2, 3, 2]
     assert len(seen.shown[-1][1]) == 1
@@ -88,7 +88,7 @@ def test_a_monitor_that_shows_no_samples_gets_none(tmp_path, abilities) -> None:
     log, seen = SampleLog(tmp_path, limit=10**6), Seen()
     log.trained(1, experiences(1))
 
-    shown(tmp_path, seen, abilities=abilities).trained(1)
+    shown(tmp_path, seen, abilities=abilities).record("trainer", {}, step=1)
 
     assert seen.shown == []
 
@@ -96,7 +96,7 @@ def test_a_monitor_that_shows_no_samples_gets_none(tmp_path, abilities) -> None:
 def test_samples_that_were_not_kept_are_not_shown(tmp_path) -> None:
     seen = Seen()
 
-    shown(tmp_path, seen).trained(1)
+    shown(tmp_path, seen).record("trainer", {}, step=1)
 
     assert seen.shown == []
 
@@ -105,7 +105,7 @@ def test_a_monitor_that_fails_is_told_once_and_the_run_goes_on(tmp_path, caplog)
     log, to_show = SampleLog(tmp_path, limit=10**6), shown(tmp_path, Fails())
     for step in (1, 2):
         log.trained(step, experiences(step))
-        to_show.trained(step)
+        to_show.record("trainer", {}, step=step)
 
     (line,) = [record.getMessage() for record in caplog.records]
     assert "samples of step 1 were not shown by the monitor Fails" in line
@@ -117,7 +117,7 @@ def test_a_monitor_that_fails_keeps_nothing_from_the_next_and_is_given_up(tmp_pa
     to_show = shown(tmp_path, fails, seen, count=1)
     for step in range(1, 6):
         log.trained(step, experiences(step))
-        to_show.trained(step)
+        to_show.record("trainer", {}, step=step)
 
     assert [step for step, _ in seen.shown] == [1, 2, 3, 4, 5]
     assert fails.num_asked == 3
@@ -133,6 +133,6 @@ def test_a_monitor_that_changes_what_it_is_shown_changes_it_for_no_other(tmp_pat
     log, seen = SampleLog(tmp_path, limit=10**6), Seen()
     log.trained(1, experiences(1))
 
-    shown(tmp_path, Changing(), seen, count=1).trained(1)
+    shown(tmp_path, Changing(), seen, count=1).record("trainer", {}, step=1)
 
     assert seen.shown == [(1, [("1/0/0/0", 0.0)])]

@@ -19,9 +19,8 @@ from trinity.common.sync_policy import policy_of
 from trinity.explorer.explorer import ExploreResult
 from trinity.explorer.group_names import has_ended
 from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.runtime.group_storage import GroupSink, GroupStorage, ReadyGroups
 from trinity.runtime.loop import Interrupted, Loop
-from trinity.runtime.ready_rows import ReadyRows
+from trinity.runtime.ready import GroupSink, GroupStorage, ReadyGroups, ReadyRows
 from trinity.runtime.record.progress import read_progress, read_rollouts
 from trinity.runtime.rollouts import RolloutEnd
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
-from trinity.runtime.record.starts import flat, is_secret
+from trinity.runtime.record.restart import flat, is_secret
 
 from trinity_studio.studio.document import Document
 from trinity_studio.studio.kept_text import kept_text

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.ledger.sqlite import Bounds
+from trinity.buffer.sqlite_file import Bounds
 from trinity.common.config.check_ledger import address_of
 from trinity.common.experience import Experience
 from trinity.errors import ConfigError, DataError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from trinity.runtime.record.starts import flat
+from trinity.runtime.record.restart import flat
 
 from trinity_studio.view.shown import Masker
 

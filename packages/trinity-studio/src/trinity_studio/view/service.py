@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.sqlite import Bounds
+from trinity.buffer.sqlite_file import Bounds
 from trinity.common.config.check_serve import db_path
 from trinity.common.experience import Experience
 from trinity.errors import DataError

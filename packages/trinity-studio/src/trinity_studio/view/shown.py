@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
-from trinity.runtime.record.starts import is_secret
+from trinity.runtime.record.restart import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

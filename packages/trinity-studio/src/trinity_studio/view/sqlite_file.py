@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from trinity.buffer.ledger.schema import TABLES
-from trinity.buffer.ledger.sqlite import refuse_computed
+from trinity.buffer.sqlite_file import refuse_computed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,7 +25,7 @@ from trinity.common.ports import GenerationRequest, RunKey
 from trinity.common.sync_policy import policy_of
 from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.extend import KINDS
-from trinity.runtime.ready_rows import ReadyRows
+from trinity.runtime.ready import ReadyRows
 from trinity.runtime.whole_storage import WholeStorage
 
 from trinity_testing.learning import lesson

@@ -26,79 +26,17 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Database, ResultRows
     from trinity.common.experience import Experience
 
-
-_TASK = """
-INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
-VALUES (?, ?, ?, 'done', '', '', ?, ?)
-ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'done', outcome = '', ended = excluded.ended
-RETURNING id
+_FORGET = """
+UPDATE packet SET body = NULL WHERE id IN
+    (SELECT packet FROM experience WHERE train_step > ? AND train_step <= ?)
+AND NOT EXISTS (SELECT 1 FROM experience AS other WHERE other.packet = packet.id
+    AND (other.train_step IS NULL OR other.train_step > ?))
 """
-
-
-def write_packets(
-    rows: ResultRows,
-    packets: Sequence[tuple[tuple[str, str], Sequence[Experience], bytes]],
-    uids: Sequence[str],
-    *,
-    owner: str,
-) -> int:
-    """Store packets, each with its key and its bytes; return how many experiences are new.
-
-    Args:
-        rows: of the transaction.
-        packets: of :func:`packets_of`.
-        uids: of all experiences, in their order.
-        owner: who explored them.
-    """
-    now, start, num_new = time.time(), 0, 0
-    for (batch, place), group, body in packets:
-        ((task,),) = rows.all(_TASK, owner, batch, place, now, now)
-        ((packet,),) = rows.all(
-            "INSERT INTO packet (task, outcome, body) VALUES (?, '', ?) RETURNING id",
-            task,
-            body,
-        )
-        own = uids[start : start + len(group)]
-        count = rows.insert_experiences(
-            [
-                (
-                    packet,
-                    number,
-                    uid,
-                    one.eid.run,
-                    one.eid.step,
-                    int(one.info.get("model_version") or 0),
-                    None if one.reward is None else float(one.reward),
-                    int(one.tokens.shape[0]),
-                )
-                for number, (one, uid) in enumerate(zip(group, own, strict=True))
-            ]
-        )
-        if not count:
-            rows.do("DELETE FROM packet WHERE id = ?", packet)
-        start, num_new = start + len(group), num_new + count
-    return num_new
-
-
-def packets_of(
-    experiences: Sequence[Experience],
-) -> list[tuple[tuple[str, str], list[Experience]]]:
-    """Return neighbours of one task together, by the explore step and the task's place."""
-    by_task = groupby(experiences, key=lambda one: (str(one.eid.batch), str(one.eid.task)))
-    return [(key, list(group)) for key, group in by_task]
-
-
-def uids_of(experiences: Sequence[Experience]) -> list[str]:
-    """Return the ids; a copy that an operator made beside its original gets one of its own."""
-    seen: dict[str, int] = {}
-    uids = []
-    for experience in experiences:
-        uid = experience.eid.uid
-        seen[uid] = number = seen.get(uid, 0) + 1
-        uids.append(uid if number == 1 else f"{uid}#{number}")
-    return uids
-
-
+_SPENT = """
+UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'its contents were deleted'
+WHERE train_step > ? AND EXISTS (SELECT 1 FROM packet
+    WHERE packet.id = experience.packet AND packet.body IS NULL)
+"""
 _ALL = 2**62  # rows
 _BEYOND = (
     f"SELECT id FROM experience WHERE train_step IS NULL ORDER BY packet, place LIMIT {_ALL} "
@@ -116,53 +54,11 @@ SELECT DISTINCT packet.id, task.batch, task.place
 FROM experience JOIN packet ON packet.id = experience.packet JOIN task ON task.id = packet.task
 WHERE experience.train_step IS NULL
 """
-
-
-def rows_of_group(rows: ResultRows, name: str, *, owner: str) -> list[tuple[int, int, int]]:
-    """Return id, packet and place of what waits of a group, in order."""
-    batch, _, task = name.rpartition("/")
-    return rows.all(_OF_GROUP, owner, batch, task, f"{task}-%")
-
-
-def remove_other_groups(rows: ResultRows, names: Collection[str]) -> None:
-    """Remove what waits of all groups but these."""
-    for packet, batch, task in rows.all(_WAITING):
-        if f"{batch}/{task.partition('-')[0]}" not in names:
-            rows.do("DELETE FROM experience WHERE packet = ? AND train_step IS NULL", packet)
-            _remove_empty(rows, [packet])
-
-
-def remove_beyond(rows: ResultRows, num_waiting: int) -> None:
-    """Remove what waits, but for the oldest ``num_waiting`` experiences."""
-    ids = f"id IN ({_BEYOND})"
-    packets = rows.all(f"SELECT DISTINCT packet FROM experience WHERE {ids}", num_waiting)
-    rows.do(f"DELETE FROM experience WHERE {ids}", num_waiting)
-    _remove_empty(rows, [packet for (packet,) in packets])
-
-
-def _remove_empty(rows: ResultRows, packets: Sequence[int]) -> None:
-    """Remove packets of which nothing is left, and tasks without packets."""
-    for packet in packets:
-        is_empty = "NOT EXISTS (SELECT 1 FROM experience WHERE experience.packet = packet.id)"
-        removed = rows.all(f"DELETE FROM packet WHERE id = ? AND {is_empty} RETURNING task", packet)
-        for (task,) in removed:
-            rows.do(
-                "DELETE FROM task WHERE id = ? AND NOT EXISTS "
-                "(SELECT 1 FROM packet WHERE packet.task = task.id)",
-                task,
-            )
-
-
-_FORGET = """
-UPDATE packet SET body = NULL WHERE id IN
-    (SELECT packet FROM experience WHERE train_step > ? AND train_step <= ?)
-AND NOT EXISTS (SELECT 1 FROM experience AS other WHERE other.packet = packet.id
-    AND (other.train_step IS NULL OR other.train_step > ?))
-"""
-_SPENT = """
-UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'its contents were deleted'
-WHERE train_step > ? AND EXISTS (SELECT 1 FROM packet
-    WHERE packet.id = experience.packet AND packet.body IS NULL)
+_TASK = """
+INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
+VALUES (?, ?, ?, 'done', '', '', ?, ?)
+ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'done', outcome = '', ended = excluded.ended
+RETURNING id
 """
 
 
@@ -206,11 +102,11 @@ class Ledger:
             DataError: what a workflow noted in one of them cannot be stored.
         """
         packets = [
-            (key, group, to_bytes(group, is_strict=True)) for key, group in packets_of(experiences)
+            (key, group, to_bytes(group, is_strict=True)) for key, group in _packets_of(experiences)
         ]
-        uids = uids_of(experiences)
+        uids = _uids_of(experiences)
         return self._database.write(
-            lambda rows: write_packets(rows, packets, uids, owner=self._owner),
+            lambda rows: _write_packets(rows, packets, uids, owner=self._owner),
             is_durable=self._is_durable,
         )
 
@@ -255,7 +151,7 @@ class Ledger:
         """
 
         def waiting(rows: ResultRows) -> list[tuple[int, int, int]]:
-            own = [rows_of_group(rows, name, owner=self._owner) for name in names]
+            own = [_rows_of_group(rows, name, owner=self._owner) for name in names]
             return [row for group in own for row in group]
 
         return self._claimed(waiting, step=step, first=first)
@@ -263,7 +159,7 @@ class Ledger:
     def count_groups(self, names: Sequence[str]) -> list[int]:
         """Return how many experiences wait of each of these groups."""
         return self._database.read(
-            lambda rows: [len(rows_of_group(rows, name, owner=self._owner)) for name in names]
+            lambda rows: [len(_rows_of_group(rows, name, owner=self._owner)) for name in names]
         )
 
     def _claimed(
@@ -350,9 +246,9 @@ class Ledger:
             if _forgotten_step(rows) > step:
                 note(rows, "forgotten_step", str(step))
             if isinstance(waiting, int):
-                remove_beyond(rows, waiting)
+                _remove_beyond(rows, waiting)
             elif waiting is not None:
-                remove_other_groups(rows, set(waiting))
+                _remove_other_groups(rows, set(waiting))
 
         self._database.write(work, is_durable=True)
 
@@ -473,3 +369,102 @@ def _drop_older(rows: ResultRows, min_version: int, *, step: int) -> None:
 def _forgotten_step(rows: ResultRows) -> int:
     found = rows.all("SELECT value FROM run WHERE key = 'forgotten_step'")
     return int(found[0][0]) if found else 0
+
+
+def _rows_of_group(rows: ResultRows, name: str, *, owner: str) -> list[tuple[int, int, int]]:
+    """Return id, packet and place of what waits of a group, in order."""
+    batch, _, task = name.rpartition("/")
+    return rows.all(_OF_GROUP, owner, batch, task, f"{task}-%")
+
+
+def _remove_other_groups(rows: ResultRows, names: Collection[str]) -> None:
+    """Remove what waits of all groups but these."""
+    for packet, batch, task in rows.all(_WAITING):
+        if f"{batch}/{task.partition('-')[0]}" not in names:
+            rows.do("DELETE FROM experience WHERE packet = ? AND train_step IS NULL", packet)
+            _remove_empty(rows, [packet])
+
+
+def _remove_beyond(rows: ResultRows, num_waiting: int) -> None:
+    """Remove what waits, but for the oldest ``num_waiting`` experiences."""
+    ids = f"id IN ({_BEYOND})"
+    packets = rows.all(f"SELECT DISTINCT packet FROM experience WHERE {ids}", num_waiting)
+    rows.do(f"DELETE FROM experience WHERE {ids}", num_waiting)
+    _remove_empty(rows, [packet for (packet,) in packets])
+
+
+def _remove_empty(rows: ResultRows, packets: Sequence[int]) -> None:
+    """Remove packets of which nothing is left, and tasks without packets."""
+    for packet in packets:
+        is_empty = "NOT EXISTS (SELECT 1 FROM experience WHERE experience.packet = packet.id)"
+        removed = rows.all(f"DELETE FROM packet WHERE id = ? AND {is_empty} RETURNING task", packet)
+        for (task,) in removed:
+            rows.do(
+                "DELETE FROM task WHERE id = ? AND NOT EXISTS "
+                "(SELECT 1 FROM packet WHERE packet.task = task.id)",
+                task,
+            )
+
+
+def _write_packets(
+    rows: ResultRows,
+    packets: Sequence[tuple[tuple[str, str], Sequence[Experience], bytes]],
+    uids: Sequence[str],
+    *,
+    owner: str,
+) -> int:
+    """Store packets, each with its key and its bytes; return how many experiences are new.
+
+    Args:
+        rows: of the transaction.
+        packets: of :func:`_packets_of`.
+        uids: of all experiences, in their order.
+        owner: who explored them.
+    """
+    now, start, num_new = time.time(), 0, 0
+    for (batch, place), group, body in packets:
+        ((task,),) = rows.all(_TASK, owner, batch, place, now, now)
+        ((packet,),) = rows.all(
+            "INSERT INTO packet (task, outcome, body) VALUES (?, '', ?) RETURNING id",
+            task,
+            body,
+        )
+        own = uids[start : start + len(group)]
+        count = rows.insert_experiences(
+            [
+                (
+                    packet,
+                    number,
+                    uid,
+                    one.eid.run,
+                    one.eid.step,
+                    int(one.info.get("model_version") or 0),
+                    None if one.reward is None else float(one.reward),
+                    int(one.tokens.shape[0]),
+                )
+                for number, (one, uid) in enumerate(zip(group, own, strict=True))
+            ]
+        )
+        if not count:
+            rows.do("DELETE FROM packet WHERE id = ?", packet)
+        start, num_new = start + len(group), num_new + count
+    return num_new
+
+
+def _packets_of(
+    experiences: Sequence[Experience],
+) -> list[tuple[tuple[str, str], list[Experience]]]:
+    """Return neighbours of one task together, by the explore step and the task's place."""
+    by_task = groupby(experiences, key=lambda one: (str(one.eid.batch), str(one.eid.task)))
+    return [(key, list(group)) for key, group in by_task]
+
+
+def _uids_of(experiences: Sequence[Experience]) -> list[str]:
+    """Return the ids; a copy that an operator made beside its original gets one of its own."""
+    seen: dict[str, int] = {}
+    uids = []
+    for experience in experiences:
+        uid = experience.eid.uid
+        seen[uid] = number = seen.get(uid, 0) + 1
+        uids.append(uid if number == 1 else f"{uid}#{number}")
+    return uids

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trinity.buffer.ledger.postgres import PostgresDatabase
-from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config.check_ledger import address_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trinity.buffer.ledger.database import Database
 
 
@@ -35,12 +32,16 @@ def open_database(
     """
     address = address_of(str(path))
     if address.file is not None:
+        from trinity.buffer.ledger.sqlite import SqliteDatabase
+
         return SqliteDatabase(
             address.file,
             max_retries=max_retries,
             retry_interval_s=retry_interval_s,
             is_read_only=is_read_only,
         )
+    from trinity.buffer.ledger.postgres import PostgresDatabase
+
     return PostgresDatabase(
         address.url,
         name=address.name,

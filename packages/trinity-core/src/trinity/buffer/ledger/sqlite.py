@@ -1,117 +1,21 @@
-"""The statements of SQLite, and bounds for a file that anybody can have made.
-
-A view can have rows without end, and a computed column bytes without end, in a file of a kilobyte.
-"""
+"""The statements of SQLite."""
 
 from __future__ import annotations
 
 import sqlite3
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.buffer.ledger.database import Database
 from trinity.buffer.ledger.schema import TABLES, refuse_foreign, statements
+from trinity.buffer.sqlite_file import Bounds, connect, refuse_computed, refuse_network, transaction
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from trinity.buffer.ledger.database import NewExperience, ResultRows
-
-
-READ_BYTES = 512 << 20  # of all rows that are held at once
-_KIND, _HIDDEN = 2, 6  # columns of SQLite's table_list and table_xinfo
-
-
-def refuse_computed(
-    connection: sqlite3.Connection, *, name: str, tables: Iterable[str] = TABLES
-) -> None:
-    """Hold that the tables of a ledger lie in its file, and are not computed as they are read.
-
-    Args:
-        connection: to the ledger.
-        name: of the ledger, for the message.
-        tables: that are read; the file need not have them.
-
-    Raises:
-        DataError: one is a view or of a virtual module, or has a computed column.
-        sqlite3.Error: the file cannot be read.
-    """
-    for table in sorted(tables):
-        kinds = {row[_KIND] for row in connection.execute(f"PRAGMA table_list({table})")}
-        columns = connection.execute(f"PRAGMA table_xinfo({table})").fetchall()
-        odd = next(iter(kinds - {"table"}), "")
-        if odd or any(column[_HIDDEN] for column in columns):
-            what = f"a {odd} table".replace("view table", "view") if odd else "partly computed"
-            raise DataError(
-                f"refusing the ledger {name}: {table} is {what}, no run writes such a table, and "
-                f"computing it may never end. Name a ledger with stored tables."
-            )
-
-
-class Bounds:
-    """What may still be fetched; of one page, or of one answer.
-
-    Args:
-        name: of the ledger, for the message.
-    """
-
-    def __init__(self, *, name: str) -> None:
-        self._name = name
-        self._left = READ_BYTES
-
-    def fetched(self, cursor: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return the rows of a cursor (Any: as the columns are).
-
-        Raises:
-            DataError: with those that were fetched before, they hold too much.
-        """
-        rows = []
-        for row in cursor:
-            self._left -= sys.getsizeof(row) + sum(map(sys.getsizeof, row))
-            if self._left < 0:
-                raise DataError(
-                    f"refusing the ledger {self._name}: one query returned more than "
-                    f"{READ_BYTES >> 20} MB. If a run wrote it, look at fewer experiences."
-                )
-            rows.append(row)
-        return rows
-
-
-_MOUNTS = Path("/proc/self/mountinfo")
-_NETWORK = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "afs", "glusterfs")
-
-
-def refuse_network(path: Path, *, mounts: Path = _MOUNTS) -> None:
-    """Raise where the locks of SQLite do not hold.
-
-    Raises:
-        DataError: the file lies on a network's file system, or on one of a user's process.
-    """
-    kind = file_system_of(path, mounts=mounts)
-    if kind.startswith(_NETWORK):
-        raise DataError(
-            f"{path} lies on {kind}, and SQLite locks do not hold on {kind}. Use PostgreSQL "
-            f"(postgresql://USER@HOST/NAME) or a path on a local disk."
-        )
-
-
-def file_system_of(path: Path, *, mounts: Path = _MOUNTS) -> str:
-    """Return the type of a path's file system; "" where the system does not tell."""
-    try:
-        lines = mounts.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    target, longest, kind = path.absolute().resolve(), -1, ""
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        mount = Path(before.split()[4].replace("\\040", " "))
-        if target.is_relative_to(mount) and len(mount.parts) >= longest:
-            longest, kind = len(mount.parts), after.split()[0]
-    return kind
-
 
 T = TypeVar("T")
 LOCKED_S = 60.0  # so long a transaction waits for another process's
@@ -163,17 +67,14 @@ class SqliteDatabase(Database):
         if self._is_read_only:
             return self._looking()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(
-            self._path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S
-        )
+        connection = connect(self._path, locked_s=LOCKED_S)
         try:
             refuse_foreign(_SqliteRows(connection), query=_TABLES, name=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in statements(_TYPES):
-                connection.execute(statement)
-            connection.execute("COMMIT")
+            with transaction(connection, writes=True):
+                for statement in statements(_TYPES):
+                    connection.execute(statement)
         except BaseException:
             connection.close()
             raise
@@ -181,15 +82,10 @@ class SqliteDatabase(Database):
 
     def _looking(self) -> sqlite3.Connection:
         """Return a connection of who only looks: anybody can have made the file."""
-        connection = sqlite3.connect(
-            f"{self._path.absolute().as_uri()}?mode=ro",
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=LOCKED_S,
-        )
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        connection = connect(address, locked_s=LOCKED_S)
         try:
-            refuse_computed(connection, name=str(self._path))
+            refuse_computed(connection, name=str(self._path), tables=TABLES)
         except BaseException:
             connection.close()
             raise
@@ -197,23 +93,13 @@ class SqliteDatabase(Database):
 
     def _transacted(self, work: Callable[[ResultRows], T], *, writes: bool, is_durable: bool) -> T:
         connection: sqlite3.Connection = self._connection
-        if is_durable:
-            connection.execute("PRAGMA synchronous = FULL")
         bounds = None
         if self._is_read_only:  # a table can be long, and a query of it slow
             bounds = Bounds(name=str(self._path))
             limit = time.monotonic() + READ_S
             connection.set_progress_handler(lambda: time.monotonic() > limit, _INSTRUCTIONS)
-        connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-        try:
-            result = work(_SqliteRows(connection, bounds))
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if is_durable:
-                connection.execute("PRAGMA synchronous = NORMAL")
-        return result
+        with transaction(connection, writes=writes, is_durable=is_durable):
+            return work(_SqliteRows(connection, bounds))
 
     def _may_pass(self, error: Exception) -> bool:
         return "locked" in str(error)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trinity.runtime.debug.recorded import Exchange
 
 
-class Observer(Protocol):
+class EngineObserver(Protocol):
     """Hears of each request and of its answer, from whichever thread makes it."""
 
     def asked(self, number: int, request: GenerationRequest) -> None:
@@ -39,7 +39,7 @@ class Watched:
         observer: who is told.
     """
 
-    def __init__(self, engine: RolloutEngine, observer: Observer) -> None:
+    def __init__(self, engine: RolloutEngine, observer: EngineObserver) -> None:
         self._engine = engine
         self._observer = observer
         self._count = itertools.count(1)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.explorer.requests import RolloutRequest
     from trinity.extend import PluginManager
-from trinity.runtime.debug.engines import Observer
+from trinity.runtime.debug.engines import EngineObserver
 
 _EXPLORES = frozenset({"both", "explore", "bench"})
 
@@ -109,7 +109,7 @@ def debug(
     config: Config,
     wanted: DebugRequest,
     *,
-    observer: Callable[[ChatFormat], Observer] | None = None,
+    observer: Callable[[ChatFormat], EngineObserver] | None = None,
     begins: Callable[[RolloutRequest, Taskset], None] | None = None,
 ) -> Debugged:
     """Run one try of a task.
@@ -175,7 +175,7 @@ class _DebugSession:
         wanted: DebugRequest,
         recorded: RecordedRollout | None,
         *,
-        observer: Callable[[ChatFormat], Observer] | None,
+        observer: Callable[[ChatFormat], EngineObserver] | None,
         begins: Callable[[RolloutRequest, Taskset], None] | None,
     ) -> Debugged:
         """Run the task."""

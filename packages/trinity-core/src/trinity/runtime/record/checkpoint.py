@@ -7,17 +7,13 @@ global_step_<N>/
     actor/shards/          what each rank held, where that was too large for one of them
     engine/                the engines' weights, where they are older than the model's
     experiences.jsonl      what the buffer held and nobody had read
-    manifest.json          size and digest of each of these files
+    manifest.json          size and digest of each of these files but state.json
 
-It is written under another name and renamed when all of it is on the disk. One that is not as its
-manifest says is not used: the run goes back to the newest that is.
+``state.json`` has a checksum of its own: it is written anew where only the progress changed. The
+manifest is written last: a folder that has one was complete.
 
-A checkpoint that is written while the explorer is ahead holds them in ``engine/``: the explore
-steps that had not ended are made again, with the weights that they began with.
-
-``manifest.json`` has the size and the SHA-256 of each file but ``state.json``, which has a checksum
-of its own as it is written anew where only the progress changed. It is written last: a folder that
-has one was complete.
+A checkpoint is written under another name and renamed when all of it is on the disk. One that is
+not as its manifest says is not used: the run goes back to the newest that is.
 """
 
 from __future__ import annotations
@@ -52,36 +48,16 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
 
-
-FOLDER = "engine"
-_FILE = "weights.safetensors"
-
-
-def write_weights(snapshot: WeightSnapshot, checkpoint: Path) -> None:
-    """Write the tensors as the engines got them, by their names, into a checkpoint's folder."""
-    from safetensors.torch import save_file
-
-    folder = checkpoint / FOLDER
-    folder.mkdir()
-    save_file({name: one.contiguous() for name, one in snapshot.tensors.items()}, folder / _FILE)
-
-
-def read_weights(checkpoint: Path, *, version: int) -> WeightSnapshot:
-    """Return what :func:`write_weights` wrote.
-
-    Raises:
-        OSError: it is not there.
-    """
-    from safetensors.torch import load_file
-
-    tensors = load_file(checkpoint / FOLDER / _FILE)
-    return WeightSnapshot(version=WeightVersion(version), tensors=tensors)
-
-
 MANIFEST = "manifest.json"
 STATE = "state.json"
 #: what file systems over a network answer that sync files, and no folder
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES})
+ENGINE = "engine"
+_ENGINE_WEIGHTS = "weights.safetensors"
+LATEST = "latest_checkpointed_iteration.txt"
+_NAME = re.compile(r"global_step_(\d+)$")
+_DOOMED, _DAMAGED = ".doomed_", ".damaged"
+_SCRATCH = re.compile(r"^\.(global_step_\d+)\.\d+(\.old)?$")
 
 
 def write_manifest(folder: Path) -> None:
@@ -191,10 +167,27 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-LATEST = "latest_checkpointed_iteration.txt"
-_NAME = re.compile(r"global_step_(\d+)$")
-_DOOMED, _DAMAGED = ".doomed_", ".damaged"
-_SCRATCH = re.compile(r"^\.(global_step_\d+)\.\d+(\.old)?$")
+def write_weights(snapshot: WeightSnapshot, checkpoint: Path) -> None:
+    """Write the tensors as the engines got them, by their names, into a checkpoint's folder."""
+    from safetensors.torch import save_file
+
+    folder = checkpoint / ENGINE
+    folder.mkdir()
+    save_file(
+        {name: one.contiguous() for name, one in snapshot.tensors.items()}, folder / _ENGINE_WEIGHTS
+    )
+
+
+def read_weights(checkpoint: Path, *, version: int) -> WeightSnapshot:
+    """Return what :func:`write_weights` wrote.
+
+    Raises:
+        OSError: it is not there.
+    """
+    from safetensors.torch import load_file
+
+    tensors = load_file(checkpoint / ENGINE / _ENGINE_WEIGHTS)
+    return WeightSnapshot(version=WeightVersion(version), tensors=tensors)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

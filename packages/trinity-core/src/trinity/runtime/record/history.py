@@ -17,39 +17,55 @@ from typing import TYPE_CHECKING
 
 from trinity.common.json_lines import read_lines
 from trinity.errors import CheckpointError
+from trinity.runtime.observers import Observer
 from trinity.runtime.record.records import HistoryLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from trinity.common.experience import Experience
+
 FILE_NAME = "history.jsonl"
 
 
-class TrainedHistory:
+class TrainedHistory(Observer):
     """Writes the history of one stage."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
 
-    def trained(self, step: int, eids: Sequence[str]) -> None:
+    def trained(self, step: int, experiences: Sequence[Experience]) -> None:
         """Add an optimizer step: one line in one write, so that a kill leaves it out or whole.
 
         Raises:
             CheckpointError: it cannot be written.
         """
-        line = (json.dumps({"step": step, "eids": list(eids)}) + "\n").encode()
+        eids = [experience.eid.uid for experience in experiences]
+        line = (json.dumps({"step": step, "eids": eids}) + "\n").encode()
         try:
-            with self._path.open("ab", buffering=0) as file:
-                size = file.tell()
-                if file.write(line) < len(line):  # the disk holds only the beginning of it
-                    file.truncate(size)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            append_whole(self._path, line)
         except OSError as error:
             raise CheckpointError(
                 f"{self._path} cannot be written: {error.strerror or error}. Make room, then run "
                 f"the same command: it goes on from the last complete checkpoint."
             ) from error
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """Append in one write, so that a kill leaves it out or whole; on a full disk nothing is left.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with path.open("ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            if file.write(data) < len(data):  # the disk holds only the beginning of it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(size)
+            raise
 
 
 def read_history(directory: Path) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""The logs of a run: sent to its folder, and read as one that goes by time."""
+"""Write the log of a run to its folder, and read it with each worker's as one that goes by time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+DRIVER = "driver"
+_HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) (?:([^\s:]+): )?")
 
 
 class _Sayer(logging.Handler):
@@ -84,10 +85,6 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()
-
-
-DRIVER = "driver"
-_HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) (?:([^\s:]+): )?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def read_rollouts(state: Mapping[str, Any], policy: SyncPolicy) -> dict[str, Any
         rollouts: dict[str, Any] = explorer["rollouts"]
         return rollouts
     if "flight" in explorer:
-        return _of_active_groups(explorer["flight"], is_taken=bool(_num_waiting(progress)))
+        return _of_flight(explorer["flight"], is_taken=bool(_num_waiting(progress)))
     return _of_steps(progress, policy) if "explored" in progress else None
 
 
@@ -98,7 +98,7 @@ def _num_waiting(progress: Mapping[str, Any]) -> int:
     return int(progress.get("num_due", 0)) + sum(progress.get("written", []))
 
 
-def _of_active_groups(flight: Mapping[str, Any], *, is_taken: bool) -> dict[str, Any]:
+def _of_flight(flight: Mapping[str, Any], *, is_taken: bool) -> dict[str, Any]:
     """Return groups as an earlier version wrote them.
 
     Args:

@@ -23,45 +23,12 @@ from trinity.errors import CheckpointError, RunFailedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-_CANNOT_WRITE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
-
-
-def is_full(error: BaseException) -> bool:
-    """Return whether the system said that there is no room, or none that may be written to."""
-    return isinstance(error, OSError) and error.errno in _CANNOT_WRITE
-
-
-@contextmanager
-def explained_when_full(directory: Path) -> Iterator[None]:
-    """Turn the system's error for a file of the run into one with the place and the remedy.
-
-    Raises:
-        RunFailedError: the disk is full, or a file of the run cannot be used.
-    """
-    try:
-        yield
-    except OSError as error:
-        path = str(error.filename2 or error.filename or "")
-        if is_full(error):
-            raise RunFailedError(
-                f"a file of the run in {path or directory} could not be written: "
-                f"{error.strerror}. Make room or set checkpoint_root_dir to another disk, then run "
-                f"the same command: it goes on from the last complete checkpoint."
-            ) from error
-        if not path or not Path(path).absolute().is_relative_to(directory.absolute()):
-            raise
-        raise RunFailedError(
-            f"{path} cannot be used: {error.strerror}. It belongs to the run: let it be a file (or "
-            f"folder) that can be read and written, or move it away, then run the same command."
-        ) from error
-
-
 CHECKSUM = "checksum"
 
 Count = Annotated[int, Field(ge=0)]
 Mode = Literal["both", "train", "explore", "bench", "serve"]
 Metrics = dict[str, float]
+_CANNOT_WRITE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
 
 
 class DamagedError(CheckpointError):
@@ -80,6 +47,7 @@ class Mark(_Record):
 
 
 Marks = dict[str, Count | Mark]  # a number: the size alone, of a run made before there were digests
+Beginning = dict[str, Marks]  # beginning.json: by mode
 
 
 class Manifest(_Record):
@@ -145,9 +113,6 @@ class HistoryLine(_Record):
     eids: list[str]
 
 
-Beginning = dict[str, Marks]  # beginning.json: by mode
-
-
 def read_record(path: Path, model: Any, *, remedy: str) -> dict[str, Any]:
     """Return what a JSON file of the run holds, without its checksum (Any: a model; json).
 
@@ -209,3 +174,33 @@ def _problem(values: Any, model: Any) -> str:
 
 def _checksum(plain: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether the system said that there is no room, or none that may be written to."""
+    return isinstance(error, OSError) and error.errno in _CANNOT_WRITE
+
+
+@contextmanager
+def explained_when_full(directory: Path) -> Iterator[None]:
+    """Turn the system's error for a file of the run into one with the place and the remedy.
+
+    Raises:
+        RunFailedError: the disk is full, or a file of the run cannot be used.
+    """
+    try:
+        yield
+    except OSError as error:
+        path = str(error.filename2 or error.filename or "")
+        if is_full(error):
+            raise RunFailedError(
+                f"a file of the run in {path or directory} could not be written: "
+                f"{error.strerror}. Make room or set checkpoint_root_dir to another disk, then run "
+                f"the same command: it goes on from the last complete checkpoint."
+            ) from error
+        if not path or not Path(path).absolute().is_relative_to(directory.absolute()):
+            raise
+        raise RunFailedError(
+            f"{path} cannot be used: {error.strerror}. It belongs to the run: let it be a file (or "
+            f"folder) that can be read and written, or move it away, then run the same command."
+        ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,13 @@ class StageResult:
     name: str  # "": a run without stages
     status: RunStatus
     directory: Path
-    explore_steps: int
-    train_steps: int
-    seconds: float
-    first_evaluation: Metrics
-    evaluation: Metrics
-    buffer: Metrics  # what became of the experiences in a replay buffer; empty: there was none
-    checkpoint: Path | None  # None: nothing was trained
+    explore_steps: int = 0
+    train_steps: int = 0
+    seconds: float = 0.0
+    first_evaluation: Metrics = field(default_factory=dict)
+    evaluation: Metrics = field(default_factory=dict)
+    buffer: Metrics = field(default_factory=dict)  # what became of a replay buffer's experiences
+    checkpoint: Path | None = None  # None: nothing was trained
     plots: tuple[Path, ...] = ()
     was_finished_before: bool = False
 
@@ -56,19 +56,3 @@ class RunResult:
         """Return 0 for a finished run, 130 for an interrupted one, 1 otherwise."""
         codes = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
         return codes.get(self.status, 1)
-
-
-def not_started(name: str, *, directory: Path) -> StageResult:
-    """Return the end of a stage that the run was stopped before."""
-    return StageResult(
-        name=name,
-        status=RunStatus.INTERRUPTED,
-        directory=directory,
-        explore_steps=0,
-        train_steps=0,
-        seconds=0.0,
-        first_evaluation={},
-        evaluation={},
-        buffer={},
-        checkpoint=None,
-    )

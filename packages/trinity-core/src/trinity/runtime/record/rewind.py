@@ -33,8 +33,11 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.runtime.record.rundir import RunDir
 
-
 CHUNK = 1 << 20
+BEGINNING = "beginning.json"
+_METRICS, _EVENTS = "monitor/metrics.jsonl", "monitor/tensorboard"
+_LINES = {_METRICS: MetricsLine, HISTORY: HistoryLine}
+Mark = dict[str, Any]  # how long a file was and the digest of that: {"size": 3, "digest": "ab.."}
 
 
 class Growth:
@@ -110,13 +113,6 @@ class Growth:
                 self._size += len(part)
             if is_synced:
                 os.fsync(file.fileno())
-
-
-BEGINNING = "beginning.json"
-_METRICS, _EVENTS = "monitor/metrics.jsonl", "monitor/tensorboard"
-_LINES = {_METRICS: MetricsLine, HISTORY: HistoryLine}
-
-Mark = dict[str, Any]  # how long a file was and the digest of that: {"size": 3, "digest": "ab.."}
 
 
 class GrowingFiles:

@@ -1,6 +1,7 @@
 """How a run stands: who works at it, what it waits for, how far it is; by its files alone.
 
-A run that is dead tells the same as one that lives, but for who holds it.
+A run that is dead tells the same as one that lives, but for who holds it. A ledger tells who is
+there, what waits, what runs longest and how old the experiences of a step were.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from trinity.buffer.ledger.database import Database, ResultRows
     from trinity.buffer.ledger.membership import Member
 
-
 _AGES = """
 SELECT AVG(train_step - 1 - version), MAX(train_step - 1 - version) FROM experience
 WHERE train_place IS NOT NULL AND train_step = ?
@@ -35,6 +35,11 @@ _SLOWEST = """
 SELECT task.batch, task.place, task.began FROM task JOIN explorer ON explorer.name = task.owner
 WHERE task.state = 'running' AND explorer.beat > ? ORDER BY task.began, task.id LIMIT 5
 """  # of an explorer that is dead nothing runs
+_BUFFER = ("buffer", "trainer_input", "experience_buffer")
+_UNASKED = (
+    "the ledger {name} is left out: only this run directory names its server, and a server is told "
+    "who asks. If you know it: trinity status --databases {directory}"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,13 +127,6 @@ def _number(value: object, *, of: str) -> float:
     if not isinstance(value, (int, float, Decimal)):
         raise TypeError(f"{of} is {value!r:.80}, no number")
     return float(value)
-
-
-_BUFFER = ("buffer", "trainer_input", "experience_buffer")
-_UNASKED = (
-    "the ledger {name} is left out: only this run directory names its server, and a server is told "
-    "who asks. If you know it: trinity status --databases {directory}"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

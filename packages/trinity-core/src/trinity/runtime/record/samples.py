@@ -19,6 +19,8 @@ from trinity.common.codec import Column, joined_column
 from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.extend import KINDS
+from trinity.runtime.observers import Observer
+from trinity.runtime.record.history import append_whole
 from trinity.runtime.record.sample_files import FOLDER, encode, part_files
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ _KNOWN = {"plugins", ENVIRONMENT}  # entries of info that are kept elsewhere
 _WHOLE = {REPLY_NAMES}  # those that are kept however long they are
 
 
-class SampleLog:
+class SampleLog(Observer):
     """Writes the samples of one stage; never raises.
 
     Args:
@@ -113,7 +115,7 @@ class SampleLog:
         while sum(sizes) + len(block) > self._limit:
             parts.pop(0).unlink()
             sizes.pop(0)
-        _append(parts[-1], block)
+        append_whole(parts[-1], block)
 
     def _stop(self, why: str) -> None:
         self._is_off = True
@@ -121,20 +123,6 @@ class SampleLog:
             "what is trained is kept no more in %s: %s. The run goes on without it.",
             self._directory / FOLDER, " ".join(why.split()),
         )  # fmt: skip
-
-
-def _append(path: Path, block: bytes) -> None:
-    """Append a block in one write; where that is not whole, cut it off again."""
-    with path.open("ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            written = file.write(block)
-        except OSError:
-            file.truncate(size)
-            raise
-        if written < len(block):
-            file.truncate(size)
-            raise OSError("the disk is full")
 
 
 def _rows(experiences: Sequence[Experience]) -> list[dict[str, Any]]:  # Any: json

@@ -1,14 +1,11 @@
-"""Where the time of a step goes, and what a run of this configuration could gain.
+"""Where the time of a step goes, and what a run could gain by overlapping its sides.
 
-    |<---------------------------- step ---------------------------->|
-    | explore: engines, workflows, advantages, write | train ... | sync |
+    in turns   | explore: engines, workflows, advantages, write | train ... | sync |
+    at once    | explore                                        | sync |
+               | train |
+                                ^ the last runs of a step: slots stand empty
 
 Where the sides overlap, what was trained beside the explore step is in both and counted once.
-
-in turns   | explore                | train | sync |
-at once    | explore                | sync |
-           | train |
-                     ^ the last runs of a step: slots stand empty, unless groups are in flight
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.runtime.record.rundir import RunDir
-
 
 # side, the metric of the whole side, and what of it which worker spends
 _SIDES = (
@@ -61,6 +57,7 @@ _SIDES = (
     ("sync", "synchronizer", "time/sync_s", (("synchronizer", "time/sync_s", "weights"),)),
 )
 _STEP, _BESIDE, _EVALUATION = "time/step_s", "time/trained_beside_s", "time/eval_s"
+_TOLD_ABOVE = 0.05  # of a step that waits for its slowest runs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,9 +159,6 @@ def _parts(
 def _a_step(rows: Iterable[Mapping[str, float]], metric: str, num_steps: int) -> float:
     """Return the seconds a step: several train steps may belong to one."""
     return sum(row.get(metric) or 0.0 for row in rows) / num_steps
-
-
-_TOLD_ABOVE = 0.05  # of a step that waits for its slowest runs
 
 
 def overlap_lines(config: Config, rundir: RunDir) -> list[str]:

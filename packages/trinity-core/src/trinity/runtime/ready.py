@@ -1,14 +1,15 @@
-"""Groups of experiences that lie in the buffer until a step takes them.
+"""What a sample strategy may read: rows that are ready, or the groups that a step takes.
 
-explorer --write, a group at a time--> shelf --take(groups)--> the next batch --read--> strategy
+    rows    explorer --write--> storage --read, up to the last step that may be consumed--> strategy
+    groups  explorer --write, a group at a time--> shelf --take--> the next batch --read--> strategy
 
-A storage that is read by the names of groups keeps them itself
-(:class:`LedgerGroupStorage`); of another one, which gives out what was written first, they are held
-in memory.
+A storage that is read by the names of groups keeps them itself (:class:`LedgerGroupStorage`).
+Another one gives out what was written first, so its groups are held in memory.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -227,13 +228,34 @@ class GroupSink:
         """Leave the shelf open."""
 
 
-class ReadyGroups:
+class _Ready:
+    """What both sources have in common: what is put back is ready again."""
+
+    def __init__(self, stored: WholeStorage | GroupStorage, buffer: RolloutBuffer) -> None:
+        self._stored, self._buffer = stored, buffer
+
+    def put_back(self, experiences: Sequence[Experience]) -> None:
+        """Give back what was read last and not used: it is ready again."""
+        self._stored.put_back(experiences)
+        with self._buffer.changed:
+            self._buffer.put_back(len(experiences))
+
+    def read_for(self, step: int) -> None:
+        """Tell the storage which train step reads from now on."""
+        self._stored.read_for(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the run's checkpoint holds the buffer."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state."""
+
+
+class ReadyGroups(_Ready):
     """A source for a sample strategy: the groups that a step took, all of them at once."""
 
     last = 0.0  # of rollout steps; groups are taken by name
-
-    def __init__(self, shelf: GroupStorage, buffer: RolloutBuffer) -> None:
-        self._shelf, self._buffer = shelf, buffer
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
         """Return all that was taken, however many were asked for.
@@ -241,28 +263,74 @@ class ReadyGroups:
         Raises:
             StopIteration: nothing was taken.
         """
-        return self._shelf.read(max(count, self.available()), timeout_s=timeout_s)
-
-    def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Give back the groups that were read last and not used: they are ready again."""
-        self._shelf.put_back(experiences)
-        with self._buffer.changed:
-            self._buffer.put_back(len(experiences))
+        return self._stored.read(max(count, self.available()), timeout_s=timeout_s)
 
     def available(self) -> int:
         """Return how many experiences were taken and not read."""
-        return self._shelf.available()
+        return self._stored.available()
 
     def reconcile(self) -> None:
         """Do nothing: no group is given up for its age."""
 
-    def read_for(self, step: int) -> None:
-        """Tell the storage which train step reads from now on."""
-        self._shelf.read_for(step)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the run's checkpoint holds the groups."""
-        return {}
+class ReadyRows(_Ready):
+    """A source that hands out the rows of rollout steps up to :attr:`last`, oldest first.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Accept the empty state."""
+    A storage that gives rows again makes a short batch a full one: the count of ready rows says how
+    many batches there are, and rows of earlier steps fill them up.
+
+    Args:
+        storage: where the rows lie.
+        buffer: which of them are ready; it is told what was read.
+
+    Attributes:
+        last: the youngest rollout step that may be consumed.
+    """
+
+    def __init__(self, storage: WholeStorage, buffer: RolloutBuffer) -> None:
+        super().__init__(storage, buffer)
+        self._storage = storage
+        self.last = math.inf
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return up to ``count`` of the ready rows; it never waits for more.
+
+        Raises:
+            StopIteration: none is ready, or what was ready is too old.
+        """
+        before = self._storage.available()
+        if min_model_version > 0:
+            self._storage.drop_older(min_model_version)
+            if not self._storage.gives_again:  # else rows that were read before are among them
+                self._note_dropped(before - self._storage.available())
+        wanted, before = min(count, self.available()), self._storage.available()
+        if wanted == 0:
+            raise StopIteration
+        rows: list[Experience] = []
+        try:
+            rows = self._storage.read(
+                wanted, timeout_s=timeout_s, min_model_version=min_model_version
+            )
+            with self._buffer.changed:
+                self._buffer.consume_rows(len(rows), last=self.last)
+        finally:  # what is too old is dropped while it is read, too
+            there = self._storage.available()
+            if not self._storage.gives_again:
+                self._note_dropped(before - len(rows) - there)
+            self.reconcile()
+        return rows
+
+    def reconcile(self) -> None:
+        """Forget ready rows that the storage does not have: it gave them up."""
+        self._note_dropped(self._buffer.num_rows(last=self.last) - self._storage.available())
+
+    def available(self) -> int:
+        """Return how many rows can be read now: those that are ready, and what fills them up."""
+        with self._buffer.changed:
+            if not self._buffer.num_rows(last=self.last):
+                return 0
+            return self._buffer.available(there=self._storage.available(), last=self.last)
+
+    def _note_dropped(self, count: int) -> None:
+        with self._buffer.changed:
+            self._buffer.drop_rows(max(0, count))

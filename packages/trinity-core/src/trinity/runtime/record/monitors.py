@@ -1,10 +1,11 @@
-"""Show monitors a few of the samples that a run keeps: ``monitor.sample_interval``.
+"""Hand the metrics of a run, and a few of its samples, to its monitors, whoever of them fails.
 
-    samples/from-<step>.bin --> rows with their text --> log_samples of each monitor that can
+    metrics of a phase ----------------------------------------------> log of each monitor
+    samples/from-<step>.bin --every monitor.sample_interval steps----> log_samples of those that can
 
-The files are read, not the experiences: over Ray these are in another process. No run needs it:
-what fails is told once, a monitor that fails
-keeps nothing from the others, and the run goes on.
+Samples are read from their files, not from the experiences: over Ray these are in another process.
+No run needs them: what fails is told once, a monitor that fails keeps nothing from the others, and
+the run goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.record.metrics import PATIENCE
+from trinity.common.metrics import numbers_in
+from trinity.runtime.error_context import try_to
+from trinity.runtime.observers import Observer
+from trinity.runtime.record.records import is_full
 from trinity.runtime.record.run_text import RunText
 from trinity.runtime.record.sample_files import find_blocks, part_files, read_step
 
@@ -22,16 +26,105 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.config import Config
+    from trinity.common.metrics import Metrics
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.sample_files import Place, Sample
     from trinity.runtime.roles import WholeMonitorRole
 
 logger = logging.getLogger(__name__)
 
+PATIENCE = 3  # failures of a monitor in a row, until it gets no more
+_WHOSE = {  # where a metric comes from, by how its name begins
+    "experience_pipeline": "an experience operator",
+    "actor": "the loss or the trainer",
+    "rollout": "a workflow",
+    "eval": "a workflow",
+}
 MAX_LETTERS = 4_000  # of a prompt, and of a response; the samples' files have all
 
 
-class ShownSamples:
+class Monitors(Observer):
+    """Gives each monitor the numbers of each step.
+
+    What is no number is told once a name and left out. A monitor that raises is told once, tried
+    again at the next step, and gets no more after ``PATIENCE`` failures in a row; the others get
+    all. A full disk alone ends the run, as nothing that follows could be kept.
+
+    Args:
+        monitors: by role; one that is given up is removed.
+    """
+
+    def __init__(self, monitors: Mapping[str, list[WholeMonitorRole]]) -> None:
+        self._monitors = monitors
+        self._said: set[str] = set()
+        self._num_failed_in_row: Counter[tuple[str, int]] = Counter()
+        self._num_missed: Counter[str] = Counter()
+
+    def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
+        numbers, others = numbers_in(metrics)
+        for name, value in others.items():
+            self._tell_other(name, value, role=role)
+        for monitor in list(self._monitors.get(role, ())):
+            self._give(monitor, numbers, role=role, step=step)
+
+    def flush(self) -> None:
+        for monitor in self._all():
+            try_to(monitor.flush, failure=f"{monitor.name} did not write")
+
+    def close(self) -> None:
+        for monitor in self._all():
+            try_to(monitor.close, failure=f"{monitor.name} did not close")
+        for name, count in self._num_missed.items():
+            logger.warning(
+                "the monitor %s lacks %d records of this run; metrics.jsonl has them", name, count
+            )
+        self._num_missed.clear()
+
+    def _all(self) -> list[WholeMonitorRole]:
+        return [monitor for own in self._monitors.values() for monitor in own]
+
+    def _give(self, monitor: WholeMonitorRole, numbers: Metrics, *, role: str, step: int) -> None:
+        key, name = (role, id(monitor)), monitor.name
+        try:
+            monitor.log(numbers, step=step)
+        except Exception as error:  # the boundary around one plugin
+            if is_full(error):
+                raise
+            self._num_missed[name] += 1
+            self._num_failed_in_row[key] += 1
+            self._tell_failure(name, error, role=role, step=step)
+            if self._num_failed_in_row[key] >= PATIENCE:
+                self._monitors[role].remove(monitor)
+                logger.warning(
+                    "the monitor %s failed %d times in a row and gets no more %s metrics",
+                    name, PATIENCE, role,
+                )  # fmt: skip
+        else:
+            self._num_failed_in_row.pop(key, None)
+
+    def _tell_failure(self, name: str, error: Exception, *, role: str, step: int) -> None:
+        if name in self._said:
+            return
+        self._said.add(name)
+        logger.warning(
+            "the monitor %s failed at step %d (%s): %s: %s. The run goes on and tries it again; "
+            "metrics.jsonl has every number.",
+            name, step, role, type(error).__name__, " ".join(str(error).split()),
+        )  # fmt: skip
+
+    def _tell_other(self, name: str, value: object, *, role: str) -> None:
+        if name in self._said:
+            return
+        self._said.add(name)
+        whose = _WHOSE.get(name.partition("/")[0], f"a part of the {role}")
+        logger.warning(
+            "the metric %s, which %s gave, is no number and is left out here and later: %s. "
+            "Return numbers, or dicts of numbers, as metrics.",
+            name, whose, " ".join(f"{value!r:.80}".split()),
+        )  # fmt: skip
+
+
+class ShownSamples(Observer):
     """Gives monitors samples of every so many optimizer steps.
 
     Args:
@@ -71,9 +164,9 @@ class ShownSamples:
             rundir.path, interval=own.sample_interval, count=own.num_samples, monitors=trainers
         )
 
-    def trained(self, step: int) -> None:
+    def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
         """Show what an optimizer step trained, if it is time."""
-        if step % self._interval:
+        if role != "trainer" or step % self._interval:
             return
         try:
             place = self._place_of(step)
