@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from trinity.buffer.ledger import bounds
+from trinity.buffer import sqlite_file
 from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.ledger.sqlite import SqliteDatabase
@@ -68,7 +68,7 @@ def test_a_ledger_whose_rows_are_computed_is_refused(ledger, table, statement, w
 
 
 def test_a_table_that_holds_too_much_is_read_no_further(ledger, monkeypatch) -> None:
-    monkeypatch.setattr(bounds, "READ_BYTES", 2 << 20)
+    monkeypatch.setattr(sqlite_file, "READ_BYTES", 2 << 20)
     values = f"{ENDLESS} x, '', '', x, x, x, x, x, '', zeroblob(40000) FROM n LIMIT 60"
     changed(ledger, f"INSERT INTO explorer {values}")
 

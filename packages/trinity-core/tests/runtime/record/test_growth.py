@@ -7,7 +7,7 @@ import threading
 import time
 from types import SimpleNamespace
 
-from trinity.runtime.record import growth as growth_module
+from trinity.runtime.record import rewind as growth_module
 from trinity.runtime.record.rewind import Growth
 
 NUM_LOOKS = 10

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check_ledger import address_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trinity.buffer.ledger.database import Database
 
 

@@ -145,7 +145,7 @@ def _read(text: str, *, file: str) -> Document:
     """Return the whole text's document, or the first thing that cannot be read."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError  # type: ignore[import-untyped]
+    from yaml import YAMLError
 
     lines, problems = yaml_lines(text, file=file)
     if problems:
