@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.cli.plugins_findings import finding_rows, skip_lines, slow_lines
+from trinity.cli.plugins_check import finding_rows, skip_lines, slow_lines
 from trinity.extend.conformance.checks import Result, Status
 
 

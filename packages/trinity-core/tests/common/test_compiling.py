@@ -4,8 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 from trinity.common.generation import PendingReply
-from trinity.common.generation.compiling import Compiling
-from trinity.common.generation.pending import begins, fail
+from trinity.common.generation.requests import Compiling, begins, fail
 from trinity.errors import ModelError
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.generation import PendingReply, check_prompt, check_request
-from trinity.common.generation.compiling import Compiling
+from trinity.common.generation.requests import Compiling
 from trinity.errors import ModelError
 
 from trinity_engine_vllm.asked import Asked, closed

@@ -13,7 +13,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.generation.pending import begins
+from trinity.common.generation.requests import begins
 
 from trinity_engine_vllm.asked import Asked, closed, failure, half_loaded
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trinity.cli.plain import indented, plain
+from trinity.cli.output import indented, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

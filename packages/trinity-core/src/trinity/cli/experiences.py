@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from trinity.cli.output import is_standard_output, whole_file
-from trinity.cli.plain import indented, plain
+from trinity.cli.output import indented, is_standard_output, plain, whole_file
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:

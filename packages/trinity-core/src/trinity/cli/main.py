@@ -12,7 +12,7 @@ import typer
 
 from trinity import __version__
 from trinity.cli.lazy import LazyGroup
-from trinity.cli.plain import plain
+from trinity.cli.output import plain
 from trinity.errors import TrinityError, unknown_name
 from trinity.extend import PluginManager, set_manager
 from trinity.starting import INTERRUPTED, was_interrupted

@@ -1,18 +1,80 @@
-"""The file that a command is told to write: whole or not at all, and none of the run's own."""
+"""How commands print rows, texts of models, and files that they are told to write."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import typer
 
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+
+def echo_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print the rows under their headers; the last column may be as long as it likes."""
+    if sys.stdout.isatty():
+        _echo_table(headers, rows)
+        return
+    widths = [max(len(row[i]) for row in (headers, *rows)) for i in range(len(headers))]
+    for row in (headers, *rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        typer.echo("  ".join(cells).rstrip())
+
+
+def _echo_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in headers:
+        table.add_column(header, no_wrap=header != headers[-1], overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+_STYLES = {
+    "ok": "green",
+    "PASS": "green",
+    "disabled": "dim",
+    "SKIP": "dim",
+    "shadowed": "yellow",
+    "incompatible": "red",
+    "broken": "bold red",
+    "FAIL": "bold red",
+    "ERROR": "bold red",
+}
+
+
+# What moves the cursor of a terminal, or turns the order of letters around.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+_TURNS = (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_HALVES = range(0xD800, 0xE000)  # of pairs, which no terminal can be sent alone
+_CONTROL |= {code: f"\\u{code:04x}" for code in (*_TURNS, *_HALVES)}
+
+
+def plain(text: str) -> str:
+    r"""Return the text with control characters written out.
+
+    >>> plain("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return text.replace("\r", "\n").translate(_CONTROL)
+
+
+def indented(text: str) -> str:
+    """Return the text, each line moved to the right."""
+    return "\n".join(f"    {line}" for line in text.split("\n"))
 
 
 def is_standard_output(path: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from trinity.cli.columns import echo_columns
+from trinity.cli.output import echo_columns
 from trinity.cli.plugins_check import check
 from trinity.cli.plugins_new import new
 from trinity.cli.plugins_setup import SetupCommand, setup

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trinity.cli.plain import plain
+from trinity.cli.output import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

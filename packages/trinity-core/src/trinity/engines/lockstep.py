@@ -24,7 +24,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from trinity.common.generation.pending import fail
+from trinity.common.generation.requests import fail
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:

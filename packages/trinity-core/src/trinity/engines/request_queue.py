@@ -14,7 +14,7 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from trinity.common.generation.pending import begins
+from trinity.common.generation.requests import begins
 from trinity.common.ports import Completion, WeightVersion
 from trinity.engines.rows import Ask, Row
 from trinity.errors import ModelError

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trinity.common.generation.own_tokenizer import OwnTokenizer
+    from trinity.common.generation.requests import OwnTokenizer
     from trinity.common.generation.structure import Structures
     from trinity.engines.rows import Row
 

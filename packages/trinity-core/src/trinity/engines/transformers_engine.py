@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trinity.common.generation import PendingReply, check_request
-from trinity.common.generation.own_tokenizer import OwnTokenizer
-from trinity.common.generation.pending import fail
+from trinity.common.generation.requests import OwnTokenizer, fail
 from trinity.common.generation.structure import Structures
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels

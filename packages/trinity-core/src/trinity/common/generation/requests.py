@@ -1,0 +1,248 @@
+"""What every rollout engine does with a request: refuse it, wait for its structure, give it up."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from trinity.common.models.pretrained import load_pretrained
+from trinity.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trinity.common.generation.structure import Compiled
+    from trinity.common.ports import GenerationRequest
+
+__all__ = [
+    "Compiling",
+    "OwnTokenizer",
+    "PendingReply",
+    "begins",
+    "check_prompt",
+    "check_request",
+    "fail",
+]
+
+
+def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int) -> None:
+    """Say what is wrong with the request, if anything is.
+
+    Raises:
+        ModelError: the prompt is empty, too long or holds unknown tokens, or a setting is out of
+            range.
+    """
+    check_prompt(request.prompt_token_ids, max_model_len=max_model_len, vocab=vocab)
+    ranges = {
+        "n": (request.n >= 1, "at least 1"),
+        "temperature": (request.temperature >= 0, "0 (greedy) or more"),
+        "top_p": (0 < request.top_p <= 1, "above 0 and at most 1"),
+        "top_k": (request.top_k >= -1, "-1 (no limit) or more"),
+        "min_p": (0 <= request.min_p <= 1, "0 (no limit) to 1"),
+        "max_new_tokens": (request.max_new_tokens >= 1, "at least 1"),
+        "min_new_tokens": (request.min_new_tokens >= 0, "0 or more"),
+        "repetition_penalty": (request.repetition_penalty > 0, "above 0"),
+    }
+    for name, (is_right, wanted) in ranges.items():
+        if not is_right:
+            raise ModelError(f"{name} is {getattr(request, name)}; it must be {wanted}.")
+    _check_stops(request, vocab=vocab)
+
+
+def check_prompt(prompt: tuple[int, ...], *, max_model_len: int, vocab: int) -> None:
+    """Say why the tokens cannot be gone on from, if they cannot.
+
+    Raises:
+        ModelError: they are none, too many, or not of this model.
+    """
+    if not prompt:
+        raise ModelError("the prompt is empty; a model needs one token at least to go on from.")
+    if len(prompt) >= max_model_len:
+        raise ModelError(
+            f"the prompt has {len(prompt)} tokens, which leaves no room for a reply in "
+            f"max_model_len {max_model_len}. Shorten the prompt, lower model.max_prompt_tokens, "
+            f"or raise model.max_model_len."
+        )
+    if not (min(prompt) >= 0 and max(prompt) < vocab):
+        raise ModelError(
+            f"the prompt holds token {min(prompt) if min(prompt) < 0 else max(prompt)}, but the "
+            f"model knows tokens 0 to {vocab - 1}. Tokenizer and model belong to different models."
+        )
+
+
+def _check_stops(request: GenerationRequest, *, vocab: int) -> None:
+    stop = request.stop
+    if isinstance(stop, str) or not all(isinstance(one, str) and one for one in stop):
+        raise ModelError(f"stop is {stop!r}; it must be a tuple of texts that are not empty.")
+    if not all(0 <= token < vocab for token in request.stop_token_ids):
+        raise ModelError(
+            f"stop_token_ids is {request.stop_token_ids}; the model knows tokens 0 to {vocab - 1}."
+        )
+
+
+Answer = TypeVar("Answer")  # completions, or scores
+
+
+class PendingReply(Future[Answer], Generic[Answer]):
+    """As any future, but :meth:`cancel` also ends what is running.
+
+    Args:
+        on_cancel: called, in the thread of whom cancels, once the reply is given up.
+    """
+
+    def __init__(self, *, on_cancel: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_cancel = on_cancel
+
+    def cancel(self) -> bool:
+        """Give the request up; return whether it had no answer yet."""
+        if not super().cancel():
+            try:
+                self.set_exception(CancelledError())
+            except InvalidStateError:  # it was answered
+                return False
+        self._on_cancel()
+        return True
+
+
+def begins(future: Future[Any]) -> bool:  # Any: completions, or scores
+    """Return whether a reply is to be computed now: it was not given up, and has no answer."""
+    if future.done() and not future.cancelled():
+        return False
+    try:
+        return future.set_running_or_notify_cancel()
+    except RuntimeError:  # it was answered in this moment
+        return False
+
+
+def fail(future: Future[Any], error: BaseException) -> None:  # Any: completions, or scores
+    """Answer with an error, unless the reply was given up or has an answer."""
+    with suppress(InvalidStateError):
+        future.set_exception(error)
+
+
+class Compiling:
+    """The requests of one engine that cannot join it yet; thread-safe."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[PendingReply[Any], None] = {}  # Any: completions
+        self._changing = threading.Lock()
+        self._closed: ModelError | None = None
+
+    def add(
+        self,
+        compiled: Future[Compiled],
+        *,
+        future: PendingReply[Any],
+        join: Callable[[Compiled], None],
+    ) -> None:
+        """Let a request join its engine: at once, where its structure is compiled.
+
+        Args:
+            compiled: its structure.
+            future: fails if the structure is bad, or the engine refuses the request later.
+            join: gives the request to the engine.
+
+        Raises:
+            ModelError: the engine refuses the request at once, or was closed.
+        """
+        with self._changing:
+            if self._closed is not None:
+                raise self._closed
+            is_compiled = compiled.done()
+            if not is_compiled:
+                self._waiting[future] = None
+        if is_compiled:
+            join(compiled.result())
+            return
+        compiled.add_done_callback(partial(self._join, future=future, join=join))
+
+    @property
+    def num_open(self) -> int:
+        """Return how many requests wait that were not given up."""
+        with self._changing:
+            return sum(not future.done() for future in self._waiting)
+
+    def close(self, error: ModelError) -> None:
+        """Answer all that waits, and all that comes, with the error."""
+        with self._changing:
+            self._closed = error
+            left, self._waiting = self._waiting, {}
+        for future in left:
+            fail(future, error)
+
+    def _join(
+        self,
+        compiled: Future[Compiled],
+        *,
+        future: PendingReply[Any],
+        join: Callable[[Compiled], None],
+    ) -> None:
+        with self._changing:
+            if future not in self._waiting:
+                return  # the engine was closed: close() answers it
+            del self._waiting[future]
+        if future.done():
+            return  # it was given up
+        try:
+            join(compiled.result())
+        except ModelError as error:
+            fail(future, error)
+
+
+class OwnTokenizer:
+    """Reads replies; most requests need none, and most models of tests have none.
+
+    Args:
+        model_path: folder or Hugging Face id.
+        trust_remote_code: run code that comes with the model.
+    """
+
+    def __init__(self, model_path: str, *, trust_remote_code: bool = False) -> None:
+        self._model_path = model_path
+        self._trust_remote_code = trust_remote_code
+        self._loading = threading.Lock()
+        self._loaded: Any = None  # Any: a tokenizer of transformers
+
+    def get(self, *, field: str) -> Any:  # Any: a tokenizer of transformers
+        """Return the tokenizer.
+
+        Args:
+            field: of the request, which needs it.
+
+        Raises:
+            ModelError: the model has none.
+        """
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = self._load(field)
+            return self._loaded
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Return the text of the ids, that of special tokens included."""
+        if self._loaded is None:
+            self.get(field="stop")
+        return str(self._loaded.decode(token_ids, skip_special_tokens=False))
+
+    def _load(self, field: str) -> Any:  # Any: a tokenizer of transformers
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = load_pretrained(
+                AutoTokenizer.from_pretrained,
+                self._model_path,
+                trust_remote_code=self._trust_remote_code,
+            )
+        except ModelError as error:
+            raise self._missing(field, str(error)) from error
+        if len(tokenizer) <= len(tokenizer.all_special_ids):  # made up where there is no file
+            raise self._missing(field, "its folder has none.")
+        return tokenizer
+
+    def _missing(self, field: str, reason: str) -> ModelError:
+        return ModelError(
+            f"the request's {field} needs the tokenizer of {self._model_path!r}: {reason}"
+        )
