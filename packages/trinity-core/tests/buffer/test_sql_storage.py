@@ -182,7 +182,9 @@ def test_a_trainer_that_is_offline_waits_for_nobody_and_leaves_the_contents(path
 
 
 def test_a_trainer_that_is_offline_refuses_a_ledger_with_nothing_to_train(path) -> None:
-    with pytest.raises(ConfigError, match=r"(no ledger|no trainable experiences).*Fill it first: run mode"):
+    with pytest.raises(
+        ConfigError, match=r"(no ledger|no trainable experiences).*Fill it first: run mode"
+    ):
         opened(path, side="train", is_offline=True)
     opened(path, run="another", side="explore", owner="one").write(rows(0))  # it was nobody's yet
     opened(path, run="another", side="train", is_offline=True)._ledger.drop_older(9, step=1)
