@@ -12,7 +12,7 @@ import torch
 from torch import distributed
 from transformers import AutoModelForCausalLM
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.runtime.ray.engine_worker import ReceivesWeights
+from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity.synchronizer.channel import Channel, GroupSpec, TransferError
 from trinity.synchronizer.ipc_weights import IpcStagingBuffer
 from trinity.synchronizer.machine import machine_id
@@ -33,12 +33,13 @@ needs_sealed_memory = pytest.mark.skipif(
 )
 
 
-class Room(ReceivesWeights):
+class Room(EngineWorker):
     """An engine's worker, as far as weights are concerned."""
 
     def __init__(self, engine) -> None:
         self._number, self._engine = 1, engine
-        self._serves, self._is_loaded = threading.Event(), False
+        self._serves = threading.Event()
+        self._is_loaded = self._is_poisoned = False
 
     def open(self, session: str) -> None:
         """End the session there is: nobody is served."""
