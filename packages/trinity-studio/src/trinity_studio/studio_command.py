@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from trinity.extend.component import imported_target, look_in_working_directory
 
-from trinity_studio.listening import HOST, listening_at
+from trinity_studio.listening import HOST, listening_at, serve
 from trinity_studio.options import Databases  # noqa: TC001 -- typer reads it
 
 if TYPE_CHECKING:
-    import socket
-
-    from starlette.types import ASGIApp
-
     from trinity_studio.view.run import Run
 
 __all__ = ["studio"]
@@ -56,9 +52,11 @@ def studio(
         port=number,
         may_ask_servers=databases,
     )
-    typer.echo(f"http://{HOST}:{number}/{token}/")
-    typer.echo("Open that address; whoever has it can run programs as you. Ctrl-C ends it.")
-    _serve(app, listening)
+    message = (
+        f"http://{HOST}:{number}/{token}/\n"
+        f"Open that address; whoever has it can run programs as you. Ctrl-C ends it."
+    )
+    serve(app, listening, message=message)
 
 
 def _options_of(context: typer.Context) -> list[str]:
@@ -108,10 +106,3 @@ def _runs() -> list[Run]:
         except ConfigError:  # it has not begun to write
             continue
     return found
-
-
-def _serve(app: ASGIApp, listening: socket.socket) -> None:
-    import uvicorn
-
-    settings = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False)
-    uvicorn.Server(settings).run(sockets=[listening])

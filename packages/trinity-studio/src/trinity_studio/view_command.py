@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from trinity.errors import ConfigError
 
-from trinity_studio.listening import HOST, listening_at
+from trinity_studio.listening import HOST, listening_at, serve
 from trinity_studio.options import Databases  # noqa: TC001 -- typer reads it
 
 if TYPE_CHECKING:
-    import socket
-
-    from starlette.types import ASGIApp
     from trinity.common.config.check_ledger import Address
 
     from trinity_studio.view.run import Run
@@ -64,10 +61,12 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
 
     token = secrets.token_urlsafe(18)
     listening = listening_at(port)
-    typer.echo(f"http://{HOST}:{listening.getsockname()[1]}/{token}/")
-    typer.echo("Open that address; whoever has it can read these runs. Ctrl-C ends it.")
     app = app_of(find, token=token, ledgers=ledgers, may_ask_servers=databases)
-    _serve(app, listening)
+    message = (
+        f"http://{HOST}:{listening.getsockname()[1]}/{token}/\n"
+        f"Open that address; whoever has it can read these runs. Ctrl-C ends it."
+    )
+    serve(app, listening, message=message, lifespan="off")
 
 
 def _export(runs: list[Run], ledgers: list[Address], file: Path) -> None:
@@ -129,12 +128,3 @@ def _of_url(url: str) -> Path | Address:
             f"this folder, or name the run directory: trinity view RUN_DIR."
         )
     return address
-
-
-def _serve(app: ASGIApp, listening: socket.socket) -> None:
-    import uvicorn
-
-    settings = uvicorn.Config(
-        app, log_level="critical", access_log=False, lifespan="off", server_header=False
-    )
-    uvicorn.Server(settings).run(sockets=[listening])
