@@ -14,6 +14,7 @@ PARTS = """
 from trinity.algorithm import ADVANTAGE_FN, ALGORITHM_TYPE, POLICY_LOSS_FN
 from trinity.algorithm import AdvantageFn, AlgorithmType, PolicyLossFn
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+from trinity.extend import ComponentSpec, hookimpl
 
 
 @POLICY_LOSS_FN.register_module("calls_a_base_that_takes_nothing")
@@ -23,6 +24,20 @@ class Loss(PolicyLossFn):
 
     def __call__(self, logprob, **kwargs):
         return logprob.sum(), {}
+
+
+def no_small_groups(config):
+    if config.algorithm.repeat_times < 8:
+        yield config.source.problem("algorithm.repeat_times", "is less than 8.", "Set it to 8.")
+
+
+@hookimpl
+def trinity_advantage_fns():
+    target = "trinity.algorithm.advantage_fn.grpo:GRPOAdvantageFn"
+    return {
+        "checks": ComponentSpec(target, checks=f"{__name__}:no_small_groups"),
+        "checks_nothing": ComponentSpec(target, checks=f"{__name__}:missing"),
+    }
 
 
 @ADVANTAGE_FN.register_module("has_no_defaults")
@@ -130,3 +145,15 @@ def test_a_reward_takes_arguments_of_its_calls_and_knows_a_misspelt_one(problems
     assert "Did you mean 'longest'? It takes: scale, longest." in problems(
         *settings, f"{args}={{longst: 4}}"
     )
+
+
+def test_a_component_in_use_checks_the_configuration_itself(problems) -> None:
+    found = problems("algorithm.advantage_fn=checks")
+
+    assert found.endswith(":3: algorithm.repeat_times: is less than 8. Set it to 8.")
+    assert problems("algorithm.advantage_fn=checks", "algorithm.repeat_times=8") == ""
+
+
+def test_checks_that_cannot_be_called_are_named(problems) -> None:
+    with pytest.raises(PluginError, match=r"missing of advantage_fn checks_nothing failed: "):
+        problems("algorithm.advantage_fn=checks_nothing")

@@ -37,6 +37,7 @@ def state_of(site, name):
         ("'a:B', needs='logprobs'", "needs is 'logprobs', not a collection of strings"),
         ("'a:B', aliases=None", "aliases is None, not a collection of strings"),
         ("3", "target is 3, not a string"),
+        ("'a:B', checks=print", "checks is <built-in function print>, not a string"),
         ("'a:B', default_for='tpu'", "default_for is 'tpu', not 'cpu' or 'gpu'"),
     ],
 )

@@ -44,12 +44,13 @@ class ComponentSpec:
     import_aliases: tuple[str, ...] = ()  # published module paths that it serves
     deprecated: str | None = None  # what to use instead; None: not deprecated
     default_for: Literal["cpu", "gpu"] | None = None  # None: used only where it is named
+    checks: str | None = None  # "module:function": given the Config, it yields each Problem
 
     def __post_init__(self) -> None:
         """Refuse what would fail later, in a command that has nothing to do with this plugin."""
-        for name in ("target", "summary", "args_model", "deprecated"):
+        for name in ("target", "summary", *_MAY_BE_NONE):
             value = getattr(self, name)
-            is_left_out = value is None and name in {"args_model", "deprecated"}
+            is_left_out = value is None and name in _MAY_BE_NONE
             if not isinstance(value, str) and not is_left_out:
                 raise TypeError(f"ComponentSpec: {name} is {value!r}, not a string")
         for name, collection in _COLLECTIONS.items():
@@ -63,6 +64,7 @@ class ComponentSpec:
             )
 
 
+_MAY_BE_NONE = ("args_model", "deprecated", "checks")
 _COLLECTIONS = {
     "needs": frozenset,
     "provides": frozenset,

@@ -8,7 +8,11 @@ from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_active_groups import active_group_problems, replay_problems
 from trinity.common.config.check_algorithm import algorithm_problems
 from trinity.common.config.check_ledger import ledger_problems
-from trinity.common.config.check_names import monitor_problems, name_problems
+from trinity.common.config.check_names import (
+    monitor_problems,
+    name_problems,
+    problems_of_parts,
+)
 from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
 from trinity.common.config.check_ranks import rank_problems
@@ -53,7 +57,7 @@ def check(
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
         problems += [*serve_problems(config), *ledger_problems(config)]
-        problems += active_group_problems(config, parts)
+        problems += [*problems_of_parts(config, parts), *active_group_problems(config, parts)]
         problems += rank_problems(config, machine, parts)
     if "algorithm" not in guessed:
         problems += algorithm_problems(config, parts)

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_args import argument_problems
+from trinity.common.config.parts import named_failure
 from trinity.common.config.paths import value_at
 from trinity.errors import TrinityError, did_you_mean
+from trinity.extend.component import imported_target
 from trinity.extend.conformance.components import wrong_class
 from trinity.extend.failure import described_failure
+from trinity.extend.held import importing_as
 from trinity.extend.kind import missing_from
 from trinity.extend.kinds import KINDS
 from trinity.extend.requirements import CORE, canonical
@@ -30,6 +33,7 @@ __all__ = [
     "name_problems",
     "named_parts",
     "problem_at",
+    "problems_of_parts",
     "tasksets_in_use",
 ]
 
@@ -84,6 +88,18 @@ def _problems_of_part(config: Config, part: NamedPart, parts: NamedParts) -> Ite
             found = _refusal(target, part.args)
         for path, message in found:
             yield problem_at(config, f"{part.args_path}.{path}".rstrip("."), message)
+
+
+def problems_of_parts(config: Config, parts: NamedParts) -> Iterator[Problem]:
+    """Yield what the components in use say against the configuration (``ComponentSpec.checks``)."""
+    found = (parts.find(part.kind, part.name) for part in named_parts(config))
+    for component in dict.fromkeys(one for one in found if one is not None and one.spec.checks):
+        with (
+            named_failure(f"{component.spec.checks} of {component.kind} {component.name}"),
+            importing_as(component.origin.key),
+        ):
+            check: Any = imported_target(str(component.spec.checks))
+            yield from list(check(config))
 
 
 def is_own(component: Component) -> bool:
