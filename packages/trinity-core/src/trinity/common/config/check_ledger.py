@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from trinity.common.config.check_serve import length_problems
+from trinity.common.config.check_algorithm import length_problems
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trinity.common.config.check_algorithm import length_problems
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trinity.common.config.config import Config
     from trinity.common.config.problem import Problem
 
-__all__ = ["db_path", "length_problems", "serve_problems"]
+__all__ = ["db_path", "serve_problems"]
 
 _SQLITE = "sqlite:///"
 _STORAGE = "buffer.trainer_input.experience_buffer.storage_type"
-_RATE = "algorithm.optimizer"
 _ENDLESS = "a service runs until it is stopped"
 
 
@@ -55,21 +56,6 @@ def _of_buffer(config: Config) -> Iterator[Problem]:
         what = "is queue, but without a section trainer nothing reads the queue."
         remedy = "Add a section trainer, or use file, and give its path."
         yield config.source.problem(_STORAGE, what, remedy)
-
-
-def length_problems(config: Config, *, what_runs: str) -> Iterator[Problem]:
-    """Yield what needs the number of all steps where nobody knows it."""
-    optimizer = config.algorithm.optimizer
-    if not config.has_trainer or config.trainer.total_steps is not None:
-        return
-    if optimizer.lr_scheduler_type != "constant":
-        what = f"is {optimizer.lr_scheduler_type}, which needs the number of all steps."
-        remedy = f"{what_runs[0].upper()}{what_runs[1:]}: use constant, or set trainer.total_steps."
-        yield config.source.problem(f"{_RATE}.lr_scheduler_type", what, remedy)
-    if optimizer.lr_warmup_steps < 0 and optimizer.lr_warmup_steps_ratio > 0:
-        what = f"is a fraction of all steps, but {what_runs}."
-        remedy = "Set lr_warmup_steps instead, or trainer.total_steps."
-        yield config.source.problem(f"{_RATE}.lr_warmup_steps_ratio", what, remedy)
 
 
 def _of_engines(config: Config) -> Iterator[Problem]:
