@@ -243,7 +243,7 @@ def paragraph(module: types.ModuleType, number: int) -> str:
 def checks_page() -> str:
     """Return the page of the conformance checks, each with the mistakes that it catches."""
     from trinity.extend import PluginManager
-    from trinity.extend.conformance.checks import collect_checks
+    from trinity_testing.planning import collect_checks
 
     catalogue = catalogue_of_mistakes()
     parts = [introduction("checks.in.md")]

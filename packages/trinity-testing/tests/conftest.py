@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from trinity.extend import PluginManager, set_manager
-from trinity.extend.conformance.checks import Result, plan
+from trinity_testing.check import Result
 from trinity_testing.fixtures import no_discovery, throwaway_plugin, write_distribution
+from trinity_testing.planning import plan
 
 __all__ = ["no_discovery", "throwaway_plugin"]
 

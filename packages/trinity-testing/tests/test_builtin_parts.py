@@ -2,8 +2,9 @@
 
 import pytest
 from trinity.extend import KINDS, get_manager
-from trinity.extend.conformance.checks import Status, plan
 from trinity_testing import conformance
+from trinity_testing.check import Status
+from trinity_testing.planning import plan
 
 AGGREGATION = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
 LOSSES = [{"loss_agg_mode": mode} for mode in AGGREGATION]

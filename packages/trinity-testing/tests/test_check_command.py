@@ -32,10 +32,3 @@ def test_with_ray_a_worker_is_asked_for_each_plugin_and_each_component():
         ("testing", "ray.component", "workflow/text_world"),
         ("testing", "ray.component", "workflow/text_world_plan"),
     }
-
-
-def test_without_the_kit_ray_names_what_to_install(no_discovery):
-    done = CliRunner().invoke(app, ["plugins", "check", "builtin", "--ray"])
-
-    assert done.exit_code != 0
-    assert "python -m pip install trinity-testing" in f"{done.output}{done.exception}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from trinity.extend.component import Component
-from trinity.extend.conformance.checks import CheckContext
+from trinity_testing.check import CheckContext
 from trinity_testing.checks.monitor import goes_on_after_a_resume
 
 

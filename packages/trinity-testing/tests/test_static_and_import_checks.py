@@ -1,11 +1,11 @@
-"""What the core's own checks find in a plugin's metadata and in its import."""
+"""What the checks of every plugin find in its metadata and in its import."""
 
 import logging
 import signal
 import sys
 
 import pytest
-from trinity.extend.conformance.checks import collect_checks, run_checks
+from trinity_testing.planning import collect_checks, run_checks
 
 GOOD = "TRINITY_PLUGIN_API = 1\n"
 
@@ -123,13 +123,13 @@ def test_checks_of_a_plugin_that_cannot_be_imported_are_one_failing_check(throwa
     assert "no_such_module" in bad(manager, "torn", ids=["torn"])["torn.importable"]
 
 
-def test_without_the_kit_the_core_checks_metadata_imports_and_components(no_discovery):
+def test_with_no_plugin_in_use_metadata_imports_and_components_are_checked(no_discovery):
     groups = {check.group for check in collect_checks(no_discovery)}
 
     assert groups == {"static", "import", "component"}
 
 
-def test_with_the_kit_its_groups_come_by_the_hook(throwaway_plugin):
+def test_the_groups_of_the_kinds_come_by_the_hook(throwaway_plugin):
     manager = throwaway_plugin("plain", {"plain_plugin.py": GOOD})
 
     groups = {check.group for check in collect_checks(manager)}

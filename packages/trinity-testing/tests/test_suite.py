@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 from trinity.errors import UnknownComponentError
-from trinity.extend.conformance.checks import run_checks
 from trinity_testing import conformance
+from trinity_testing.planning import run_checks
 
 PLUGIN = """
 from trinity.extend import hookimpl
@@ -178,3 +178,10 @@ def test_a_throwaway_plugin_of_another_test_is_not_installed():
     from trinity.extend import get_manager
 
     assert "length" not in get_manager().names("reward_fn")
+
+
+def test_checks_are_found_where_they_were_published():
+    from trinity.extend.conformance import checks
+
+    assert checks.Check is conformance.Check
+    assert checks.run_checks is conformance.run_checks

@@ -4,7 +4,7 @@ from fnmatch import fnmatch
 
 import pytest
 from trinity.extend import get_manager
-from trinity.extend.conformance.checks import collect_checks
+from trinity_testing.planning import collect_checks
 from wrong_catalogue import PLUGINS, WRONG, mistake_of
 
 BAD = {"FAIL", "ERROR"}

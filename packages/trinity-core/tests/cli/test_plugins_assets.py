@@ -214,7 +214,7 @@ def _with_workflow(site, *, needed_by=()):
     site.module(
         "games_checks",
         """
-        from trinity.extend.conformance.checks import Check
+        from trinity_testing.check import Check
 
         checks = [
             Check(
@@ -248,7 +248,7 @@ def test_what_uses_a_part_is_not_checked_until_its_asset_is_there(needy_workflow
 )
 def test_only_the_parts_that_need_an_asset_wait_for_it(site, needed_by, status):
     from trinity.extend import get_manager
-    from trinity.extend.conformance.checks import run_checks
+    from trinity_testing.planning import run_checks
 
     _with_workflow(site, needed_by=(needed_by,))
     (result,) = run_checks("needy", get_manager(), ids=["play"])
@@ -257,7 +257,7 @@ def test_only_the_parts_that_need_an_asset_wait_for_it(site, needed_by, status):
 
 def test_a_part_is_checked_without_its_asset_on_data_that_a_test_gives(needy_workflow):
     from trinity.extend import get_manager
-    from trinity.extend.conformance.checks import run_checks
+    from trinity_testing.planning import run_checks
 
     given = {"workflow/needy": {"workflow_args": {"games": "mine"}}}
     (result,) = run_checks("needy", get_manager(), ids=["play"], args=given)

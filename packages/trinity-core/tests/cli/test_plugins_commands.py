@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
 from trinity.cli.plugins import app
 from trinity.extend import set_manager
 from typer.testing import CliRunner
+
+WITHOUT_KIT = """
+import sys
+from trinity.cli.main import main
+
+class WithoutKit:
+    def find_spec(name, *_):
+        if name == "trinity_testing":
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, WithoutKit)
+main()
+"""
 
 
 def run(*arguments: str):
@@ -148,8 +162,17 @@ def test_check_without_names_looks_at_all_but_the_disabled(mixed):
     assert "dull (trinity-dull 1.0): " in result.stdout
 
 
-def test_check_prints_the_line_that_installs_the_rest(mixed):
-    assert "python -m pip install trinity-testing" in run("check", "dull").stdout
+@pytest.mark.parametrize("words", [["check"], ["check", "dull", "--ray"], ["doctor", "--json"]])
+def test_check_without_the_kit_is_the_line_that_installs_it(words):
+    command = [sys.executable, "-c", WITHOUT_KIT, "plugins", *words]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "Error: trinity plugins check is part of trinity-testing. "
+        "Run: python -m pip install trinity-testing",
+    )
 
 
 def test_check_as_json_is_an_interface(mixed):

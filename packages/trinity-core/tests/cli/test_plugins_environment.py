@@ -120,7 +120,7 @@ def test_what_uses_a_part_is_not_checked_until_the_environment_is_there(site, en
     site.module(
         "dicey_checks",
         """
-        from trinity.extend.conformance.checks import Check
+        from trinity_testing.check import Check
 
         checks = [
             Check(

@@ -13,8 +13,8 @@ from trinity.cli.plugin_shapes import SHAPES
 from trinity.cli.plugins import app
 from trinity.errors import ConfigError, ConflictError
 from trinity.extend import KINDS, PluginManager, set_manager
-from trinity.extend.conformance.checks import run_checks
 from trinity.runtime.record.result import RunStatus
+from trinity_testing.planning import run_checks
 from trinity_testing.tiny import make_tiny_model
 from typer.testing import CliRunner
 

@@ -6,8 +6,7 @@ import resource
 import subprocess
 import sys
 
-from trinity.extend import get_manager
-from trinity.extend.conformance.components import wrong_class
+from trinity.extend import KINDS, get_manager
 from trinity.extend.requirements import CORE
 
 CHECK = """
@@ -79,6 +78,6 @@ def test_a_run_says_what_it_reads_before_it_imports_what_takes_time() -> None:
 def test_the_parts_of_the_core_are_what_their_kinds_must_be() -> None:
     """The check of a configuration takes it on trust, as it does not import them."""
     own = [c for c in get_manager().components() if c.origin.distribution == CORE]
-    wrong = {f"{c.kind}/{c.name}": wrong_class(c.kind, c.load()) for c in own}
+    wrong = {f"{c.kind}/{c.name}": KINDS[c.kind].problem_of(c.load()) for c in own}
 
     assert {name: what for name, what in wrong.items() if what} == {}

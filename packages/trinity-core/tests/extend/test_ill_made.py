@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from trinity.errors import PluginError
 from trinity.extend import ComponentSpec
-from trinity.extend.conformance.checks import run_checks
 from trinity.extend.requirements import _is_plainly_met, missing_requirements
+from trinity_testing.planning import run_checks
 
 RELEASE = st.lists(st.integers(0, 3), min_size=1, max_size=4).map(
     lambda parts: ".".join(map(str, parts))

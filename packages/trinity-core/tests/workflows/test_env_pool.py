@@ -15,8 +15,8 @@ from trinity.errors import EnvError
 from trinity.explorer.requests import requests_of
 from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
-from trinity.extend.conformance.checks import CheckContext, Skipped
 from trinity_testing.builders import a_task
+from trinity_testing.check import CheckContext, Skipped
 from trinity_testing.checks.workflow import checks as workflow_checks
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over

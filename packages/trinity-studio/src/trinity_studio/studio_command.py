@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path  # noqa: TC003 -- typer reads it
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from trinity.extend.component import imported_target, look_in_working_directory
 
 from trinity_studio.listening import HOST, listening_at, serve
-from trinity_studio.options import Databases  # noqa: TC001 -- typer reads it
+from trinity_studio.options import Databases
 
 if TYPE_CHECKING:
     from trinity_studio.view.run import Run
@@ -29,7 +29,7 @@ def studio(
     manager: Annotated[
         str, typer.Option(metavar="MODULE:CLASS", help="Your ConfigManager class.")
     ] = "",
-    databases: Databases = False,  # noqa: FBT002 -- typer's
+    databases: Databases = False,
 ) -> None:
     """Edit a configuration in a browser; start, watch and stop its run.
 

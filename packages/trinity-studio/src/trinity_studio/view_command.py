@@ -11,7 +11,7 @@ import typer
 from trinity.errors import ConfigError
 
 from trinity_studio.listening import HOST, listening_at, serve
-from trinity_studio.options import Databases  # noqa: TC001 -- typer reads it
+from trinity_studio.options import Databases
 
 if TYPE_CHECKING:
     from trinity.common.config.check_ledger import Address
@@ -36,7 +36,7 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
         str, typer.Option(help="A ledger: sqlite:///FILE, or postgresql://USER@HOST/NAME.")
     ] = "",
     table: Annotated[str, typer.Option(help="Ignored; for compatibility with Trinity-RFT.")] = "",
-    databases: Databases = False,  # noqa: FBT002 -- typer's
+    databases: Databases = False,
     port: Annotated[int, typer.Option("--port", "-p", help="Port at 127.0.0.1; 0: any.")] = PORT,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML file and exit.")

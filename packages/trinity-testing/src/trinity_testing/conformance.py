@@ -1,4 +1,4 @@
-"""The conformance kit as one test: ``test_plugin = conformance.suite("opmd")``."""
+"""Conformance checks: a plugin's as one test (``suite``), and what one is made of (``Check``)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,52 @@ import warnings
 from typing import TYPE_CHECKING
 
 from trinity.extend import get_manager
-from trinity.extend.conformance.checks import Arguments, Case, Result, Status, plan
-from trinity.extend.conformance.checks import run_checks as run
+
+from trinity_testing.check import (
+    Arguments,
+    Case,
+    Check,
+    CheckContext,
+    Evidence,
+    Finding,
+    HungError,
+    NotBuilt,
+    Result,
+    Skipped,
+    Status,
+    in_words,
+    required_arguments,
+)
+from trinity_testing.planning import collect_checks, plan, run_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pytest
 
-__all__ = ["ConformanceWarning", "run", "suite"]
+__all__ = [
+    "Arguments",
+    "Case",
+    "Check",
+    "CheckContext",
+    "ConformanceWarning",
+    "Evidence",
+    "Finding",
+    "HungError",
+    "NotBuilt",
+    "Result",
+    "Skipped",
+    "Status",
+    "collect_checks",
+    "in_words",
+    "plan",
+    "required_arguments",
+    "run",
+    "run_checks",
+    "suite",
+]
+
+run = run_checks
 
 
 class ConformanceWarning(UserWarning):

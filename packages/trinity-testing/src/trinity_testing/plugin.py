@@ -35,6 +35,12 @@ def trinity_conformance_checks() -> dict[str, str]:
 
 
 @hookimpl
+def trinity_published_modules() -> dict[str, str]:
+    """Return where version 0.1 published the checks; it works until 0.2."""
+    return {"trinity.extend.conformance.checks": "trinity_testing.conformance"}
+
+
+@hookimpl
 def trinity_commands() -> dict[str, str]:
     """Return the command that copies an example of ours."""
     return {"examples": "trinity_testing.example_commands:app"}

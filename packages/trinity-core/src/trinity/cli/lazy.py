@@ -67,12 +67,12 @@ class LazyGroup(TyperGroup):
             return name, _imported_command(name, COMMANDS[name][0]), args[1:]
         owners = _plugin_commands().get(name, [])
         if not owners:
-            _refuse_missing(name)
+            refuse_missing(name)
             ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
         return name, _plugin_command(name, owners), args[1:]
 
 
-def _refuse_missing(name: str) -> None:
+def refuse_missing(name: str) -> None:
     """Say how to get a command that a distribution of ours has.
 
     Raises:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from trinity.cli.lazy import refuse_missing
 from trinity.cli.output import echo_columns
-from trinity.cli.plugins_check import check
 from trinity.cli.plugins_new import new
 from trinity.cli.plugins_setup import SetupCommand, setup
 from trinity.cli.plugins_show import show
@@ -26,6 +27,27 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="List, inspect, check and create plugins.",
 )
+
+
+_KIT = "trinity_testing"
+
+
+def _add_check() -> None:
+    """Add the command of the conformance kit; without the kit, one that says how to get it."""
+    takes_anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    try:
+        check, settings = importlib.import_module(f"{_KIT}.check_command").check, {}
+    except ModuleNotFoundError as error:
+        if error.name != _KIT:
+            raise
+        check, settings = _check_without_kit, takes_anything
+    app.command("check", context_settings=settings)(check)
+    app.command("doctor", hidden=True, context_settings=settings)(check)
+
+
+def _check_without_kit() -> None:
+    """Run the conformance checks of plugins; the exit code is 1 if a check fails."""
+    refuse_missing("plugins check")
 
 
 @app.command("list")
@@ -53,8 +75,7 @@ def list_plugins(
 
 
 app.command()(show)
-app.command()(check)
-app.command("doctor", hidden=True)(check)
+_add_check()
 app.command()(new)
 app.command(
     cls=SetupCommand,

@@ -95,6 +95,19 @@ class Kind:
         shown = (one for one in self.abilities if one.shows)
         return frozenset(one.word for one in shown if not one.missing_from(cls))
 
+    def problem_of(self, cls: type) -> tuple[str, str] | None:
+        """Return why a class is none of this kind, and the remedy; None: it is one."""
+        if not inspect.isclass(cls):
+            return f"it is a {type(cls).__name__}, not a class", "Name a class."
+        module, _, name = self.contract.partition(":")
+        if not self.has_base:
+            absent = missing_from(cls, self.contract)
+            lacks = f"{cls.__name__} has no {', '.join(absent)}"
+            return (lacks, f"Give it what the protocol {module}.{name} has.") if absent else None
+        if issubclass(cls, getattr(importlib.import_module(module), name)):
+            return None
+        return f"{cls.__name__} is no {name}", f"Derive it from {module}.{name}."
+
     def made(self, cls: type, own: Mapping[str, Any], **provided: Any) -> Any:
         """Return an instance: it gets its own arguments, and of the provided those it names."""
         assert set(provided) <= set(self.provided), f"{self.name}: {provided} are not described"

@@ -10,7 +10,6 @@ __all__ = [
     "distribution_of_command",
     "distribution_of_component",
     "distribution_of_path",
-    "distribution_of_tool",
     "how_to_get",
     "install_line",
     "known_distributions",
@@ -72,14 +71,9 @@ def distribution_of_command(name: str) -> str | None:
     return _tables().get("commands", {}).get(name)
 
 
-def distribution_of_tool(name: str) -> str | None:
-    """Return which distribution of ours has the tool."""
-    return _tables().get("tools", {}).get(name)
-
-
 def known_distributions() -> frozenset[str]:
     """Return the names of all distributions of ours that have something."""
-    named = ("components", "import_paths", "classes", "commands", "tools")
+    named = ("components", "import_paths", "classes", "commands")
     return frozenset(name for table in named for name in _tables().get(table, {}).values())
 
 

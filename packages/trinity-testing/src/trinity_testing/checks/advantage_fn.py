@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from trinity.algorithm.advantage_fn import apply_advantage
 from trinity.common.batch import ExperienceBatch
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.builders import a_batch
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks.numbers import HUGE, largest_difference, odd_metric, with_garbage
 
 if TYPE_CHECKING:

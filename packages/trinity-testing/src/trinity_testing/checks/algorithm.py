@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config import AlgorithmConfig
 from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
 from trinity.errors import TrinityError
-from trinity.extend.conformance.checks import Check, CheckContext, Evidence, Finding, Skipped
 
+from trinity_testing.check import Check, CheckContext, Evidence, Finding, Skipped
 from trinity_testing.learning.curve import GOAL, learning_curve
 from trinity_testing.learning.lesson import ready
 from trinity_testing.learning.toy_run import resolved_config

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal
 
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, NotBuilt, Skipped
-
+from trinity_testing.check import Check, CheckContext, Finding, NotBuilt, Skipped
 from trinity_testing.checks.compared import copied, difference
 from trinity_testing.checks.exercises import EXERCISES, exercise
 from trinity_testing.checks.global_state import (

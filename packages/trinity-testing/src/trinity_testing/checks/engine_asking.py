@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import Completion
     from trinity.extend.component import Component
-    from trinity.extend.conformance.checks import CheckContext
+
+    from trinity_testing.check import CheckContext
 
 __all__ = ["LIMIT_S", "TOLERANCE", "answer", "opened", "request"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from trinity.common.ports import Structure
 from trinity.errors import ModelError
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks import engine_reference as reference
 from trinity_testing.checks.engine_asking import LIMIT_S, TOLERANCE, answer, opened, request
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.advantage_fn import apply_advantage
-from trinity.extend.conformance.checks import NotBuilt, Skipped, in_words
 
 from trinity_testing.builders import QUESTION, TRUTH, an_experience
+from trinity_testing.check import NotBuilt, Skipped, in_words
 from trinity_testing.checks.advantage_fn import a_full_batch
 from trinity_testing.checks.loss_inputs import arguments, field_names, loss_inputs
 from trinity_testing.checks.replies import REPLIES, TOOL
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
     from trinity.extend.component import Component
-    from trinity.extend.conformance.checks import CheckContext
+
+    from trinity_testing.check import CheckContext
 
 __all__ = ["EXERCISES", "Exercise", "a_selector", "exercise"]
 

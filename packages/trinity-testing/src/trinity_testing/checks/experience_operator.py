@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import Experience
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
 
 from trinity_testing.builders import a_group
+from trinity_testing.check import Check, CheckContext, Finding
 from trinity_testing.checks.numbers import odd_metric
 
 if TYPE_CHECKING:

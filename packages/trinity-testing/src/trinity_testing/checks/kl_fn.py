@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
 
+from trinity_testing.check import Check, CheckContext, Finding
 from trinity_testing.checks.loss_inputs import Inputs, loss_inputs, spoilt
 from trinity_testing.checks.numbers import HUGE, largest_difference, odd_metric
 

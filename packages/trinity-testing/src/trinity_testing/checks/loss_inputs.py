@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from trinity.common.batch import ALIASES
-from trinity.extend.conformance.checks import Skipped
 
+from trinity_testing.check import Skipped
 from trinity_testing.checks.numbers import HUGE, with_garbage
 
 if TYPE_CHECKING:

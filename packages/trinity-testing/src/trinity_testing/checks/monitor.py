@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from trinity.extend import KINDS
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
+
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks.loss_inputs import (
     Inputs,
     arguments,

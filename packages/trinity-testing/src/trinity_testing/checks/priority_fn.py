@@ -7,9 +7,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trinity.extend import KINDS as ALL
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.builders import an_experience
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience

@@ -6,8 +6,8 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import TrinityError, WorkerLostError
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks.witness import forget_witness, witness
 
 if TYPE_CHECKING:

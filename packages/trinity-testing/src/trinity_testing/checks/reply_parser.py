@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import ParsedReply
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped, in_words
 
+from trinity_testing.check import Check, CheckContext, Finding, Skipped, in_words
 from trinity_testing.checks.replies import REPLIES, TOOL
 
 if TYPE_CHECKING:

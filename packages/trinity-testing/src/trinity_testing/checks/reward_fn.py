@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 from trinity.common.rewards.calling import call_shape
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.builders import QUESTION, TRUTH, a_task
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component

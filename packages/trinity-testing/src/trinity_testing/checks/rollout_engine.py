@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from trinity.common.ports import RunKey, WeightSnapshot, WeightVersion
 from trinity.errors import ModelError
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 from trinity.runtime.whole_engine import takes_keys
 
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks import engine_reference as reference
 from trinity_testing.checks.background import Background
 from trinity_testing.checks.engine_asking import LIMIT_S, TOLERANCE, answer, opened, request

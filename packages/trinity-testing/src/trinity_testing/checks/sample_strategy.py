@@ -12,9 +12,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
-
 from trinity_testing.builders import an_experience
+from trinity_testing.check import Check, CheckContext, Finding
 from trinity_testing.checks.numbers import odd_metric
 from trinity_testing.sources import ListSource
 

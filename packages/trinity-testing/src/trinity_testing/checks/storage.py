@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config import ExperienceBufferConfig
 from trinity.errors import BufferClosedError
 from trinity.extend import KINDS
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
 from trinity_testing.builders import an_experience
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks.background import Background
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import torch
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import ModelError
 from trinity.extend import KINDS
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
+
+from trinity_testing.check import Check, CheckContext, Finding
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
-
+from trinity_testing.check import Check, CheckContext, Finding
 from trinity_testing.checks.exercises import a_selector
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import torch
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.errors import TrinityError
 from trinity.extend import KINDS
-from trinity.extend.conformance.checks import Check, CheckContext, Finding
 
 from trinity_testing.builders import an_experience
+from trinity_testing.check import Check, CheckContext, Finding
 from trinity_testing.checks.numbers import largest_difference, odd_metric
 from trinity_testing.learning.lesson import ready
 

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import RunKey
 from trinity.common.rewards import RewardFn
 from trinity.errors import ConfigError, NotSupportedYetError
-from trinity.extend.conformance.checks import (
-    CheckContext,
-    HungError,
-    NotBuilt,
-    Skipped,
-    in_words,
-)
 
 from trinity_testing.builders import a_task
+from trinity_testing.check import CheckContext, HungError, NotBuilt, Skipped, in_words
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
 from trinity.errors import TrinityError
-from trinity.extend.conformance.checks import Check, CheckContext, Finding, Skipped
 
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks.leftovers import Holdings, what_stays
 from trinity_testing.checks.sampled_tokens import trained_spans, unsampled
 from trinity_testing.checks.trial import Trial, difference, in_thread, trial

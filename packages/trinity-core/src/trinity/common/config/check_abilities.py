@@ -14,7 +14,6 @@ from trinity.common.config.check_names import (
 from trinity.common.config.inference_model import engine_arguments, engine_parameters
 from trinity.common.config.parts import named_failure
 from trinity.errors import TrinityError
-from trinity.extend.conformance.components import wrong_class
 from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -137,8 +136,9 @@ def _abilities(part: NamedPart, parts: NamedParts) -> frozenset[str] | None:
     """Return what a part can do; None: it is not there, or is none, which is said elsewhere."""
     try:
         component = parts.manager.find(part.kind, part.name)
-        if not is_own(component) and wrong_class(part.kind, component.load()) is not None:
+        kind = KINDS[part.kind]
+        if not is_own(component) and kind.problem_of(component.load()) is not None:
             return None
-        return KINDS[part.kind].abilities_of(component)
+        return kind.abilities_of(component)
     except TrinityError:
         return None

@@ -10,7 +10,6 @@ from trinity.common.config.parts import named_failure
 from trinity.common.config.paths import value_at
 from trinity.errors import TrinityError, did_you_mean
 from trinity.extend.component import imported_target
-from trinity.extend.conformance.components import wrong_class
 from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as
 from trinity.extend.kind import missing_from
@@ -78,9 +77,9 @@ def _problems_of_part(config: Config, part: NamedPart, parts: NamedParts) -> Ite
         yield problem_at(config, part.path, str(error))
         return
     is_trusted = loaded.held is not None and _can_be_asked(part.kind, target)
-    wrong = None if is_trusted else wrong_class(part.kind, target)
+    wrong = None if is_trusted else KINDS[part.kind].problem_of(target)
     if wrong is not None:
-        message = f"{part.name} is no {part.kind}: {wrong.message}. {wrong.remedy}"
+        message = f"{part.name} is no {part.kind}: {wrong[0]}. {wrong[1]}"
         yield problem_at(config, part.path, message)
     elif part.args_path:
         found = list(argument_problems(loaded, target, part.args, KINDS[part.kind].provided))

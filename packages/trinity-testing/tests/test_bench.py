@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 from trinity.extend import get_manager
-from trinity.extend.conformance.bench import Bench
-from trinity.extend.conformance.check import Case, Check, CheckContext
+from trinity_testing.bench import Bench
+from trinity_testing.check import Case, Check, CheckContext
 
 
 def exits(_, context):

@@ -15,23 +15,9 @@ from trinity.errors import PluginError
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component
-    from trinity.extend.conformance.bench import Bench
     from trinity.extend.manager import PluginManager
 
-__all__ = [
-    "Arguments",
-    "Case",
-    "Check",
-    "CheckContext",
-    "Evidence",
-    "Finding",
-    "HungError",
-    "NotBuilt",
-    "Result",
-    "Skipped",
-    "Status",
-    "in_words",
-]
+    from trinity_testing.bench import Bench
 
 Severity = Literal["error", "warning"]
 LIMIT_S = 120.0

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from trinity.extend.conformance.check import Check, CheckContext, Finding, Skipped
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 
 if TYPE_CHECKING:
     from trinity.extend.manager import PluginRecord
-
-__all__ = ["checks"]
 
 CORE = "trinity-core"
 UPPER_BOUNDS = {"<", "<=", "==", "~=", "==="}

@@ -1,7 +1,7 @@
-"""What a plugin must hold: checks, how they are found, and how they are run.
+"""Which checks a plugin must pass, and how they are run.
 
 A check looks at one plugin or at one component and returns a :class:`Finding`, or None if all is
-well. The core brings ``static.*``, ``import.*`` and ``component.*``; the hook
+well. ``static.*``, ``import.*`` and ``component.*`` hold for every plugin; the hook
 ``trinity_conformance_checks`` adds groups: ``{"reward_fn": "package.module:checks"}``.
 """
 
@@ -14,51 +14,19 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import UnknownComponentError, unknown_name
 from trinity.extend.assets import needs_of
-from trinity.extend.conformance.bench import Bench
-from trinity.extend.conformance.check import (
-    Arguments,
-    Case,
-    Check,
-    CheckContext,
-    Evidence,
-    Finding,
-    HungError,
-    NotBuilt,
-    Result,
-    Skipped,
-    Status,
-    in_words,
-    required_arguments,
-)
+
+from trinity_testing.bench import Bench
+from trinity_testing.check import Arguments, Case, Check, CheckContext, Finding, Result
 
 if TYPE_CHECKING:
     from trinity.extend.assets import Need
     from trinity.extend.component import Component
     from trinity.extend.manager import PluginManager, PluginRecord
 
-__all__ = [
-    "Arguments",
-    "Case",
-    "Check",
-    "CheckContext",
-    "Evidence",
-    "Finding",
-    "HungError",
-    "NotBuilt",
-    "Result",
-    "Skipped",
-    "Status",
-    "collect_checks",
-    "in_words",
-    "plan",
-    "required_arguments",
-    "run_checks",
-]
-
-CORE_GROUPS = {
-    "static": "trinity.extend.conformance.static:checks",
-    "import": "trinity.extend.conformance.imports:checks",
-    "component": "trinity.extend.conformance.components:checks",
+GENERAL_GROUPS = {
+    "static": "trinity_testing.checks.static:checks",
+    "import": "trinity_testing.checks.imports:checks",
+    "component": "trinity_testing.checks.components:checks",
 }
 EVERY_KIND = frozenset({"*"})
 
@@ -129,11 +97,11 @@ def plan(  # noqa: PLR0913 - what may be chosen
 
 
 def collect_checks(manager: PluginManager) -> list[Check]:
-    """Return the core's checks, then those that plugins give.
+    """Return the checks of every plugin, then those that plugins give.
 
     A group that cannot be imported is there as one check, ``<group>.importable``, that fails.
     """
-    checks = [check for target in CORE_GROUPS.values() for check in _imported(target)]
+    checks = [check for target in GENERAL_GROUPS.values() for check in _imported(target)]
     for record, groups in manager.call("trinity_conformance_checks"):
         for group, target in groups.items():
             try:

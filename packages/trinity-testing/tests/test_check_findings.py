@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trinity.cli.plugins_check import finding_rows, skip_lines, slow_lines
-from trinity.extend.conformance.checks import Result, Status
+from trinity_testing.check import Result, Status
+from trinity_testing.check_command import finding_rows, skip_lines, slow_lines
 
 
 def a_result(id, component="workflow/shop", status=Status.ERROR, message="", **fields):

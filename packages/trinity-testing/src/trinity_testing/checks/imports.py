@@ -8,12 +8,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, TypedDict
 
-from trinity.extend.conformance.check import Check, CheckContext, Finding, Skipped
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 
 if TYPE_CHECKING:
     from trinity.extend.manager import PluginRecord
-
-__all__ = ["BUDGET_S", "HEAVY", "checks"]
 
 BUDGET_S = 0.05  # of processor time, over what the core has imported already
 HEAVY = (

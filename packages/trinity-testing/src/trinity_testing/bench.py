@@ -23,15 +23,13 @@ from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING
 
-from trinity.extend.conformance.check import BOUND_IT, NOT_ENDED, RAISE, Finding, Status
+from trinity_testing.check import BOUND_IT, NOT_ENDED, RAISE, Finding, Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from trinity.extend.conformance.check import Case, Result
-
-__all__ = ["Bench"]
+    from trinity_testing.check import Case, Result
 
 POLL_S = 0.2  # how often a silent bench is looked after
 PR_SET_PDEATHSIG = 1  # Linux: which signal follows the caller's end

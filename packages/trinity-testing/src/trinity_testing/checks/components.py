@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import pickle
 import re
 from typing import TYPE_CHECKING
 
-from trinity.extend.conformance.check import Check, CheckContext, Finding
-from trinity.extend.kind import missing_from
 from trinity.extend.kinds import KINDS
+
+from trinity_testing.check import Check, CheckContext, Finding
 
 if TYPE_CHECKING:
     from trinity.extend.component import Component
-
-__all__ = ["checks", "wrong_class"]
 
 
 def target_resolves(component: Component, _: CheckContext) -> Finding | None:
@@ -31,22 +28,8 @@ def target_resolves(component: Component, _: CheckContext) -> Finding | None:
 
 def is_the_right_class(component: Component, context: CheckContext) -> Finding | None:
     """Find a class without the base or the methods of its kind."""
-    return wrong_class(component.kind, context.load(component))
-
-
-def wrong_class(kind: str, cls: type) -> Finding | None:
-    """Find what is no class, or one without the base or the methods of the kind."""
-    if not inspect.isclass(cls):
-        return Finding(f"it is a {type(cls).__name__}, not a class", remedy="Name a class.")
-    contract = KINDS[kind].contract
-    module, _, name = contract.partition(":")
-    if not KINDS[kind].has_base:
-        absent = missing_from(cls, contract)
-        remedy = f"Give it what the protocol {module}.{name} has."
-        return Finding(f"{cls.__name__} has no {', '.join(absent)}", remedy) if absent else None
-    if issubclass(cls, getattr(importlib.import_module(module), name)):
-        return None
-    return Finding(f"{cls.__name__} is no {name}", remedy=f"Derive it from {module}.{name}.")
+    wrong = KINDS[component.kind].problem_of(context.load(component))
+    return None if wrong is None else Finding(*wrong)
 
 
 def arguments_are_documented(component: Component, context: CheckContext) -> Finding | None:

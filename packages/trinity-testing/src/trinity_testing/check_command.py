@@ -10,21 +10,20 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-
 from trinity.cli.output import echo_columns
 from trinity.cli.plugins_show import record_named
-from trinity.errors import PluginError
 from trinity.extend import get_manager
-from trinity.extend.known import distribution_of_tool, install_line
+from trinity.extend.assets import needs_of
+
+from trinity_testing.check import Result, Status
+from trinity_testing.planning import run_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from trinity.extend import PluginManager, PluginRecord
-    from trinity.extend.conformance.checks import Result
 
-
-FOUND = {"FAIL", "ERROR", "XPASS"}
+FOUND = {Status.FAIL, Status.ERROR, Status.XPASS}
 SLOW_S = 5.0
 SHOWN_NAMES, SHOWN_SLOW = 3, 5
 
@@ -37,7 +36,7 @@ def finding_rows(results: Iterable[Named]) -> list[tuple[str, str, str, str, str
 
     Checks of one component that say the same have met the same thing.
     """
-    found = [named for named in results if named[1].status.value in FOUND]
+    found = [named for named in results if named[1].status in FOUND]
     causes = _grouped(found, lambda plugin, r: (plugin, r.status.value, r.component, r.message))
     return [
         (plugin, status, _listed([result.id for _, result in alike]), component, _told(alike))
@@ -47,7 +46,7 @@ def finding_rows(results: Iterable[Named]) -> list[tuple[str, str, str, str, str
 
 def skip_lines(results: Iterable[Named]) -> list[str]:
     """Return a line for each reason why checks were skipped, and which."""
-    skipped = [named for named in results if named[1].status.value == "SKIP"]
+    skipped = [named for named in results if named[1].status is Status.SKIP]
     reasons = _grouped(skipped, lambda plugin, r: (plugin, r.message))
     lines = []
     for (plugin, reason), alike in reasons.items():
@@ -96,10 +95,6 @@ def _listed(names: Sequence[str]) -> str:
     return f"{shown} and {num_others} more" if num_others > 0 else shown
 
 
-CORE_GROUPS = {"static", "import", "component"}
-RAY = "ray"  # the group of checks that need a Ray worker
-
-
 def check(
     names: Annotated[list[str] | None, typer.Argument(help="Plugins; default: all.")] = None,
     has_ray: Annotated[bool, typer.Option("--ray", help="Also check in a Ray worker.")] = False,
@@ -116,49 +111,32 @@ def check(
     """
     manager = get_manager()
     manager.check_import_package()
-    also = _groups_of_ray(manager) if has_ray else []
     records = [record_named(name, manager) for name in names or ()]
     records = records or [r for r in manager.records if r.state != "disabled"]
+    also, is_named = ["ray"] if has_ray else [], bool(names)
     with redirect_stdout(sys.stderr):  # what the checked parts print is no part of the answer
         results = [
             (record, result)
             for record in records
-            for result in _results(record, manager, also, limit_s=limit_s, is_named=bool(names))
+            for result in _results(record, manager, also=also, limit_s=limit_s, is_named=is_named)
         ]
     if as_json:
         rows = [{"plugin": record.name, **asdict(result)} for record, result in results]
         typer.echo(json.dumps({"schema": 1, "results": rows}, indent=2))
     else:
-        _echo(results, records, manager)
+        _echo(results, records)
     if any(result.is_bad for _, result in results):
         raise typer.Exit(1)
-
-
-def _groups_of_ray(manager: PluginManager) -> list[str]:
-    """Return the group of checks that ``--ray`` adds.
-
-    Raises:
-        PluginError: nothing that is installed has it.
-    """
-    from trinity.extend.conformance.checks import collect_checks
-
-    if any(one.group == RAY for one in collect_checks(manager)):
-        return [RAY]
-    kit = distribution_of_tool("conformance kit")
-    remedy = f" {install_line(kit)}." if kit else ""
-    raise PluginError(f"the checks in a Ray worker belong to the conformance kit.{remedy}")
 
 
 def _results(
     record: PluginRecord,
     manager: PluginManager,
-    also: list[str],
     *,
+    also: list[str],
     limit_s: float | None,
     is_named: bool,
 ) -> list[Result]:
-    from trinity.extend.conformance.checks import run_checks
-
     is_shared = sum(other.name == record.name for other in manager.records) > 1
     name = record.distribution if is_shared and record.distribution else record.name
     checked = run_checks(name, manager, also=also, limit_s=limit_s)
@@ -171,9 +149,6 @@ def _need_results(record: PluginRecord, manager: PluginManager, *, is_named: boo
     Who names a plugin asks whether it can be used: what is missing fails. Who names none asks
     whether what is installed works: what nobody has fetched yet is skipped.
     """
-    from trinity.extend.assets import needs_of
-    from trinity.extend.conformance.checks import Result, Status
-
     results = []
     for need in needs_of(record, manager):
         is_skipped = bool(need.missing) and not (is_named or need.is_spoilt)
@@ -190,11 +165,7 @@ def _need_results(record: PluginRecord, manager: PluginManager, *, is_named: boo
     return results
 
 
-def _echo(
-    results: list[tuple[PluginRecord, Result]], records: list[PluginRecord], manager: PluginManager
-) -> None:
-    from trinity.extend.conformance.checks import collect_checks
-
+def _echo(results: list[tuple[PluginRecord, Result]], records: list[PluginRecord]) -> None:
     named = [(record.name, result) for record, result in results]
     findings = finding_rows(named)
     if findings:
@@ -206,6 +177,3 @@ def _echo(
         counts = Counter(r.status.value for owner, r in results if owner is record)
         counted = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         typer.echo(f"{record.label}: {counted or 'nothing to check'}")
-    kit = distribution_of_tool("conformance kit")
-    if kit and {one.group for one in collect_checks(manager)} <= CORE_GROUPS:
-        typer.echo(f"Only the core's checks ran. For the conformance kit: {install_line(kit)}")

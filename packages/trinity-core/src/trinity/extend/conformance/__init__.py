@@ -1,1 +1,0 @@
-"""What a check is, and those that hold for every plugin: the kit's own stand in trinity-testing."""
