@@ -139,7 +139,7 @@ def test_a_loss_that_lets_a_stop_iteration_out_is_an_error_and_no_end(
 
     parts.train_step = lets_it_out
 
-    with pytest.raises(TrinityError, match="a part of the trainer raised StopIteration"):
+    with pytest.raises(TrinityError, match="optimizer step 1 failed: StopIteration"):
         loops.of(parts).run()
 
 

@@ -15,7 +15,7 @@ from trinity.runtime.record.result import RunStatus
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.record.sample_files import part_files
 from trinity.runtime.restore import restore
-from trinity.runtime.stage import _Story
+from trinity.runtime.stage import _StageRun
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def rundir(tmp_path):
     return RunDir(tmp_path)
 
 
-def story_of(rundir, *, config=None):
-    return _Story(
+def stage_run(rundir, *, config=None):
+    return _StageRun(
         config or Config(mode="train"),
         rundir=rundir,
         display=SimpleNamespace(say=lambda line: None),
@@ -41,17 +41,17 @@ def story_of(rundir, *, config=None):
 
 def test_a_start_without_the_beginning_is_refused_with_all_samples_there(rundir) -> None:
     with pytest.raises(DamagedError, match=r"beginning\.json is missing"):
-        story_of(rundir).tell()
+        stage_run(rundir).run()
 
     assert [path.read_bytes() for path in part_files(rundir.path)] == [b"what was trained"]
 
 
 def test_a_start_whose_files_are_damaged_is_refused_with_all_samples_there(rundir) -> None:
     metrics = {"size": 12, "digest": "another"}
-    story = story_of(rundir)
+    stage = stage_run(rundir)
 
     with pytest.raises(DamagedError, match=r"metrics\.jsonl is damaged"):
-        story._attempt(
+        stage._begin(
             None, {"files": {"monitor/metrics.jsonl": metrics}, "progress": {"trained": 0}}
         )
 
@@ -71,13 +71,13 @@ def test_an_explorer_whose_place_is_damaged_names_what_helps_with_its_storage(
     (rundir.path / "explorer_state.json").write_text("{")
 
     with pytest.raises(DamagedError, match=remedy):
-        story_of(rundir, config=config).tell()
+        stage_run(rundir, config=config).run()
 
 
 def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_the_start(
     rundir,
 ) -> None:
-    synced, story = [], story_of(rundir)
+    synced, stage = [], stage_run(rundir)
     progress = Progress(explore_steps=3, train_steps=3)  # as a trainer that decides left it
     policy = policy_of(Config())
     parts = SimpleNamespace(
@@ -90,7 +90,7 @@ def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_t
 
     restore(
         parts,
-        config=story._config,
+        config=stage._config,
         directory=rundir.path,
         checkpoint=None,
         state=state,
@@ -105,13 +105,13 @@ def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_t
     ("status", "waits"), [(RunStatus.FAILED, True), (RunStatus.INTERRUPTED, False)]
 )
 def test_a_stage_that_ends_leaves_no_step_that_writes(rundir, status, waits) -> None:
-    ended, story = [], story_of(rundir)
-    story._display = SimpleNamespace(ended=lambda: None)
-    story._parts = SimpleNamespace(
+    ended, stage = [], stage_run(rundir)
+    stage._display = SimpleNamespace(ended=lambda: None)
+    stage._parts = SimpleNamespace(
         close=lambda: ended.append("closed"), leave_quiet=lambda *, waits: ended.append(waits)
     )
-    story._status = status
+    stage._status = status
 
-    story.close()
+    stage.close()
 
     assert ended == ["closed", waits]

@@ -25,8 +25,14 @@ def program() -> None:
     its exit code with it; one of an executor would be waited for.
     """
     starting.program_begins()
+    code = 0
     try:
-        code = _code_of_command_line()
+        _refuse_overwritten()
+        from trinity.cli.main import main
+
+        main()
+    except SystemExit as end:
+        code = _code_of(end)
     except KeyboardInterrupt:  # a second one, while a command ended by the first
         code = starting.INTERRUPTED
     starting.command_ended(code)
@@ -39,19 +45,16 @@ def program() -> None:
     os._exit(code)
 
 
-def _code_of_command_line() -> int:
+def _refuse_overwritten() -> None:
+    """Leave where another distribution has our files: main would end in an error elsewhere."""
     from trinity.extend.ownership import overwritten
 
     problem = overwritten()
-    if problem:  # main would end in an error about something else
-        sys.stderr.write(f"Error: {problem}\n")
-        return 1
-    from trinity.cli.main import main
+    if problem:
+        sys.exit(f"Error: {problem}")
 
-    try:
-        main()
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            sys.stderr.write(f"{end.code}\n")
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
+
+def _code_of(end: SystemExit) -> int:
+    if isinstance(end.code, str):
+        sys.stderr.write(f"{end.code}\n")
+    return end.code if isinstance(end.code, int) else int(end.code is not None)

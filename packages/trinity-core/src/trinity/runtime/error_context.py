@@ -20,17 +20,23 @@ _PLACE, _LOG = "trinity_place", "trinity_log"  # what an error from another proc
 
 
 @contextmanager
-def boundary(what: str) -> Iterator[None]:
+def boundary(what: str, *, may_end: bool = True) -> Iterator[None]:
     """Turn an error of a plugin's code, or of a library below it, into one that says where.
+
+    Args:
+        what: is done inside, for the message.
+        may_end: whether a StopIteration means that nothing is left; else it is an error as others.
 
     Raises:
         TrinityError: what was raised inside; the log gets both with their tracebacks.
     """
     try:
         yield
-    except (TrinityError, StopIteration):
+    except TrinityError:
         raise
     except Exception as error:
+        if may_end and isinstance(error, StopIteration):
+            raise
         text = " ".join(str(error).split())
         place, log = getattr(error, _PLACE, "") or place_of(error), getattr(error, _LOG, "")
         raise TrinityError(

@@ -27,7 +27,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError, PluginError, RayLostError, WorkerLostError
+from trinity.errors import PluginError
 from trinity.runtime.error_context import boundary
 from trinity.runtime.observers import Observers
 from trinity.runtime.record.progress import Progress
@@ -37,10 +37,8 @@ from trinity.runtime.schedule import RunLimits, Schedule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trinity.common.metrics import Metrics
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
-    from trinity.runtime.roles import TrainerRole
     from trinity.runtime.rollouts import RolloutEnd, Rollouts
 
 
@@ -82,36 +80,25 @@ class Loop:
             TrinityError: a part failed; what was trained is saved.
         """
         self._observers.began()
-        self._saver.begin()
-        try:
-            with self._rollouts:
-                self._work()
-                self._finish()
-        except (CheckpointError, WorkerLostError, RayLostError):
-            raise  # it would fail again; half of what is lost with a worker is no state to save
-        except Exception:  # whatever it is, what was trained is saved before it goes on
-            self._saver.save_after_failure(self.progress)
-            raise
-        self._saver.save(self.progress)
-
-    def _work(self) -> None:
-        self._admit_groups()
-        while True:
-            seen = self._buffer.num_changes
-            self._collect()
-            if self._schedule.is_turn(self._available()):
-                self._take_turn()
-            self._evaluate_if_due()
-            if not self._goes_on():
-                break
-            self._sync_if_due()
-            self._admit()
-            if self._can_train():
-                self._train(beside=True)
-            else:
-                self._observers.begin_step()
-                self._rollouts.wait(seen)
-        self._stop_if_asked()
+        with self._saver.saved(self.progress), self._rollouts:
+            self._admit_groups()
+            while True:
+                seen = self._buffer.num_changes
+                self._collect()
+                if self._schedule.is_turn(self._available()):
+                    self._take_turn()
+                self._evaluate_if_due()
+                if not self._goes_on():
+                    break
+                self._sync_if_due()
+                self._admit()
+                if self._can_train():
+                    self._train(beside=True)
+                else:
+                    self._observers.begin_step()
+                    self._rollouts.wait(seen)
+            self._stop_if_asked()
+            self._finish()
 
     def _goes_on(self) -> bool:
         """Return whether anything runs, or may still begin."""
@@ -183,8 +170,8 @@ class Loop:
             return False
         sampled_s = time.perf_counter() - began
         parts.in_hand = batch
-        with boundary(f"optimizer step {step}"):
-            metrics = _trained(parts.trainer, batch, step=step)
+        with boundary(f"optimizer step {step}", may_end=False):
+            metrics = parts.trainer.train_step(batch, step=step)
         parts.in_hand = []
         self._buffer.batch_trained()
         progress.train_steps = step
@@ -368,15 +355,3 @@ class Loop:
         if self._parts.interrupt.is_requested:
             self._save()
             raise Interrupted
-
-
-def _trained(trainer: TrainerRole, batch: Any, *, step: int) -> Metrics:
-    """Return the metrics of an optimizer step (Any: the role's batch).
-
-    Raises:
-        RuntimeError: a part let a StopIteration out, which elsewhere means that nothing is left.
-    """
-    try:
-        return trainer.train_step(batch, step=step)
-    except StopIteration as error:
-        raise RuntimeError("a part of the trainer raised StopIteration") from error

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from trinity.errors import CheckpointError
+from trinity.errors import CheckpointError, RayLostError, WorkerLostError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from trinity.runtime.parts import Parts
     from trinity.runtime.record.progress import Progress
 
@@ -31,10 +34,23 @@ class Saver:
         self._held: object = None  # what the last checkpoint of this process was written for
         self._saved_steps = 0  # train steps in it
 
-    def begin(self) -> None:
-        """Note where the explorer stands before its first step."""
+    @contextmanager
+    def saved(self, progress: Progress) -> Iterator[None]:
+        """Save what was trained inside, at the end and where a part fails.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
         if self._parts.groups is None:
             self.explorer_state = self._parts.explorer_state()
+        try:
+            yield
+        except (CheckpointError, WorkerLostError, RayLostError):
+            raise  # it would fail again; half of what is lost with a worker is no state to save
+        except Exception:  # whatever it is, what was trained is saved before it goes on
+            self._save_after_failure(progress)
+            raise
+        self.save(progress)
 
     def resumed(self, progress: Progress) -> None:
         """Note that the run goes on from a checkpoint."""
@@ -58,7 +74,7 @@ class Saver:
         write(progress, self.explorer_state)
         self._held, self._saved_steps = held, progress.train_steps
 
-    def save_after_failure(self, progress: Progress) -> None:
+    def _save_after_failure(self, progress: Progress) -> None:
         """Save what was trained since the last checkpoint; the failure is told either way."""
         if self._parts.trainer is None or progress.train_steps <= self._saved_steps:
             return

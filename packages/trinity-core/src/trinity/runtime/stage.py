@@ -1,4 +1,4 @@
-"""Run one stage: start or go on, tell its story, start anew what is lost, say how it ended."""
+"""Run one stage: start or go on, start lost workers anew, and record how it ended."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def run_stage(
     )
     check_models(config)
     load = interrupt.at_once(workers)
-    story = _Story(config, rundir=rundir, display=display, build=load, before=before, stage=stage)
-    with closing(story):
-        story.tell()
-    return story.outcome()
+    run = _StageRun(config, rundir=rundir, display=display, build=load, before=before, stage=stage)
+    with closing(run):
+        run.run()
+    return run.outcome()
 
 
 def _local_build() -> Callable[..., Parts]:
@@ -110,7 +110,7 @@ def _local_build() -> Callable[..., Parts]:
     return build_parts
 
 
-class _Story:
+class _StageRun:
     """One stage from its first line in ``run.json`` to its last."""
 
     def __init__(
@@ -134,20 +134,27 @@ class _Story:
         self._status: RunStatus | None = None  # None: it did not begin
         self._attempts = LossCounter()
         self._files = GrowingFiles(config, rundir=rundir)
-        self._place: tuple[Checkpoint | None, dict[str, Any]] = (None, {})
         self._began = time.perf_counter()
 
-    def tell(self) -> None:
-        """Run the stage to its end, in as many attempts as it takes.
+    def run(self) -> None:
+        """Run the stage to its end; a lost worker starts it anew from what is saved.
 
         Raises:
             TrinityError: what it failed by.
         """
         try:
-            self._place = self._saved_place()
-            while not self._is_told():
-                pass
-            self._status = RunStatus.FINISHED
+            place = self._saved_place()
+            while self._status is not RunStatus.FINISHED:
+                try:
+                    parts, loop = self._begin(*place)
+                    if self._config.mode == "bench":
+                        self._progress.evaluation = run_bench(parts)
+                    else:
+                        loop.run()
+                        parts.finish()
+                    self._status = RunStatus.FINISHED
+                except WorkerLostError as lost:
+                    place = self._recover(lost)
             self._say_broken_chats()
         except Interrupted:
             self._status = RunStatus.INTERRUPTED
@@ -174,24 +181,26 @@ class _Story:
         if self._parts is not None:
             self._parts.close()
 
-    def _is_told(self) -> bool:
-        """Run from the last place that is saved; return False if a worker was lost on the way."""
-        try:
-            self._attempt(*self._place)
-        except WorkerLostError as lost:
-            self._close_workers()
-            if self._parts is not None and self._parts.interrupt.is_requested:
-                raise Interrupted from lost
-            if self._parts is not None:
-                self._parts.check_quiet()
-            self._place = self._saved_place()
-            said = self._attempts.lost(lost, place=name_of(self._place[1]))
-            logger.info("%s", said)
-            self._display.say(said)
-            return False
-        return True
+    def _recover(self, lost: WorkerLostError) -> tuple[Checkpoint | None, dict[str, Any]]:
+        """Close what is left of the workers; say and return from where the stage goes on.
 
-    def _attempt(self, checkpoint: Checkpoint | None, state: dict[str, Any]) -> None:
+        Raises:
+            Interrupted: the run was asked to stop.
+            TrinityError: too many were lost.
+        """
+        self._close_workers()
+        if self._parts is not None and self._parts.interrupt.is_requested:
+            raise Interrupted from lost
+        if self._parts is not None:
+            self._parts.check_quiet()
+        place = self._saved_place()
+        said = self._attempts.lost(lost, place=name_of(place[1]))
+        logger.info("%s", said)
+        self._display.say(said)
+        return place
+
+    def _begin(self, checkpoint: Checkpoint | None, state: dict[str, Any]) -> tuple[Parts, Loop]:
+        """Build the workers and their loop, and let them stand where the checkpoint does."""
         self._rewind(state)
         policy = policy_of(self._config)
         self._progress = read_progress(state, policy) if state else Progress()
@@ -217,11 +226,7 @@ class _Story:
         self._progress = loop.progress
         self._status = RunStatus.RUNNING
         self._write()
-        if self._config.mode == "bench":
-            self._progress.evaluation = run_bench(parts)
-        else:
-            loop.run()
-            parts.finish()
+        return parts, loop
 
     def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
         """Return where the stage goes on: a checkpoint and its state, empty at the beginning."""
@@ -315,7 +320,7 @@ class _Story:
         return time.perf_counter() - self._began
 
     def outcome(self) -> StageResult:
-        """Return the end of the stage, after :meth:`tell`."""
+        """Return the end of the stage, after :meth:`run`."""
         assert self._status is not None
         latest = CheckpointStore(self._rundir.path).latest()
         return StageResult(

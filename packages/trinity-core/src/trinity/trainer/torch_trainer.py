@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import contextmanager
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -230,7 +231,7 @@ class TorchTrainer:
     def _accumulate(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics:
         """Add each micro-batch's share of the gradient; return the batch's metrics."""
         self._optimizer.zero_grad(set_to_none=True)  # a step that failed has left some
-        metrics = self._ranks.sum_metrics(lambda: self._backward(batch, plan, step=step))
+        metrics = self._ranks.sum_metrics(partial(self._backward, batch, plan, step=step))
         self._ranks.all_reduce_gradients(self.model.parameters())
         return metrics
 
