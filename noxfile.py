@@ -29,9 +29,9 @@ SHARED = ROOT / ".nox" / "shared"
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH = next(one for one in CONSTRAINTS.read_text().split() if one.startswith("torch=="))
 MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
+FOR_RUNS = ("packages/trinity-core", "packages/trinity-testing", "plugins/trinity-debug")
 DISTRIBUTIONS = (
-    "packages/trinity-core",
-    "packages/trinity-testing",
+    *FOR_RUNS,
     "packages/trinity-studio",
     "plugins/trinity-agents-agentscope",
     "plugins/trinity-algo-opmd",
@@ -47,8 +47,8 @@ BUILT = (*DISTRIBUTIONS, "plugins/trinity-engine-vllm")
 COMPILED = "plugins/trinity-envs-alfworld"  # its engine takes minutes and a C++ compiler
 EXTRAS = {"packages/trinity-core": "[api,lora,structured]"}  # what tests cover and users choose
 EDITABLE = {folder: ["-e", f"{folder}{EXTRAS.get(folder, '')}"] for folder in DISTRIBUTIONS}
-GROUPS = {  # what each installs; run: what the quickstart needs
-    "run": ["-e", "packages/trinity-core", "-e", "packages/trinity-testing"],
+GROUPS = {  # what each installs; run: what every command of a run needs
+    "run": [*itertools.chain(*(("-e", folder) for folder in FOR_RUNS))],
     "dev": [*itertools.chain(*EDITABLE.values()), "-e", ".[dev]"],
     "docs": ["-e", ".[docs]"],
 }
@@ -79,6 +79,12 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
         "anthropic",
     ),
     "oldest": ("openai==2.25.0", "anthropic==0.60.0"),
+}
+
+COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alone
+    "trinity-testing": ("plugins", "check", "testing"),
+    "trinity-debug": ("perf", "--help"),
+    "trinity-studio": ("view", "--help"),
 }
 
 HEAVY = (  # what CI does not run, the quick ones first
@@ -187,8 +193,9 @@ def build(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def wheels(session: nox.Session) -> None:
-    """Install the built wheels into an empty environment and use them from another folder."""
+    """Install the core's wheel into an empty environment, then others; use them elsewhere."""
     build(session)
+    core_with_each(session)
     session.install("-c", str(CONSTRAINTS), *map(str, sorted((ROOT / "dist").glob("*.whl"))))
     with tempfile.TemporaryDirectory() as folder, session.chdir(folder):
         session.run("trinity", "plugins", "list", env=RUN_ENV)
@@ -201,6 +208,22 @@ def wheels(session: nox.Session) -> None:
         short = ["--config", "examples/quickstart/quickstart.yaml", "--set", "buffer.total_steps=2"]
         embedded = ["--set", "explorer.rollout_model.engine_type=transformers"]
         session.run("trinity", "run", "--local", *short, *embedded, env=RUN_ENV)
+
+
+def core_with_each(session: nox.Session) -> None:
+    """Fail where a command of another distribution does not work with it, or is not told without.
+
+    Leaves the core in the environment, alone.
+    """
+    built = {path.name.partition("-")[0]: path for path in (ROOT / "dist").glob("*.whl")}
+    session.install("-c", str(CONSTRAINTS), str(built["trinity_core"]))
+    for name, command in COMMANDS_ELSEWHERE.items():
+        told = session.run("trinity", *command, success_codes=[1], silent=True, env=RUN_ENV)
+        if f"Run: python -m pip install {name}" not in str(told):
+            session.error(f"without {name}, trinity {' '.join(command)} printed:\n{told}")
+        session.install("-c", str(CONSTRAINTS), str(built[name.replace("-", "_")]))
+        session.run("trinity", *command, env=RUN_ENV, silent=True)
+        session.run("python", *QUIET_PIP[:-2], "uninstall", "-qq", "-y", name)
 
 
 @nox.session(reuse_venv=True)
@@ -392,7 +415,7 @@ def shared_environment(session: nox.Session, *groups: str) -> Path:
 
 def fingerprint(group: str) -> str:
     """Return a digest of all that decides what a group installs."""
-    chosen = {"run": DISTRIBUTIONS[:2], "dev": (*DISTRIBUTIONS, ".")}
+    chosen = {"run": FOR_RUNS, "dev": (*DISTRIBUTIONS, ".")}
     folders = chosen.get(group, (".",))
     projects = [nox.project.load_toml(ROOT / folder / "pyproject.toml") for folder in folders]
     wanted = [CONSTRAINTS.read_text(), *(str(project["project"]) for project in projects)]

@@ -190,7 +190,7 @@ def commands_page() -> str:
 
     root = get_command(app)
     parts = [introduction("commands.in.md"), command_entry("trinity", root)]
-    beside = ("examples", "view", "studio")  # of distributions beside the core
+    beside = ("debug", "perf", "examples", "view", "studio")  # of distributions beside the core
     for name in (*COMMANDS, *beside):
         found = root.resolve_command(None, [name])[1]
         parts += [command_entry(*named) for named in commands(f"trinity {name}", found)]

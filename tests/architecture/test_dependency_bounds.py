@@ -75,6 +75,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "plugins/trinity-agents-agentscope",
         "plugins/trinity-algo-opmd",
         "plugins/trinity-compat-rft",
+        "plugins/trinity-debug",
         "plugins/trinity-engine-vllm",
         "plugins/trinity-envs-alfworld",
         "plugins/trinity-envs-openenv",

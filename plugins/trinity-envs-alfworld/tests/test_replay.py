@@ -8,7 +8,7 @@ from alfworld_runs import BOTH, a_workflow, saying
 from tiny_game import WALKTHROUGH
 from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import EnvError
-from trinity.runtime.debug.environments import RepeatedEnvironments, answers_of
+from trinity_debug.environments import RepeatedEnvironments, answers_of
 from trinity_envs_alfworld.raft import RAFTAlfworldWorkflow
 from trinity_envs_alfworld.raft_reflect import RAFTReflectAlfworldWorkflow
 from trinity_testing.engines import ScriptedEngine

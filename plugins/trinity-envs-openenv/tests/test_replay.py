@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import EnvError
-from trinity.runtime.debug.environments import RepeatedEnvironments, answers_of
+from trinity_debug.environments import RepeatedEnvironments, answers_of
 
 ECHO = {"action": {"type": "json"}, "template": "{{ observation.echoed_message }}"}
 HI, ODD = '{"message": "hi"}', '{"text": "hi"}'

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from trinity.errors import BadTaskError, ConfigError, EnvError, ModelError, PluginError
-from trinity.runtime.debug.engines import Repeating
-from trinity.runtime.debug.recorded import Exchange
+from trinity_debug.engines import Repeating
+from trinity_debug.recorded import Exchange
 from trinity_envs_verifiers import child_process, rows
 from trinity_envs_verifiers.workflow import VerifiersWorkflow
 from trinity_testing.engines import ScriptedEngine

@@ -10,7 +10,7 @@ from trinity.common.config import FormatConfig
 from trinity.common.workflows import Task
 from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import ConfigError, DataError, EnvError
-from trinity.runtime.debug.environments import RepeatedEnvironments, answers_of
+from trinity_debug.environments import RepeatedEnvironments, answers_of
 from trinity_envs_webshop.env import WebShopEnv
 from trinity_envs_webshop.oracle import oracle_action
 from trinity_envs_webshop.prompt import format_observation, parse_action, validate_action

@@ -85,6 +85,28 @@ def test_help_lists_our_commands_and_those_of_plugins(cli, greeting):
     assert "greeting" not in sys.modules
 
 
+def test_help_shows_the_summary_of_a_plugins_command(cli, site):
+    spec = 'ComponentSpec("greeting:app", "Greet somebody.")'
+    command = COMMAND.replace("import hookimpl", "import ComponentSpec, hookimpl")
+    site.plugin("greeter", command.replace('"greeting:app"', spec))
+    set_manager(site.discover())
+
+    assert re.search(r"^  greet +Greet somebody\.$", cli("--help")[1], re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("command", "owner"),
+    [("debug", "trinity-debug"), ("perf", "trinity-debug"), ("view", "trinity-studio")],
+)
+def test_a_command_of_another_distribution_is_the_line_that_installs_it(cli, site, command, owner):
+    set_manager(site.discover())
+
+    code, _, said = cli(command, "--help")
+
+    line = f"trinity {command} is part of {owner}. Run: python -m pip install {owner}"
+    assert (code, said) == (1, f"Error: {line}\n")
+
+
 def test_a_plugins_command_runs(cli, greeting):
     assert cli("greet", "you")[:2] == (0, "hello you\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trinity.extend.component import ComponentSpec
 from trinity.extend.hookspecs import hookimpl
 
 TRINITY_PLUGIN_API = 1
@@ -10,11 +11,13 @@ _SETTINGS = tuple(f"{part}_config_manager" for part in ("buffer", "explorer", "m
 
 
 @hookimpl
-def trinity_commands() -> dict[str, str]:
+def trinity_commands() -> dict[str, ComponentSpec]:
     """Return the commands that open runs, and a configuration, in a browser."""
     return {
-        "view": "trinity_studio.view_command:view",
-        "studio": "trinity_studio.studio_command:studio",
+        "view": ComponentSpec("trinity_studio.view_command:view", "Open runs in a browser."),
+        "studio": ComponentSpec(
+            "trinity_studio.studio_command:studio", "Edit a configuration in a browser."
+        ),
     }
 
 

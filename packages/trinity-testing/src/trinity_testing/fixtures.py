@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
+from trinity.errors import PluginError
 from trinity.extend import PluginManager, get_manager, set_manager
+from trinity.extend.known import install_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from trinity.runtime.debug.session import Debugged
+    from trinity_debug.session import Debugged
 
 __all__ = ["no_discovery", "replay", "throwaway_plugin", "write_distribution"]
 
@@ -90,7 +92,12 @@ def replay() -> Callable[..., Debugged]:
 
     def run(config: str | Path, place: str | Path, *settings: str) -> Debugged:
         from trinity.common.config import load_config
-        from trinity.runtime.debug.session import DebugRequest, debug
+
+        try:
+            from trinity_debug.session import DebugRequest, debug
+        except ModuleNotFoundError as error:
+            line = install_line("trinity-debug")
+            raise PluginError(f"the fixture replay needs trinity-debug. Run: {line}") from error
 
         return debug(load_config(config, overrides=settings), DebugRequest(replay=Path(place)))
 

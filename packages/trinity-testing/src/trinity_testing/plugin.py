@@ -1,5 +1,6 @@
 """Brings conformance checks to ``trinity plugins check``, examples, and a text world to runs."""
 
+from trinity.extend.component import ComponentSpec
 from trinity.extend.hookspecs import hookimpl
 
 TRINITY_PLUGIN_API = 1
@@ -41,9 +42,10 @@ def trinity_published_modules() -> dict[str, str]:
 
 
 @hookimpl
-def trinity_commands() -> dict[str, str]:
+def trinity_commands() -> dict[str, ComponentSpec]:
     """Return the command that copies an example of ours."""
-    return {"examples": "trinity_testing.example_commands:app"}
+    target = "trinity_testing.example_commands:app"
+    return {"examples": ComponentSpec(target, "List and copy the examples.")}
 
 
 @hookimpl

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from trinity.errors import ConflictError, PluginError, unknown_name
 from trinity.extend import get_manager
-from trinity.extend.component import split_target
+from trinity.extend.component import ComponentSpec, split_target
 from trinity.extend.failure import described_failure
 from trinity.extend.known import distribution_of_command, how_to_get
 from trinity.starting import command_begins
@@ -26,14 +26,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function",
         "trinity.cli.serve:serve",
         "Serve the model by HTTP, and train on the agents' calls.",
     ),
-    "debug": ("trinity.cli.debug:debug", "Run one task, and print each prompt and reply."),
     "log": ("trinity.cli.log:log", "Show the logs of a run and its workers."),
     "status": ("trinity.cli.status:status", "Show the progress of a run, and what it waits for."),
     "experiences": (
         "trinity.cli.experiences:experiences",
         "Show or export the samples that a run trained.",
     ),
-    "perf": ("trinity.cli.perf:perf", "Show how a run spends the time of its steps."),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
 }
@@ -51,8 +49,11 @@ class LazyGroup(TyperGroup):
         if cmd_name in COMMANDS:
             return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
         owners = _plugin_commands().get(cmd_name, [])
+        if not owners:
+            return None
         labels = " and ".join(record.label for record, _ in owners)
-        return TyperCommand(cmd_name, help=f"(plugin {labels})") if owners else None
+        summary = owners[0][1].summary if len(owners) == 1 else ""
+        return TyperCommand(cmd_name, help=summary or f"(plugin {labels})")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the real command, imported now; from then on Ctrl-C is its own."""
@@ -63,13 +64,15 @@ class LazyGroup(TyperGroup):
     def _resolved(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name = args[0]
         if name in COMMANDS:
-            _refuse_misplaced(ctx, name, args[1:])
-            return name, _imported_command(name, COMMANDS[name][0]), args[1:]
-        owners = _plugin_commands().get(name, [])
-        if not owners:
-            refuse_missing(name)
-            ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
-        return name, _plugin_command(name, owners), args[1:]
+            command = _imported_command(name, COMMANDS[name][0])
+        else:
+            owners = _plugin_commands().get(name, [])
+            if not owners:
+                refuse_missing(name)
+                ctx.fail(unknown_name("command", name, self.list_commands(ctx)))
+            command = _plugin_command(name, owners)
+        _refuse_misplaced(ctx, name, command, args[1:])
+        return name, command, args[1:]
 
 
 def refuse_missing(name: str) -> None:
@@ -83,26 +86,27 @@ def refuse_missing(name: str) -> None:
         raise PluginError(f"trinity {name} is part of {distribution}. {how_to_get(distribution)}")
 
 
-def _refuse_misplaced(ctx: Any, name: str, args: list[str]) -> None:
+def _refuse_misplaced(ctx: Any, name: str, command: Any, args: list[str]) -> None:
     """Fail where an option of ``trinity`` itself stands behind a command that has none such."""
-    has_folders = name in {"run", "debug", "serve", "config"}
-    own = ["-P"] if has_folders else ["-P", "--plugin-dir"]
-    for option in own:
-        if option in args and "setup" not in args:  # what stands there belongs to a plugin
-            metavar = "no:NAME" if option == "-P" else "DIR"
-            ctx.fail(f"{option} stands before the command: trinity {option} {metavar} {name} ...")
+    members = [command, *getattr(command, "commands", {}).values()]
+    own = {word for member in members for option in member.params for word in option.opts}
+    for option, metavar in (("-P", "no:NAME"), ("--plugin-dir", "DIR")):
+        if option in args and option not in own and "setup" not in args:  # those are a plugin's
+            before = f"trinity {option} {metavar} {name} ..."
+            ctx.fail(f"{option} stands before the command: {before}")
 
 
-def _plugin_commands() -> dict[str, list[tuple[PluginRecord, str]]]:
-    """Return the commands of plugins: name -> who gives it, and its target."""
-    given: dict[str, list[tuple[PluginRecord, str]]] = {}
+def _plugin_commands() -> dict[str, list[tuple[PluginRecord, ComponentSpec]]]:
+    """Return the commands of plugins: name -> who gives it, and where it is."""
+    given: dict[str, list[tuple[PluginRecord, ComponentSpec]]] = {}
     for record, commands in get_manager().call("trinity_commands"):
-        for name, target in commands.items():
-            given.setdefault(name, []).append((record, target))
+        for name, value in commands.items():
+            spec = ComponentSpec(value) if isinstance(value, str) else value
+            given.setdefault(name, []).append((record, spec))
     return given
 
 
-def _plugin_command(name: str, owners: list[tuple[PluginRecord, str]]) -> Any:
+def _plugin_command(name: str, owners: list[tuple[PluginRecord, ComponentSpec]]) -> Any:
     """Return the command of the one plugin that gives it.
 
     Raises:
@@ -115,12 +119,12 @@ def _plugin_command(name: str, owners: list[tuple[PluginRecord, str]]) -> Any:
             f"command {name!r} is registered twice: by {labels}. "
             f"Disable one with -P no:{owners[-1][0].name}."
         )
-    record, target = owners[0]
+    record, spec = owners[0]
     try:
-        return _imported_command(name, target)
+        return _imported_command(name, spec.target)
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"command {name!r} of plugin {record.label} cannot be loaded from {target!r}: "
+            f"command {name!r} of plugin {record.label} cannot be loaded from {spec.target!r}: "
             f"{described_failure(error)}. Leave it out with -P no:{record.name}."
         ) from error
 

@@ -98,8 +98,11 @@ class TrinityHooks(Protocol):
         """Return monitors, which receive metrics."""
 
     @hookspec
-    def trinity_commands(self) -> Mapping[str, str]:
-        """Return commands of the command line: name -> ``"module:typer_app"``, imported on use."""
+    def trinity_commands(self) -> Mapping[str, str | ComponentSpec]:
+        """Return commands of the command line: name -> ``"module:typer_app"``, imported on use.
+
+        With a ``ComponentSpec``, ``trinity --help`` shows its ``summary``.
+        """
 
     @hookspec
     def trinity_conformance_checks(self) -> Mapping[str, str]:

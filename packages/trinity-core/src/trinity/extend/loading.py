@@ -112,6 +112,8 @@ def _refuse_other_shapes(hook: str, given: object) -> None:
             raise TypeError(f"it returned {given!r}, not a list of AssetSpec and EnvironmentSpec")
     elif hook in _TABLES:
         texts = [*given, *given.values()] if isinstance(given, Mapping) else [None]
+        if hook == "trinity_commands":
+            texts = [one.target if isinstance(one, ComponentSpec) else one for one in texts]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError(f"it returned {given!r}, not a mapping of {_TABLES[hook]}")
 

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.ports import Completion, WeightVersion
 from trinity.errors import ModelError
-from trinity.runtime.debug.difference import num_same
+
+from trinity_debug.difference import num_same
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import GenerationRequest, RolloutEngine, RunKey, WeightSnapshot
-    from trinity.runtime.debug.recorded import Exchange
+
+    from trinity_debug.recorded import Exchange
 
 
 class EngineObserver(Protocol):
@@ -46,6 +48,7 @@ class Watched:
 
     @property
     def version(self) -> WeightVersion:
+        """Return the engine's."""
         return self._engine.version
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:

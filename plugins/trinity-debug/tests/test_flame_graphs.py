@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from trinity.runtime import flame_graphs
+from trinity_debug import flame_graphs
 from typer.testing import CliRunner
 
 DRIVING = """

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
 from trinity.cli.output import indented, plain
 
 if TYPE_CHECKING:
@@ -21,9 +20,10 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import Completion, GenerationRequest
     from trinity.explorer.requests import RolloutRequest
-    from trinity.runtime.debug.difference import Difference
-    from trinity.runtime.debug.recorded import RecordedRollout
-    from trinity.runtime.debug.session import Debugged
+
+    from trinity_debug.difference import Difference
+    from trinity_debug.recorded import RecordedRollout
+    from trinity_debug.session import Debugged
 
 _WIDTH = 78
 _AS = {
@@ -99,8 +99,8 @@ def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of DebugRequest
 
     with ExitStack() as start:
         start.enter_context(gc_paused())
-        from trinity.runtime.debug.session import DebugRequest
-        from trinity.runtime.debug.session import debug as run_debugged
+        from trinity_debug.session import DebugRequest
+        from trinity_debug.session import debug as run_debugged
 
         def begins(order: RolloutRequest, taskset: Taskset) -> None:
             start.close()

@@ -18,14 +18,15 @@ from trinity.explorer.requests import restored_request
 from trinity.explorer.runner import RolloutAttempt, Runner
 from trinity.runtime.assembly import make_engine
 from trinity.runtime.auxiliary import make_auxiliary_models
-from trinity.runtime.debug.difference import Difference, of_environment, of_experiences
-from trinity.runtime.debug.engines import Repeating, Saying, Watched
-from trinity.runtime.debug.environments import RepeatedEnvironments
-from trinity.runtime.debug.recorded import RecordedRollout, recorded_run
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.environment import environment
 from trinity.runtime.error_context import boundary
 from trinity.runtime.preflight import check_workflows, plugins_of
+
+from trinity_debug.difference import Difference, of_environment, of_experiences
+from trinity_debug.engines import Repeating, Saying, Watched
+from trinity_debug.environments import RepeatedEnvironments
+from trinity_debug.recorded import RecordedRollout, recorded_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.explorer.requests import RolloutRequest
     from trinity.extend import PluginManager
-from trinity.runtime.debug.engines import EngineObserver
+from trinity_debug.engines import EngineObserver
 
 _EXPLORES = frozenset({"both", "explore", "bench"})
 

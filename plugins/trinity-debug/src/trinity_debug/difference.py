@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trinity.common.experience import Experience
-    from trinity.runtime.debug.environments import Departure
     from trinity.runtime.record.sample_files import Sample
+
+    from trinity_debug.environments import Departure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

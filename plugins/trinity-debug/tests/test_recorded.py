@@ -8,10 +8,10 @@ from trinity.common.experience import EID, Experience
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.ports import GenerationRequest
 from trinity.errors import ConfigError, ModelError
-from trinity.runtime.debug.engines import Repeating
-from trinity.runtime.debug.recorded import Exchange, recorded_run
-from trinity.runtime.debug.session import Debugged
 from trinity.runtime.record.samples import SampleLog
+from trinity_debug.engines import Repeating
+from trinity_debug.recorded import Exchange, recorded_run
+from trinity_debug.session import Debugged
 from trinity_testing.tiny import make_tiny_tokenizer
 
 END = 2

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def _profile(directories: list[Path], *, seconds: int) -> None:
         typer.Exit: there is none of a process.
         BadParameter: several runs are named.
     """
-    from trinity.runtime.flame_graphs import flame_graphs
+    from trinity_debug.flame_graphs import flame_graphs
 
     if len(directories) > 1:
         raise typer.BadParameter("--profile samples one run: name one")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.recorded_calls import order_of
 from trinity.errors import ConfigError
-from trinity.runtime.debug.difference import reward_of
-from trinity.runtime.debug.environments import RecordedAnswers, answers_of
 from trinity.runtime.record.sample_files import places_of, samples_of
+
+from trinity_debug.difference import reward_of
+from trinity_debug.environments import RecordedAnswers, answers_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ import pytest
 from trinity.common.workflows import Task, recorded
 from trinity.common.workflows.recorded_env import LIMIT, Recording
 from trinity.errors import DataError, EnvError
-from trinity.runtime.debug.environments import RepeatedEnvironments, answers_of
+from trinity_debug.environments import RepeatedEnvironments, answers_of
 
 
 class Dice:

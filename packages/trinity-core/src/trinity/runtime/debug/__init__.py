@@ -1,1 +1,0 @@
-"""One task, run once, where it can be watched: nothing is trained, nothing is written."""
