@@ -25,8 +25,8 @@ from trinity.common.config import load_config
 from trinity.common.experience import Experience
 from trinity.common.workflows import WORKFLOWS, Workflow
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.record.history import read_history
+from trinity.runtime.supervisor import RestartPolicy
 
 pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 STARTED = re.compile(r"(\S+) started: node \S+ process (\d+)")
@@ -74,7 +74,7 @@ def patience(monkeypatch):
     init = Dispatcher.__init__
 
     def made(self, handles):
-        init(self, handles, patience=RestartPolicy(move_s=1.0), poll_s=0.2)
+        init(self, handles, policy=RestartPolicy(move_s=1.0), poll_s=0.2)
 
     monkeypatch.setattr(Dispatcher, "__init__", made)
 

@@ -81,7 +81,7 @@ class EngineProcess(Process):
     def load(self):
         self.log.append(("load",))
 
-    def miss(self, *, ends):
+    def mark_lost(self, *, ends):
         self.log.append(("end" if ends else "lost",))
         self.process = None
 

@@ -15,7 +15,6 @@ from trinity.extend import get_manager
 from trinity.runtime.bench import run_bench
 from trinity.runtime.determinism import determinism_of
 from trinity.runtime.loop import Interrupted, Loop
-from trinity.runtime.losses import LossCounter
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore, check_models
@@ -36,6 +35,7 @@ from trinity.runtime.record.rundir import write_manifests
 from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.restore import name_of, restore
 from trinity.runtime.rollouts import Rollouts
+from trinity.runtime.supervisor import RestartLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ class _StageRun:
         self._parts: Parts | None = None
         self._progress = Progress()
         self._status: RunStatus | None = None  # None: it did not begin
-        self._attempts = LossCounter()
+        self._restarts = RestartLimit()
         self._files = GrowingFiles(config, rundir=rundir)
         self._began = time.perf_counter()
 
@@ -194,7 +194,7 @@ class _StageRun:
         if self._parts is not None:
             self._parts.check_quiet()
         place = self._saved_place()
-        said = self._attempts.lost(lost, place=name_of(place[1]))
+        said = self._restarts.note_loss(lost, place=name_of(place[1]))
         logger.info("%s", said)
         self._display.say(said)
         return place

@@ -148,7 +148,7 @@ class DirectSync(MemorySync):
             "weight sync without %s: %s. The other engines and its replacement get the "
             "weights", one.name, why,
         )  # fmt: skip
-        one.miss(ends=ends)
+        one.mark_lost(ends=ends)
 
     @property
     def _timeout_s(self) -> float:
@@ -215,7 +215,7 @@ class ReceiverPeer(Peer, Protocol):
     def load(self) -> None:
         """Let the process load what it received; it is waited for elsewhere."""
 
-    def miss(self, *, ends: bool) -> None:
+    def mark_lost(self, *, ends: bool) -> None:
         """Note that the process is lost; ``ends``: it is there, and is to be ended."""
 
 

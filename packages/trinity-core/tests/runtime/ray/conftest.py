@@ -13,9 +13,9 @@ from trinity.errors import WorkerLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray import engine_worker, remote_engine, rollout_worker
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity.runtime.ray.rollout_worker import RolloutWorker
+from trinity.runtime.supervisor import RestartPolicy
 from trinity_testing.engines import AnsweringEngine
 from trinity_testing.scripted_model import script_chat_format
 
@@ -176,8 +176,8 @@ def dispatcher():
     """Return a function that builds one that looks often; all are closed after the test."""
     made = []
 
-    def build(*workers, poll_s=0.2, **patience):
-        made.append(Dispatcher(workers, patience=RestartPolicy(**patience), poll_s=poll_s))
+    def build(*workers, poll_s=0.2, **policy):
+        made.append(Dispatcher(workers, policy=RestartPolicy(**policy), poll_s=poll_s))
         return made[-1]
 
     yield build

@@ -184,7 +184,7 @@ import sys, time
 from trinity.common.config import Config
 from trinity.errors import TrinityError
 from trinity.runtime.ray.cluster import cluster
-from trinity.runtime.ray.worker_handle import Pending
+from trinity.runtime.ray.worker_handle import WorkerHandle
 
 try:
     with cluster(Config(), say=print):
@@ -192,12 +192,12 @@ try:
 
         @ray.remote(num_cpus=0)
         class Worker:
-            def call(self):
+            def call(self, method):
                 time.sleep(600)
 
         worker = Worker.remote()
         ray.get(worker.__ray_ready__.remote())
-        pending = Pending("trainer", worker.call.remote(), method="train_step")
+        pending = WorkerHandle(worker, "trainer").start("train_step")
         print("waiting", flush=True)
         pending.result()
 except TrinityError as error:

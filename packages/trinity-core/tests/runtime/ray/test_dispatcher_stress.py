@@ -18,7 +18,7 @@ from trinity.explorer.groups import is_cut
 from trinity.explorer.packing import PackedResults
 from trinity.explorer.requests import RolloutResult, requests_of
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.ray.engine_supervisor import RestartPolicy
+from trinity.runtime.supervisor import RestartPolicy
 from trinity_testing.builders import a_task
 
 LIMIT_S = 30.0
@@ -133,8 +133,8 @@ def flaky(request):
     logging.getLogger("trinity").setLevel(logging.ERROR)
     dice = random.Random(request.param)
     workers = [FlakyWorker(n, random.Random(dice.random())) for n in range(dice.randint(1, 4))]
-    patience = RestartPolicy(move_s=0.03, return_s=LIMIT_S, num_losses=10**6)
-    dispatcher = Dispatcher(workers, patience=patience, poll_s=POLL_S)
+    policy = RestartPolicy(move_s=0.03, return_s=LIMIT_S, num_losses=10**6)
+    dispatcher = Dispatcher(workers, policy=policy, poll_s=POLL_S)
     over = threading.Event()
     thread = threading.Thread(target=disturb, args=[workers, dice, over])
     thread.start()

@@ -53,7 +53,7 @@ def workers(ray_cluster, tmp_path):
         number=0,
     )
     kept = EngineSupervisor(engine)
-    kept.keep()
+    kept.supervise()
     runner = start_worker(
         worker_spec,
         "runner-0",

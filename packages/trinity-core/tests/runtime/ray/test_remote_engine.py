@@ -18,9 +18,9 @@ from trinity.common.ports import (
 )
 from trinity.errors import ModelError, WorkerLostError
 from trinity.runtime.ray import engine_worker
-from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.engine_worker import EngineAnswers, EngineWorker
 from trinity.runtime.ray.remote_engine import RemoteEngine
+from trinity.runtime.supervisor import RestartPolicy
 from trinity.synchronizer.weights import PackedWeights
 
 
@@ -40,10 +40,8 @@ def remote():
     """Return a function that builds a remote engine; all are closed after the test."""
     made = []
 
-    def build(worker, *, in_lockstep=True, **patience):
-        made.append(
-            RemoteEngine(worker, patience=RestartPolicy(**patience), in_lockstep=in_lockstep)
-        )
+    def build(worker, *, in_lockstep=True, **policy):
+        made.append(RemoteEngine(worker, policy=RestartPolicy(**policy), in_lockstep=in_lockstep))
         return made[-1]
 
     yield build
@@ -320,7 +318,7 @@ def test_whoever_waits_for_weights_leaves_threads_to_the_one_who_brings_them(
     part.load_weights(None)
     with ThreadPoolExecutor(9) as threads:
         waiting = [threads.submit(part.version) for _ in range(9)]
-        staying = threads.submit(part.stay)
+        staying = threads.submit(part.liveness)
         has_its_turn = part._serves.wait(10)
         part.serve()
         part.close()
@@ -348,12 +346,12 @@ def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
 
     refuse_all()
     with pytest.raises(WorkerLostError):
-        part.stay()
+        part.liveness()
     part.load_weights(None)
     refuse_all()
     weights = PackedWeights.of(WeightSnapshot(version=WeightVersion(5), tensors={}))
     assert part.load_weights(weights) == 5
-    staying = threading.Thread(target=part.stay)  # who brought them has no newer ones
+    staying = threading.Thread(target=part.liveness)  # who brought them has no newer ones
     staying.start()
     until(part._serves.is_set)
 
@@ -365,7 +363,7 @@ def test_a_process_serves_nobody_before_it_has_the_weights_that_are_wanted(
 
 def test_who_stays_with_a_process_hears_that_it_is_closed(workers) -> None:
     part = workers.engine_worker().part
-    staying = threading.Thread(target=part.stay)
+    staying = threading.Thread(target=part.liveness)
     staying.start()
     part.close()
     staying.join(10.0)
@@ -378,17 +376,17 @@ def test_however_often_the_network_fails_one_thread_stays(workers) -> None:
 
     def stay():
         try:
-            part.stay()
+            part.liveness()
         except WorkerLostError as error:
             ended.append(str(error))
 
     calls = [threading.Thread(target=stay) for _ in range(9)]  # as many threads as the worker has
     for number, call in enumerate(calls, start=1):
         call.start()
-        until(lambda number=number: part._num_stays == number)
+        until(lambda number=number: part._num_liveness_calls == number)
     until(lambda: sum(call.is_alive() for call in calls) == 1)
 
-    assert ended == ["the process of engine-0 was lost: another call stays"] * 8
+    assert ended == ["the process of engine-0 was lost: another call took its place"] * 8
     part.close()
     calls[-1].join(10.0)
 

@@ -9,9 +9,10 @@ import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import ModelError, WorkerLostError
 from trinity.extend import get_manager
-from trinity.runtime.ray.engine_supervisor import EngineSupervisor, RestartPolicy
+from trinity.runtime.ray.engine_supervisor import EngineSupervisor
 from trinity.runtime.ray.weight_sync import RemoteSync, snapshot_of
 from trinity.runtime.ray.worker_handle import NoAnswerError
+from trinity.runtime.supervisor import RestartPolicy, WorkerState
 
 
 class FakeRoom:
@@ -60,7 +61,7 @@ class Answer:
         worker.log.append((worker.name, f"waited for {self.method}"))
         if self.method == worker.hangs_in and timeout_s is not None and not self.died.is_set():
             raise NoAnswerError
-        if self.method == "stay" and not self.died.wait(min(timeout_s, 0.05)):
+        if self.method == "liveness" and not self.died.wait(min(timeout_s, 0.05)):
             raise TimeoutError
         if worker.dies_of_weights:
             worker.dies_of_weights = False
@@ -111,12 +112,12 @@ def start(workers, log):
     def build(config=None, *, return_s=10.0, load_s=10.0):
         config = config or Config()
         config.synchronizer.sync_method = "memory"
-        patience = RestartPolicy(return_s=return_s)
-        engines = [EngineSupervisor(worker, patience=patience, load_s=load_s) for worker in workers]
+        policy = RestartPolicy(return_s=return_s)
+        engines = [EngineSupervisor(worker, policy=policy, load_s=load_s) for worker in workers]
         made.append(RemoteSync(config, get_manager(), engines=engines))
         for engine in engines:
-            engine.keep()
-        until(lambda: sum(entry[1] == "stay" for entry in log) == len(workers))
+            engine.supervise()
+        until(lambda: sum(entry[1] == "liveness" for entry in log) == len(workers))
         return made[-1]
 
     yield build
@@ -248,7 +249,7 @@ def test_one_that_is_there_and_does_not_load_ends_the_sync_with_its_own_limit(
     for worker in workers:
         worker.hangs_in = "load_weights"
         worker.kill()
-    until(lambda: not any(engine._is_there for engine in sync._engines))
+    until(lambda: not any(engine._is_ready for engine in sync._engines))
     for engine in sync._engines:
         engine._worker.kill = lambda **how: None  # it stays as it is
 
@@ -282,11 +283,11 @@ def test_one_that_is_lost_while_it_loads_has_the_whole_time_again_to_be_replaced
     engine = start(return_s=100.0)._engines[1]
     now = [1000.0]
     monkeypatch.setattr("trinity.runtime.ray.engine_supervisor.time.monotonic", lambda: now[0])
-    engine._note_place(is_there=False)
+    engine._enter(WorkerState.LOST)
     now[0] += 90.0
-    engine._note_place(is_there=True)
+    engine._enter(WorkerState.STARTING)
     now[0] += 20.0
-    engine._note_place(is_there=False)  # 110 s after the first loss
+    engine._enter(WorkerState.LOST)  # 110 s after the first loss
     engine._check_wait(1000.0)
     now[0] += 101.0
 
@@ -322,7 +323,7 @@ def test_weights_that_could_not_be_brought_between_two_syncs_are_brought_again(
 def test_an_engine_that_does_not_come_back_from_loading_is_ended_and_the_next_one_loads(
     start, workers, caplog
 ) -> None:
-    """It beats: what hangs is below it, a worker that is stopped or a GPU."""
+    """It gives heartbeats: what hangs is below it, a worker that is stopped or a GPU."""
     sync = start(load_s=0.0)
     workers[1].hangs_in = "load_weights"
     kill = workers[1].kill
@@ -367,7 +368,7 @@ def test_a_process_that_is_done_without_is_ended_and_the_next_takes_the_senders_
     engine = start()._engines[1]
     assert engine.expect(FakeSender()) == 1
 
-    engine.miss(ends=True)
+    engine.mark_lost(ends=True)
 
     assert not engine.finish()
     until(lambda: engine.is_back(since=time.monotonic(), wait_s=0.1))
@@ -380,7 +381,7 @@ def test_an_engine_that_is_away_expects_weights_and_gets_them_when_it_is_back(
 ) -> None:
     engine = start()._engines[1]
     workers[1].kill(comes_back=False)
-    until(lambda: not engine._is_there)
+    until(lambda: not engine._is_ready)
 
     assert engine.expect(FakeSender()) is None
 

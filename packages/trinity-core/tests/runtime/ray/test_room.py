@@ -68,7 +68,6 @@ def worker(ray_cluster, run_directory, monkeypatch):
         env_vars=None,
         is_kept=False,
         num_threads=1,
-        beats=False,
         **workflow_args,
     ):
         taskset = {"path": "x", "workflow_args": workflow_args}
@@ -83,8 +82,9 @@ def worker(ray_cluster, run_directory, monkeypatch):
         )
         if before_start is not None:
             before_start()
-        threads = {"num_threads": num_threads, "beats": beats}
-        handle = start_worker(worker_spec, "shows", f"parts_for_rooms:{part}", **threads)
+        handle = start_worker(
+            worker_spec, "shows", f"parts_for_rooms:{part}", num_threads=num_threads
+        )
         if not is_kept:
             started.append(handle)
         return handle
@@ -213,20 +213,20 @@ def test_a_room_that_is_killed_is_lost(worker):
 def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_holds_no_beat(
     worker,
 ):
-    import ray
-
-    handle = worker(part="BoundToItsThread", beats=True)
+    handle = worker(part="BoundToItsThread")
     assert "build" in handle.facts().seconds
     copying = handle.aside().start("copy_for_long")
     assert [handle.call("step") for _ in range(3)] == [1, 2, 3]
-    assert str(handle.facts().pid) in ray.get(handle.heartbeat(), timeout=20)
+    answer = handle.heartbeat()
+    until(lambda: answer() is not None)
+    assert str(handle.facts().pid) in answer()
     handle.call("go_on")
     assert copying.result(timeout_s=20)
 
 
 def test_who_calls_aside_while_a_room_is_built_waits_and_who_asks_at_once_is_told(worker, tmp_path):
     begun, may_go_on = tmp_path / "begun", tmp_path / "go on"
-    handle = worker(part="BuiltForLong", beats=True, begun=str(begun), may_go_on=str(may_go_on))
+    handle = worker(part="BuiltForLong", begun=str(begun), may_go_on=str(may_go_on))
     until(begun.exists)
 
     with pytest.raises(WorkerLostError, match="shows was lost: it is being built"):

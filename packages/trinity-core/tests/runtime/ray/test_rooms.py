@@ -165,7 +165,7 @@ def test_who_calls_a_room_after_the_run_has_left_ray_starts_no_other(monkeypatch
     actor = SimpleNamespace(call=None)  # nobody calls it
 
     with pytest.raises(WorkerLostError, match="engine-0 was lost: this process has left Ray"):
-        WorkerHandle(actor, "engine-0").call("stay")
+        WorkerHandle(actor, "engine-0").call("liveness")
     WorkerHandle(actor, "engine-0").kill()
 
 

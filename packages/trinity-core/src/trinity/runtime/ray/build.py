@@ -15,7 +15,7 @@ from trinity.runtime.determinism import may_overlap
 from trinity.runtime.error_context import boundary
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
-from trinity.runtime.ray.engine_supervisor import LEAST_LOAD_S, EngineSupervisor
+from trinity.runtime.ray.engine_supervisor import EngineSupervisor
 from trinity.runtime.ray.gpu_allocation import gpu_shares, unseen_gpus
 from trinity.runtime.ray.placement import (
     Placement,
@@ -29,6 +29,7 @@ from trinity.runtime.ray.worker_group import WorkerGroup
 from trinity.runtime.ray.worker_spec import WorkerSpec
 from trinity.runtime.stage_builder import StageBuilder
 from trinity.runtime.standalone_roles import meet
+from trinity.runtime.supervisor import LEAST_LOAD_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +118,7 @@ class _RayBuilder(StageBuilder):
         if isinstance(parts.trainer, RemoteRanks):
             parts.trainer.init_process_group()
         for engine in self._engines:
-            engine.keep()
+            engine.supervise()
         meet(parts)
 
     def _chat_format(self) -> ChatFormat | None:
@@ -134,14 +135,13 @@ class _RayBuilder(StageBuilder):
             self._workers.start(
                 f"trainer-{rank}",
                 "trainer_worker:TrainerRank",
-                beats=True,
                 rank=rank,
                 num_ranks=num_ranks,
                 **common,
             )
             for rank in range(num_ranks)
         ]
-        return RemoteRanks(workers, timeout_s=self._config.synchronizer.sync_timeout)
+        return RemoteRanks(workers)
 
     def _make_scheduler(self) -> Dispatcher:
         parts, config = self._parts, self._config
@@ -169,7 +169,7 @@ class _RayBuilder(StageBuilder):
         engine = self._workers.start(
             f"engine-{number}",
             "engine_worker:EngineWorker",
-            num_threads=9,  # one of them in `stay`
+            num_threads=9,  # one of them in `liveness`
             num_gpus=self._shares.engine,
             max_restarts=MAX_RESTARTS,
             number=number,

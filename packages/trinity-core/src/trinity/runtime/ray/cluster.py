@@ -30,15 +30,19 @@ from typing import IO, TYPE_CHECKING
 from trinity.errors import TrinityError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import cluster_address, ray_settings
-from trinity.runtime.ray.health import is_ray_lost, watched_ray
-from trinity.runtime.ray.unfinished import end_unfinished, started_nodes
+from trinity.runtime.ray.ray_processes import (
+    end_unfinished,
+    is_ray_lost,
+    started_nodes,
+    watched_ray,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from trinity.common.config import Config
-    from trinity.runtime.ray.health import RayWatch
+    from trinity.runtime.ray.ray_processes import RayWatch
     from trinity.runtime.ray.worker import WorkerFacts
 
 

@@ -27,19 +27,18 @@ from typing import TYPE_CHECKING
 from trinity.errors import RayLostError, WorkerLostError
 from trinity.explorer.failure import cut_short
 from trinity.explorer.requests import RolloutResult
-from trinity.runtime.ray.engine_supervisor import RestartPolicy
 from trinity.runtime.ray.rollout_worker_client import (
     DispatchedBatch,
     RequestState,
-    RolloutWorkerActor,
     RolloutWorkerClient,
-    WorkerState,
 )
+from trinity.runtime.supervisor import RestartPolicy, WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from trinity.explorer.requests import RolloutRequest
+    from trinity.runtime.ray.worker_handle import WorkerHandle
 
 POLL_S = 2.0  # so often a worker that runs something says whether its engine is there
 RETRY_S = 0.5  # so often a worker is called that is lost, or whose engine is
@@ -53,18 +52,18 @@ class Dispatcher:
 
     Args:
         handles: of the workers' processes, in the order of their engines.
-        patience: with a worker that is lost.
+        policy: how long a worker that is lost is waited for.
         poll_s: how long a call waits in a worker for requests to end.
     """
 
     def __init__(
         self,
-        handles: Sequence[RolloutWorkerActor],
+        handles: Sequence[WorkerHandle],
         *,
-        patience: RestartPolicy | None = None,
+        policy: RestartPolicy | None = None,
         poll_s: float = POLL_S,
     ) -> None:
-        self._patience = patience or RestartPolicy()
+        self._policy = policy or RestartPolicy()
         self._poll_s, self._retry_s = poll_s, min(RETRY_S, poll_s)
         self._numbers = itertools.count()  # a request gets a new one whenever a worker gets it
         self._changed = threading.Condition()  # guards all below
@@ -198,8 +197,8 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         """Give requests to workers; called whenever a request or a worker has changed."""
-        ready = [worker for worker in self._workers if worker.state is WorkerState.READY]
-        there = ready or [one for one in self._workers if one.state is WorkerState.ENGINE_LOST]
+        ready = [worker for worker in self._workers if worker.is_ready]
+        there = ready or [one for one in self._workers if one.state is WorkerState.READY]
         idle = [worker for worker in there if not worker.requests]
         if ready:
             self._take_from_lost_engines(ready, idle)
@@ -219,7 +218,7 @@ class Dispatcher:
     ) -> None:
         """Queue again what waits for an engine too long and others would run now."""
         for worker in self._workers:
-            if worker.lost_s <= self._patience.move_s:
+            if worker.lost_s <= self._policy.move_s:
                 continue
             running = [r for r in worker.requests.values() if r.state is RequestState.RUNNING]
             moved = [request for request in running if _takers(request, ready, idle)]
@@ -237,7 +236,7 @@ class Dispatcher:
         for request in requests:
             request.state = RequestState.QUEUED
             request.num_losses += 1
-            if request.num_losses > self._patience.num_losses:
+            if request.num_losses > self._policy.num_losses:
                 key, count = request.orders[0].key, request.num_losses
                 cause = f"task {key.task} of step {key.batch} has lost {count} workers in a row"
                 error = WorkerLostError(lost.engine, cause=cause, is_final=True)
@@ -250,7 +249,7 @@ class Dispatcher:
         num_waiting = len(self._queue) + sum(len(worker.requests) for worker in self._workers)
         if not lost_s:
             self._is_told = False
-        elif lost_s > self._patience.move_s and num_waiting and not self._is_told:
+        elif lost_s > self._policy.move_s and num_waiting and not self._is_told:
             self._is_told = True
             logger.warning(
                 "%s: lost for %.0f s, and there is no other engine: %d rollout requests wait",
@@ -278,9 +277,7 @@ class Dispatcher:
 
     def _has_work(self, worker: RolloutWorkerClient) -> bool:
         with self._changed:
-            while not (
-                self._is_stopped or worker.requests or worker.state is not WorkerState.READY
-            ):
+            while worker.is_ready and not (self._is_stopped or worker.requests):
                 self._changed.wait(LOOK_S)
             return not self._is_stopped
 
@@ -294,7 +291,7 @@ class Dispatcher:
     def _poll(self, worker: RolloutWorkerClient) -> None:
         with self._changed:
             for_all = all(request.name is None for request in worker.requests.values())
-            limit_s = self._poll_s if worker.state is WorkerState.READY else self._retry_s
+            limit_s = self._poll_s if worker.is_ready else self._retry_s
         ends, engine_lost_s = worker.handle.call("ended", worker.session, limit_s, for_all=for_all)
         with self._changed:
             worker.note_engine(engine_lost_s)
@@ -310,7 +307,7 @@ class Dispatcher:
         """Note a loss; any other error is raised by whoever waits."""
         if self._is_stopped:
             return
-        is_lost, has_others = worker.state is WorkerState.LOST, len(self._workers) > 1
+        is_lost, has_others = worker.state is not WorkerState.READY, len(self._workers) > 1
         if is_lost and has_others and not isinstance(error, WorkerLostError | RayLostError):
             error = WorkerLostError(worker.handle.name, cause=f"it is not built again: {error}")
         if isinstance(error, WorkerLostError):
@@ -321,7 +318,7 @@ class Dispatcher:
         self._dispatch()
 
     def _note_loss(self, worker: RolloutWorkerClient, error: WorkerLostError) -> None:
-        is_new = worker.state is not WorkerState.LOST
+        is_new = worker.state is WorkerState.READY
         requests = worker.note_loss()
         for request in requests:
             if request.state is RequestState.CANCELLED:
@@ -330,13 +327,12 @@ class Dispatcher:
         if is_new:
             logger.warning("%s; its %d rollout requests are queued again", error, len(again))
         self._queue_again(again, lost=worker)
-        if error.is_final:
-            worker.gone = error
-        elif worker.lost_s > (limit_s := self._patience.return_s):
-            cause = f"{error.cause}, and no other process took its place in {limit_s:.0f} s"
-            worker.gone = WorkerLostError(error.worker, cause=cause)
-        if all(one.gone for one in self._workers):
-            self._error = self._error or worker.gone
+        if error.is_final or worker.lost_s > self._policy.return_s:
+            worker.state = WorkerState.GONE
+            if not error.is_final:
+                error = self._policy.too_late(error, state=WorkerState.LOST)
+        if all(one.state is WorkerState.GONE for one in self._workers):
+            self._error = self._error or error
 
 
 def _takers(

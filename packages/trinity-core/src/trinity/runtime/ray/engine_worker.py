@@ -44,7 +44,7 @@ _NEWS_S = 60.0  # so long news wait for those before them
 _GIVEN_S = (
     2.0  # so long a call waits for weights: who asks asks again, and holds no thread for long
 )
-_STAY_S = 60.0  # between two looks whether it is closed
+_LIVENESS_S = 60.0  # between two looks whether it is closed
 _SCORED_S = 3600.0  # so long a text may stand in line and be scored
 
 RunId = tuple[str, int, int]  # batch, task and run of a RunKey, which is slower to pickle
@@ -113,8 +113,8 @@ class EngineWorker:
         self._is_loaded = False  # with whatever it was given last
         self._is_poisoned = False
         self._serves = threading.Event()
-        self._staying = threading.Condition()  # guards the following
-        self._num_stays, self._is_closed = 0, False
+        self._living = threading.Condition()  # guards the following
+        self._num_liveness_calls, self._is_closed = 0, False
 
     def open(self, session: str) -> None:
         """Begin a session; the one before is over."""
@@ -193,7 +193,7 @@ class EngineWorker:
     def load_weights(self, weights: PackedWeights | None) -> WeightVersion:
         """Replace the weights before the next batch; return their version when it is done.
 
-        Who brought them says by :meth:`stay` whether they are still those that are wanted.
+        Who brought them says by :meth:`liveness` whether they are still those that are wanted.
 
         Args:
             weights: None: the model's own are those that are wanted.
@@ -209,10 +209,10 @@ class EngineWorker:
     def serve(self) -> None:
         self._serves.set()
 
-    def stay(self) -> None:
+    def liveness(self) -> None:
         """Serve; return when this is closed. Who waits for it hears at once if the process is lost.
 
-        One call stays: who calls again, after the network failed, ends the call before.
+        There is one such call: who calls again, after the network failed, ends the one before.
 
         Raises:
             WorkerLostError: it was lost and has no weights yet; or another call came.
@@ -220,20 +220,20 @@ class EngineWorker:
         if not self._is_loaded:
             raise self._over()
         self.serve()
-        with self._staying:
-            self._num_stays += 1
-            own = self._num_stays
-            self._staying.notify_all()
-            while not self._is_closed and own == self._num_stays:
-                self._staying.wait(_STAY_S)
+        with self._living:
+            self._num_liveness_calls += 1
+            own = self._num_liveness_calls
+            self._living.notify_all()
+            while not self._is_closed and own == self._num_liveness_calls:
+                self._living.wait(_LIVENESS_S)
             if not self._is_closed:
-                raise WorkerLostError(f"engine-{self._number}", cause="another call stays")
+                raise WorkerLostError(f"engine-{self._number}", cause="another call took its place")
 
     def close(self) -> None:
         """End the engine, and the session; safe to call twice."""
-        with self._staying:
+        with self._living:
             self._is_closed = True
-            self._staying.notify_all()
+            self._living.notify_all()
         self._engine.close()
         self.open("")
 

@@ -15,7 +15,7 @@ import ray
 from trinity.errors import ConfigError, WorkerLostError
 from trinity.runtime.assembly import needs_one_machine
 from trinity.runtime.ray.gpu_allocation import Host, may_ever_fit
-from trinity.runtime.ray.health import check_ray
+from trinity.runtime.ray.ray_processes import check_ray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from trinity.common.generation import PendingReply
 from trinity.engines.lockstep import is_first
 from trinity.errors import ModelError, WorkerLostError
-from trinity.runtime.ray.engine_supervisor import Callee, RestartPolicy, RestartWaiter
 from trinity.runtime.ray.engine_worker import run_id
+from trinity.runtime.supervisor import Recovery
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         WeightVersion,
     )
     from trinity.runtime.ray.engine_worker import EngineAnswers, News, RunId
+    from trinity.runtime.ray.worker_handle import WorkerHandle
+    from trinity.runtime.supervisor import RestartPolicy
 
 
 def given_up(error: Exception) -> ModelError:
@@ -95,22 +97,22 @@ class RemoteEngine:
 
     Args:
         worker: the engine's.
-        patience: with a process that dies.
+        policy: how long a process that was lost is waited for.
         in_lockstep: whether the engine lets first requests wait for each other.
         has_others: whether others make the runs of an engine that is lost: requests wait for that.
     """
 
     def __init__(
         self,
-        worker: Callee,
+        worker: WorkerHandle,
         *,
-        patience: RestartPolicy | None = None,
+        policy: RestartPolicy | None = None,
         in_lockstep: bool = True,
         has_others: bool = False,
     ) -> None:
         self._worker = worker
         self._in_lockstep, self._has_others = in_lockstep, has_others
-        self._returning = RestartWaiter(worker, patience=patience)
+        self._recovery = Recovery(worker, policy=policy)
         self._changed = threading.Condition()
         self._news: list[News] = []
         self._oldest_news = 0.0  # since when they wait
@@ -130,7 +132,7 @@ class RemoteEngine:
     def version(self) -> WeightVersion:
         """Return the version of the weights that the next request is answered with."""
         if self._version is None:
-            version: WeightVersion = self._returning.first_answer("version")
+            version: WeightVersion = self._recovery.wait_until_ready("version")
             self._version = version
         return self._version
 
@@ -235,7 +237,7 @@ class RemoteEngine:
 
     def _score(self, token_ids: tuple[int, ...], temperature: float) -> list[float]:
         try:
-            answer: list[float] = self._returning.first_answer(
+            answer: list[float] = self._recovery.wait_until_ready(
                 "score", token_ids, temperature, is_wanted=self._is_wanted
             )
         except WorkerLostError as error:
@@ -345,7 +347,7 @@ class RemoteEngine:
             asked = self._asked  # without those that were given up meanwhile
             answered = [(asked.pop(n), told) for n, told in answers.outcomes if n in asked]
         if answered:
-            self._returning.is_well()
+            self._recovery.note_answer()
         elif exchange.timeout_s:
             self._report_unresponsive()
         for one, told in answered:
@@ -367,9 +369,9 @@ class RemoteEngine:
                 return  # the other thread met it first, or this was closed
             self._lose_session()
             try:
-                loss = self._returning.loss_of(error, has_others=self._has_others)
+                loss = self._recovery.loss_of(error, has_others=self._has_others)
                 self._away_since = self._away_since or time.monotonic()
-                self._returning.lost(loss)
+                self._recovery.note_loss(loss)
             except Exception as last:  # noqa: BLE001 -- the runs' failure, whatever it was
                 self._fail_all(given_up(last))
             self._changed.notify_all()
@@ -379,7 +381,7 @@ class RemoteEngine:
         session, failure = uuid.uuid4().hex, None
         self._away_since = self._away_since or time.monotonic()  # until it answers
         try:
-            self._returning.first_answer(
+            self._recovery.wait_until_ready(
                 "open", session, is_wanted=self._is_wanted, has_others=self._has_others
             )
         except Exception as error:  # noqa: BLE001 -- also why the worker cannot be built

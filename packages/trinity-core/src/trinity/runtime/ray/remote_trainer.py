@@ -4,8 +4,8 @@ train_step(batch) --reference--> trainer-0: a share of the gradient --+
                   --reference--> trainer-1: a share of the gradient --+--> summed, in every rank
 
 Each call goes to all ranks at once, as what one does may need the others. So the first that is lost
-ends all of them, and the run goes back to its checkpoint. A rank that does not even answer
-:meth:`WorkerHandle.heartbeat`, a stopped process say, is taken for lost too.
+ends all of them, and the run goes back to its checkpoint. So does one that the health monitor ends
+because it gives no heartbeat, a stopped process say.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import ray
 
 from trinity.common.wire import encode
 from trinity.errors import WorkerLostError
-from trinity.runtime.ray.health import LOOK_S, check_ray
+from trinity.runtime.ray.ray_processes import LOOK_S, check_ray
 from trinity.runtime.ray.weight_sync import RemoteSender, snapshot_of
 
 if TYPE_CHECKING:
@@ -67,26 +67,22 @@ class RemoteTrainer:
 logger = logging.getLogger(__name__)
 
 GRACE_S = 10.0  # for the other ranks, once one has failed
-WARN_S = 30.0  # of silence
-PART_OF_TIMEOUT = 0.8  # silence that is a loss: before the others give up their waiting
+READ_S = 60.0  # for an answer that is there
 
 
 class RemoteRanks:
     """The workers of all ranks.
 
     Args:
-        workers: by rank, at least two, started with ``beats``.
-        timeout_s: within which one that is stopped is named.
+        workers: by rank, at least two.
 
     Attributes:
         sender: of their weights, for sync methods that do without the object store.
     """
 
-    def __init__(self, workers: Sequence[WorkerHandle], *, timeout_s: float) -> None:
+    def __init__(self, workers: Sequence[WorkerHandle]) -> None:
         self._workers = workers
         self.sender = RemoteSender(workers[0], pack=self._packed)
-        # Who is silent is asked after LOOK_S, and looked at each LOOK_S.
-        self._limit_s = max(LOOK_S, PART_OF_TIMEOUT * timeout_s - 2 * LOOK_S)
 
     def init_process_group(self) -> None:
         """Let the ranks find each other and make their trainers.
@@ -138,10 +134,9 @@ class RemoteRanks:
                 cannot, the others are still in step.
 
         Raises:
-            WorkerLostError: a rank is gone, is silent or failed alone; the others are ended.
+            WorkerLostError: a rank is gone, is unresponsive or failed alone; the others are ended.
             Exception: all ranks failed.
         """
-        watch = _Watch(self._workers, limit_s=self._limit_s)
         waiting = {call.ref: rank for rank, call in enumerate(calls)}
         values: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
@@ -150,13 +145,13 @@ class RemoteRanks:
             for ref in ray.wait(list(waiting), num_returns=1, timeout=LOOK_S / 2)[0]:
                 rank = waiting.pop(ref)
                 try:
-                    values[rank] = calls[rank].result(timeout_s=self._limit_s)
+                    values[rank] = calls[rank].result(timeout_s=READ_S)
                 except Exception as error:  # noqa: BLE001 -- whatever a rank raised
                     failures[rank] = error
             check_ray()
-            silent = watch.unresponsive(sorted(waiting.values()))
-            if silent is not None:
-                raise self._ended(silent)
+            for worker in self._workers:
+                if worker.lost is not None:
+                    raise self._ended(worker.lost)
             if failures and deadline is None:
                 deadline = time.monotonic() + GRACE_S
         if failures:
@@ -199,39 +194,3 @@ class RemoteRanks:
 def _is_of_group(error: Exception) -> bool:
     """Return whether it says that ranks did not reach each other, which every one of them may."""
     return type(error).__name__.startswith("Dist") or "gloo" in str(error)
-
-
-class _Watch:
-    """Asks ranks that work whether they are still there."""
-
-    def __init__(self, workers: Sequence[WorkerHandle], *, limit_s: float) -> None:
-        self._workers = workers
-        self._limit_s = limit_s
-        self._asked: dict[int, tuple[Any, float]] = {}  # the question, and since when it is open
-        self._next = time.monotonic() + LOOK_S  # most calls are over before anybody is asked
-        self._told: set[int] = set()
-
-    def unresponsive(self, ranks: Sequence[int]) -> WorkerLostError | None:
-        """Return the loss of the rank that has been silent for too long; None: there is none."""
-        now = time.monotonic()
-        if now < self._next:
-            return None
-        self._next = now + LOOK_S
-        for rank in ranks:
-            asked, since = self._asked.get(rank) or (self._workers[rank].heartbeat(), now)
-            is_there = bool(ray.wait([asked], timeout=0)[0])
-            self._asked[rank] = (
-                (self._workers[rank].heartbeat(), now) if is_there else (asked, since)
-            )
-            silence_s = 0.0 if is_there else now - since
-            if silence_s > self._limit_s:
-                cause = f"it is there and has not answered for {silence_s:.0f} s"
-                return WorkerLostError(self._workers[rank].name, cause=cause)
-            if silence_s > WARN_S and rank not in self._told:
-                self._told.add(rank)
-                logger.warning(
-                    "%s has not answered for %.0f s: it is stopped, or its machine is very busy. "
-                    "It is taken for lost after %.0f s (synchronizer.sync_timeout).",
-                    self._workers[rank].name, silence_s, self._limit_s,
-                )  # fmt: skip
-        return None

@@ -21,17 +21,17 @@ from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
-from trinity.runtime.ray.engine_supervisor import RestartPolicy, RestartWaiter
 from trinity.runtime.ray.engine_worker import VISIBLE_GPUS
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.worker_handle import find_worker
+from trinity.runtime.supervisor import Recovery, RestartPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.explorer.requests import RolloutResult
-    from trinity.runtime.ray.engine_supervisor import Callee
     from trinity.runtime.ray.worker import WorkerContext
+    from trinity.runtime.ray.worker_handle import WorkerHandle
 
 _Name = tuple[str, int]  # of what the scheduler runs: the session, and the request's number
 
@@ -53,12 +53,12 @@ class RolloutWorker:
         self._ended: list[tuple[int, PackedResults]] = []  # of this session, and not told yet
         self._busy_s = 0.0  # that was told of
         worker = find_worker(namespace, engine)
-        patience = RestartPolicy.of_runner(sync_timeout=config.synchronizer.sync_timeout)
+        policy = RestartPolicy.of_rollout_worker(sync_timeout=config.synchronizer.sync_timeout)
         if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
-            _use_gpus_of(worker, patience=patience)  # before anything here has looked for one
+            _use_gpus_of(worker, policy=policy)  # before anything here has looked for one
         self._engine = RemoteEngine(
             worker,
-            patience=patience,
+            policy=policy,
             in_lockstep=not policy_of(config).in_groups,
             has_others=config.explorer.rollout_model.engine_num > 1,
         )
@@ -157,12 +157,12 @@ class RolloutWorker:
             raise WorkerLostError(self._name, cause="it was started anew")
 
 
-def _use_gpus_of(engine: Callee, *, patience: RestartPolicy) -> None:
+def _use_gpus_of(engine: WorkerHandle, *, policy: RestartPolicy) -> None:
     """Let auxiliary models be on the GPUs of this runner's engine, once that is there.
 
     Ray gives a runner none, and hides none from it: those of all runners would be on the machine's
     first one, whoever has it.
     """
-    gpus = RestartWaiter(engine, patience=patience).first_answer("gpus")
+    gpus = Recovery(engine, policy=policy).wait_until_ready("gpus")
     if gpus is not None:
         os.environ[VISIBLE_GPUS] = gpus

@@ -1,10 +1,13 @@
 """A rollout worker as the dispatcher knows it: a process that executes workflows on one engine.
 
-    READY --its engine is lost--> ENGINE_LOST    its process keeps its rollouts, which wait
-      |                                |
-      +------its process is lost-------+--> LOST    its rollouts are lost with it
-
-It is READY again once its process answers, and with that its engine.
+=============  ======  =========================================================================
+its process    engine  what follows
+=============  ======  =========================================================================
+READY          READY   it gets requests
+READY          LOST    its rollouts wait for the engine; it gets more only if no worker is ready
+LOST                   its rollouts are lost with it, until its process answers again
+GONE                   as LOST, for so long that no process is expected to answer
+=============  ======  =========================================================================
 """
 
 from __future__ import annotations
@@ -12,16 +15,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from trinity.explorer.packing import PackedOrders
+from trinity.runtime.supervisor import WorkerState
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from trinity.errors import WorkerLostError
     from trinity.explorer.requests import RolloutRequest, RolloutResult
-    from trinity.runtime.ray.worker_handle import Pending
+    from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
 
 
 class RequestState(Enum):
@@ -31,14 +34,6 @@ class RequestState(Enum):
     RUNNING = "running"  # a worker has it
     CANCELLED = "cancelled"  # its worker returns what has ended of it; no other worker gets it
     ENDED = "ended"  # its reports are there
-
-
-class WorkerState(Enum):
-    """Whether a worker gets requests."""
-
-    READY = "ready"
-    ENGINE_LOST = "engine lost"  # if no worker is ready
-    LOST = "lost"  # no
 
 
 @dataclass(eq=False, slots=True)
@@ -53,18 +48,6 @@ class DispatchedBatch:
     reports: list[RolloutResult] = field(default_factory=list)  # how its orders ended
 
 
-class RolloutWorkerActor(Protocol):
-    """The worker's process, as :mod:`~trinity.runtime.ray.worker_handle` calls it."""
-
-    name: str
-
-    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Return what the method returns (Any: each its own)."""
-
-    def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
-        """Call the method without waiting."""
-
-
 class RolloutWorkerClient:
     """What the dispatcher knows of one worker, and sends it without waiting.
 
@@ -74,38 +57,43 @@ class RolloutWorkerClient:
         handle: of the worker's process.
     """
 
-    def __init__(self, handle: RolloutWorkerActor) -> None:
+    def __init__(self, handle: WorkerHandle) -> None:
         self.handle = handle
         self.engine = handle.name.replace("runner", "engine")  # as messages call it
-        self.state = WorkerState.READY  # until it is missed
+        self.state = self.engine_state = WorkerState.READY  # until a call fails
         self.session = ""  # with the process that is there; "": none was opened
         self.requests: dict[int, DispatchedBatch] = {}  # by the numbers that it was given them with
         self._unsent: list[int] = []
         self._replies: list[Pending] = []  # to messages that nobody waits for
         self._lost_since = 0.0
-        self.gone: WorkerLostError | None = None  # why no process takes its place
         self.num_hung = 0
         self.busy_s = 0.0
 
     @property
+    def is_ready(self) -> bool:
+        """Return whether its process and its engine are there."""
+        return self.state is self.engine_state is WorkerState.READY
+
+    @property
     def lost_s(self) -> float:
         """Return for how long its process or its engine is lost; 0: both are there."""
-        return 0.0 if self.state is WorkerState.READY else time.monotonic() - self._lost_since
+        return 0.0 if self.is_ready else time.monotonic() - self._lost_since
 
     def connected(self, session: str) -> None:
         """Note that its process has opened a session, and send it what it is to run."""
-        self.session, self.state, self.gone = session, WorkerState.READY, None
+        self.session = session
+        self.state = self.engine_state = WorkerState.READY
         self._unsent = list(self.requests)
         self.send()
 
     def note_engine(self, lost_s: float) -> None:
         """Note for how long its engine is lost, as its process says; 0: it is there."""
-        self.state = WorkerState.ENGINE_LOST if lost_s else WorkerState.READY
+        self.engine_state = WorkerState.LOST if lost_s else WorkerState.READY
         self._lost_since = time.monotonic() - lost_s
 
     def note_loss(self) -> list[DispatchedBatch]:
         """Note that its process is lost; return the requests that are lost with it."""
-        if self.state is not WorkerState.LOST:
+        if self.state is WorkerState.READY:
             self.state, self._lost_since = WorkerState.LOST, time.monotonic()
         return self.disconnect()
 

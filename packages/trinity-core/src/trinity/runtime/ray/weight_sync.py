@@ -19,7 +19,7 @@ import ray
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import RayLostError
 from trinity.runtime.assembly import make_sync
-from trinity.runtime.ray.health import LOOK_S
+from trinity.runtime.ray.ray_processes import LOOK_S
 from trinity.runtime.record.checkpoint import write_weights
 from trinity.synchronizer.memory_sync import MemorySync
 
@@ -72,7 +72,7 @@ class RemoteSender:
     """Takes the steps of a sync from process to process in the trainer's worker, or its first rank.
 
     Args:
-        worker: started with ``beats``, whose thread gives the copy while the trainer works.
+        worker: a thread of it gives the copy while the trainer works.
         pack: lets the trainer, all of its ranks, take a step of that name, as it is told.
     """
 

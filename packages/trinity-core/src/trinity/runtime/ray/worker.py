@@ -273,7 +273,7 @@ class Worker:
         return f"process {os.getpid()} on {platform.node()}"
 
     def call_built(self, method: str, /, *args: Any, **kwargs: Any) -> WorkerReply:
-        """Call a method of the part, if it is built: who asks for beats waits for no build."""
+        """Call a method of the part, if it is built: who asks at once waits for no build."""
         if not self._is_built:
             return WorkerReply(error=WorkerLostError(self._name, cause="it is being built"))
         return self.call(method, *args, **kwargs)

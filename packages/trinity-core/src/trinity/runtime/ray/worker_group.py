@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.errors import RayLostError, TrinityError, WorkerLostError
-from trinity.runtime.ray.health import LOOK_S, HealthMonitor, check_ray, is_ray_lost
 from trinity.runtime.ray.placement import Placement
+from trinity.runtime.ray.ray_processes import LOOK_S, check_ray, is_ray_lost
 from trinity.runtime.ray.worker import check_plugin_sets, settle, unsettle
 from trinity.runtime.ray.worker_handle import FIRST_PATIENCE_S, start_worker
+from trinity.runtime.supervisor import HealthMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_S = 300.0  # with the start of a worker, until it is said that it takes long
 LACK_S = 30.0  # with them, until it is said what the cluster lacks
 LONGEST_S = 1800.0  # a start may take, at least; sync_timeout where that is more
-LEAST_S = 15.0  # of silence, however short sync_timeout is: a slow import is no loss
+LEAST_S = 15.0  # without a heartbeat, however short sync_timeout is: a slow import is no loss
 TOLD_S = 60.0  # for facts that are on their way
 CLOSE_S = 5.0  # how long a worker may take to close before it is ended
 _ROOMS = "trinity.runtime.ray"
@@ -53,24 +54,17 @@ class WorkerGroup:
         self.worker_spec = worker_spec
         self.placement = Placement()
         self._timeout_s = timeout_s
-        self._watched: list[WorkerHandle] = []
-        self._silences: HealthMonitor | None = None  # None: not all are built
+        self._monitor: HealthMonitor | None = None  # None: not all are built
         self._handles: list[WorkerHandle] = []
         self._are_built = False
         self._num_threads: int | None = None  # of this process before; None: as they were
 
     def start(self, name: str, part: str, **options: Any) -> WorkerHandle:
-        """Start one and return its handle; it is built while this returns.
-
-        Who asks for ``beats`` sees to its silence; that of the others is seen to here.
-        """
-        is_watched = not options.get("beats")
-        options |= {"beats": True}
+        """Start one and return its handle; it is built while this returns."""
         place = self.placement.options(name)
         handle = start_worker(self.worker_spec, name, f"{_ROOMS}.{part}", place=place, **options)
         handle.patience_s = min(self._timeout_s, FIRST_PATIENCE_S)
         self._handles.append(handle)
-        self._watched += [handle] if is_watched else []
         return handle
 
     def check(self, manager: PluginManager) -> Sequence[WorkerFacts]:
@@ -86,17 +80,16 @@ class WorkerGroup:
         self._num_threads = _leave_cores(facts)
         settle()
         where = {worker.name: f"process {worker.pid} on {worker.host}" for worker in facts}
-        self._silences = HealthMonitor(
-            self._watched, limit_s=max(LEAST_S, self._timeout_s), where=where
-        )
-        self._silences.start()
+        limit_s = max(LEAST_S, self._timeout_s)
+        self._monitor = HealthMonitor(self._handles, limit_s=limit_s, where=where)
+        self._monitor.start()
         return facts
 
     def close(self) -> None:
         """Let each worker close what it holds, and end all processes; safe to call twice."""
         handles, self._handles = self._handles, []
-        if self._silences is not None:
-            self._silences.close()
+        if self._monitor is not None:
+            self._monitor.close(waits=not is_ray_lost())  # whose calls may not come back
         if self._are_built:
             unsettle()
         if self._num_threads is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -17,18 +18,19 @@ from ray.exceptions import (
 )
 
 from trinity.errors import TrinityError, WorkerLostError
-from trinity.runtime.ray.health import LOOK_S, check_ray
+from trinity.runtime.ray.ray_processes import LOOK_S, check_ray
 from trinity.runtime.ray.worker import Worker, WorkerFacts, WorkerReply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from trinity.runtime.ray.worker_spec import WorkerSpec
 
 logger = logging.getLogger(__name__)
 
 # Groups of one thread each that answer while the others work: whether it is there; what takes long.
-_BEATS, _ASIDE = "beats", "aside"
+_HEARTBEATS, _ASIDE = "heartbeats", "aside"
+READ_S = 5.0  # for a heartbeat that is there
 FIRST_PATIENCE_S = 600.0  # with an answer, until it is said that there is none; later less often
 
 
@@ -40,15 +42,10 @@ class Pending:
     """A call on its way."""
 
     def __init__(
-        self,
-        worker: str,
-        reply: ray.ObjectRef[WorkerReply],
-        *,
-        method: str = "",
-        patience_s: float = FIRST_PATIENCE_S,
+        self, worker: WorkerHandle, reply: ray.ObjectRef[WorkerReply], *, method: str
     ) -> None:
-        self._worker = worker
-        self._patience_s = patience_s
+        self._handle = worker
+        self._worker = worker.name
         self._reply = reply
         self._method = method
 
@@ -83,9 +80,8 @@ class Pending:
             is_back_soon = isinstance(error, RayActorError) and not isinstance(
                 error, ActorDiedError
             )
-            raise WorkerLostError(
-                self._worker, cause=_cause(error), is_final=not is_back_soon
-            ) from None
+            cause = self._handle.lost.cause if self._handle.lost else _cause(error)
+            raise WorkerLostError(self._worker, cause=cause, is_final=not is_back_soon) from None
         _lost.pop(self._worker, None)
         for record in reply.said:  # said here as if it had happened here, so it travels upwards
             logging.getLogger(record["name"]).handle(logging.makeLogRecord(record))
@@ -101,7 +97,7 @@ class Pending:
         if timeout_s is not None:
             in_time: WorkerReply = ray.get(self._reply, timeout=timeout_s)
             return in_time
-        began, patience_s = time.monotonic(), self._patience_s
+        began, patience_s = time.monotonic(), self._handle.patience_s
         while True:
             try:
                 reply: WorkerReply = ray.get(self._reply, timeout=LOOK_S)
@@ -126,6 +122,7 @@ class WorkerHandle:
     Attributes:
         patience_s: with an answer, until it is said that there is none.
         comes_back: whether another process takes the place of one that ends.
+        lost: why its process was ended for good, as nobody answered there; None: it was not.
     """
 
     def __init__(self, actor: Any, name: str, *, group: str | None = None) -> None:
@@ -134,6 +131,7 @@ class WorkerHandle:
         self.name = name
         self.patience_s = FIRST_PATIENCE_S
         self.comes_back = False
+        self.lost: WorkerLostError | None = None
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Return what the part's method returns; errors are those of :meth:`Pending.result`."""
@@ -142,15 +140,10 @@ class WorkerHandle:
     def start(self, method: str, /, *args: Any, **kwargs: Any) -> Pending:
         """Call the method without waiting; object references among the arguments are resolved."""
         _check_connected(self.name)
-        call = self.actor.call_built if self._group == _BEATS else self.actor.call
+        call = self.actor.call_built if self._group == _HEARTBEATS else self.actor.call
         if self._group is not None:
             call = call.options(concurrency_group=self._group)
-        return Pending(
-            self.name,
-            call.remote(method, *args, **kwargs),
-            method=method,
-            patience_s=self.patience_s,
-        )
+        return Pending(self, call.remote(method, *args, **kwargs), method=method)
 
     def call_with_payload(
         self, method: str, /, *args: Any, **kwargs: Any
@@ -167,13 +160,13 @@ class WorkerHandle:
         group = {"concurrency_group": self._group} if self._group is not None else {}
         options = self.actor.call_with_payload.options(num_returns=2, **group)
         reply, payload = options.remote(method, *args, **kwargs)
-        return Pending(self.name, reply, method=method, patience_s=self.patience_s), payload
+        return Pending(self, reply, method=method), payload
 
     def aside(self) -> WorkerHandle:
         """Return a handle whose calls a thread beside the worker's own makes, one after the other.
 
-        So they begin at once, whatever a worker that was started with ``beats`` does, and may take
-        long: it is another thread than that of :meth:`heartbeat`.
+        So they begin at once, whatever the worker does, and may take long: it is another thread
+        than that of :meth:`heartbeat`.
         """
         return WorkerHandle(self.actor, self.name, group=_ASIDE)
 
@@ -182,12 +175,23 @@ class WorkerHandle:
 
         A worker that is being built answers them with a ``WorkerLostError``.
         """
-        return WorkerHandle(self.actor, self.name, group=_BEATS)
+        return WorkerHandle(self.actor, self.name, group=_HEARTBEATS)
 
-    def heartbeat(self) -> ray.ObjectRef[str]:
-        """Ask a worker that was started with ``beats`` whether it is there, whatever it does."""
-        asked: ray.ObjectRef[str] = self.actor.heartbeat.options(concurrency_group=_BEATS).remote()
-        return asked
+    def heartbeat(self) -> Callable[[], str | None]:
+        """Ask a worker whether it is there, whatever it does.
+
+        Returns:
+            What tells which process answered; "": it was lost; None: nobody has answered yet.
+
+        Raises:
+            WorkerLostError: it cannot be asked.
+        """
+        _check_connected(self.name)
+        try:
+            asked = self.actor.heartbeat.options(concurrency_group=_HEARTBEATS).remote()
+        except RayError as error:
+            raise WorkerLostError(self.name, cause=" ".join(str(error).split())) from None
+        return partial(_answer, asked)
 
     def facts(self) -> WorkerFacts:
         """Return the facts, once the worker is built; raises why it could not be."""
@@ -196,7 +200,7 @@ class WorkerHandle:
 
     def ask_facts(self) -> Pending:
         """Ask for them without waiting."""
-        return Pending(self.name, self.actor.facts.remote(), method="facts")
+        return Pending(self, self.actor.facts.remote(), method="facts")
 
     def kill(self, *, comes_back: bool = False) -> None:
         """End the process at once; ``comes_back``: as if it had died: another takes its place."""
@@ -213,11 +217,14 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
     num_gpus: float = 0.0,
     max_restarts: int = 0,
     env_vars: dict[str, str] | None = None,
-    beats: bool = False,
     place: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> WorkerHandle:
     """Start a worker; it is built in its process while this returns.
+
+    It answers :meth:`WorkerHandle.heartbeat` and what is asked aside, each in a thread of its own.
+    With one thread for all the rest, this one builds it too; it is not the process's main thread,
+    to which Ray then gives no calls.
 
     Args:
         worker_spec: of the run.
@@ -227,15 +234,12 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
         num_gpus: of the node.
         max_restarts: how often a process that dies is started again, built anew.
         env_vars: beside the run's.
-        beats: whether it answers :meth:`WorkerHandle.heartbeat` and what is asked aside, each in a
-            thread of its own. With one thread for all the rest, this one builds it too; it is not
-            the process's main thread, to which Ray then gives no calls.
         place: Ray's options that say where it stands; None: anywhere.
         arguments: of the part.
     """
     remote: Any = ray.remote  # half typed
-    worker = remote(concurrency_groups={_BEATS: 1, _ASIDE: 1})(Worker) if beats else remote(Worker)
-    waits = beats and num_threads == 1
+    worker = remote(concurrency_groups={_HEARTBEATS: 1, _ASIDE: 1})(Worker)
+    waits = num_threads == 1
     actor = worker.options(
         name=name,
         namespace=worker_spec.namespace,
@@ -264,6 +268,17 @@ def _log_loss(worker: str, error: RayError) -> None:
         logger.info("%s was lost: %s", worker, error)
 
 
+def _answer(asked: ray.ObjectRef[str]) -> str | None:
+    """Return which process answered a heartbeat; "": it was lost; None: nobody has answered."""
+    try:
+        if not ray.wait([asked], timeout=0)[0]:
+            return None
+        where: str = ray.get(asked, timeout=READ_S)
+    except RayError:  # it is lost, or started again: who calls it hears so
+        return ""
+    return where
+
+
 def _check_connected(worker: str) -> None:
     """Call no Ray that was left: it would start another one for that call.
 
@@ -283,13 +298,13 @@ def _cause(error: RayError) -> str:
     return "it ended or was killed"
 
 
-def find_worker(passport_namespace: str, name: str) -> WorkerHandle:
+def find_worker(namespace: str, name: str) -> WorkerHandle:
     """Return the worker of that name in a run's namespace.
 
     Raises:
         WorkerLostError: there is none.
     """
     try:
-        return WorkerHandle(ray.get_actor(name, namespace=passport_namespace), name)
+        return WorkerHandle(ray.get_actor(name, namespace=namespace), name)
     except ValueError:
         raise WorkerLostError(name, cause="there is no such actor") from None

@@ -1,11 +1,4 @@
-"""Look after the processes of a run: Ray's own, and those that are there and do not answer.
-
-A thread of the driver asks each worker for a beat, which a thread of its own answers there however
-long a step takes. A process that is stopped (SIGSTOP, a debugger) or whose machine hangs is silent:
-
-silent for WARN_S         it is named, with what to do
-for a part of the limit   it is ended: an engine or a runner is started again, a trainer is lost and
-                          the run goes back to its checkpoint, as when the process died
+"""The processes of Ray itself: look after them during a run, and end those of a broken start.
 
 The driver waits for workers without a limit, since a step may take hours. When the raylet of its
 machine or the head dies, no worker answers any more, and Ray does not always tell. So one thread of
@@ -22,31 +15,32 @@ a raylet's two agents   the raylet ends with them
 
 The dashboard, the autoscaler's monitor and the log monitor of a cluster are not looked at: no run
 needs them.
+
+A Ray that is stopped while it starts, however often Ctrl-C is pressed meanwhile, has to be ended
+here (:func:`end_unfinished`): ``ray.shutdown()`` knows of no process before all of them are up, and
+what the raylet has started by then, as its agents, notices only minutes later that it is gone.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import ray
-from ray.exceptions import RayError
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from trinity.errors import ConfigError, RayLostError
 from trinity.explorer.failure import TRACEBACKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from trinity.runtime.ray.worker_handle import WorkerHandle
-
+    from ray._private.node import Node
 
 logger = logging.getLogger(__name__)
 
@@ -300,124 +294,113 @@ def _limit_s() -> float:
     return limit_s
 
 
-tracebacks = logging.getLogger(TRACEBACKS)
+@contextmanager
+def started_nodes() -> Iterator[list[Node]]:
+    """Give the nodes that Ray begins to start within the block."""
+    from ray._private.node import Node
 
-WARN_S = 30.0
-PART_OF_LIMIT = 0.7  # silence that is a loss: it is noticed up to two pauses late
-PAUSE_S = 10.0  # between two questions; a tenth of the limit where that is less
-LATE = 3.0  # pauses: after as many, this process itself was stopped, and asks anew
-READ_S = 5.0  # for an answer that is there
-CLOSE_S = 6.0  # for the last look to end
+    start, nodes = Node.start_head_processes, list[Node]()
+
+    def noted(node: Node) -> None:
+        nodes.append(node)
+        start(node)
+
+    Node.start_head_processes = noted
+    try:
+        yield nodes
+    finally:
+        Node.start_head_processes = start
 
 
-@dataclass(slots=True)
-class _Heartbeat:
-    beat: Any  # a reference
-    since: float
-    is_told: bool = False
-
-
-class HealthMonitor:
-    """Looks after workers as long as they are built.
+def end_unfinished(nodes: Sequence[Node]) -> None:
+    """Disconnect this process, and end all that belongs to the nodes; signals wait for nobody.
 
     Args:
-        workers: started with ``beats``.
-        limit_s: within which one that is silent is ended.
-        where: by worker, the process that it is in, as :meth:`WorkerHandle.heartbeat` tells it.
+        nodes: of this process; none where it joins another Ray.
     """
+    import ray
 
-    def __init__(
-        self, workers: Sequence[WorkerHandle], *, limit_s: float, where: Mapping[str, str]
-    ) -> None:
-        self._workers = workers
-        self._limit_s = limit_s
-        self._pause_s = min(PAUSE_S, limit_s / 10)
-        self._asked: dict[str, _Heartbeat] = {}
-        self._where = dict(where)
-        self._looked = time.monotonic()
-        self._failed: set[tuple[str, type]] = set()  # what kept a worker from a look, told once
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="trinity-silence", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Look no more: who has returned from here hears of no worker; safe to call twice."""
-        self._closed.set()
-        if self._thread.is_alive() and not is_ray_lost():  # whose calls may not come back
-            self._thread.join(CLOSE_S)
-
-    def look(self) -> None:
-        """Ask everybody once, and see who has not answered since."""
-        now = time.monotonic()
-        if now - self._looked > LATE * self._pause_s:
-            self._asked.clear()
-        self._looked = now
-        for worker in self._workers:
-            if self._closed.is_set():
-                return
-            try:
-                self._look_at(worker, now)
-            except RayError as error:  # Ray itself is lost, which others tell
-                logger.info("workers cannot be asked: %s", " ".join(str(error).split()))
-            except Exception as error:  # noqa: BLE001 -- the others are looked at, and it again
-                self._tell_failure(worker, error)
-
-    def _look_on(self) -> None:
-        while not self._closed.wait(self._pause_s) and ray.is_initialized():
-            self.look()
-
-    def _look_at(self, worker: WorkerHandle, now: float) -> None:
-        asked = self._asked.get(worker.name)
-        if asked is None or self._has_answered(worker, asked):
-            self._asked[worker.name] = _Heartbeat(worker.heartbeat(), now)
-        else:
-            self._note(worker, asked, silence_s=now - asked.since)
-
-    def _tell_failure(self, worker: WorkerHandle, error: Exception) -> None:
-        """Say once what keeps a worker from being looked at; the log has the traceback."""
-        self._asked.pop(worker.name, None)
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        if (worker.name, type(error)) in self._failed:
-            return
-        self._failed.add((worker.name, type(error)))
-        tracebacks.error("%s was not asked whether it is there", worker.name, exc_info=error)
-        logger.warning(
-            "whether %s is there could not be asked (%s). It is asked again; where this stays so, "
-            "a process that is stopped is not noticed: stop the run and start it again.",
-            worker.name, what,
-        )  # fmt: skip
-
-    def _has_answered(self, worker: WorkerHandle, asked: _Heartbeat) -> bool:
-        if not ray.wait([asked.beat], timeout=0)[0]:
-            return False
+    with _unheard_signals():
+        names = [node._session_name.encode() for node in nodes]
+        before = _processes_of(names)
         try:
-            where: str = ray.get(asked.beat, timeout=READ_S)
-        except RayError:  # it is lost, or started again: who calls it hears so
-            return True
-        self._where[worker.name] = where
-        return True
+            ray.shutdown()
+            for node in nodes:
+                node.kill_all_processes(check_alive=False, allow_graceful=True)
+        finally:
+            there = _processes()
+            left = {pid for pid, began in before.items() if there.get(pid) == began}
+            for pid in left | set(_processes_of(names)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
-    def _note(self, worker: WorkerHandle, asked: _Heartbeat, *, silence_s: float) -> None:
-        where = self._where[worker.name]
-        if silence_s > PART_OF_LIMIT * self._limit_s:
-            logger.warning(
-                "%s (%s) has not answered for %.0f s and is ended: %s.",
-                worker.name, where, silence_s,
-                "it is started again"
-                if worker.comes_back
-                else "the run goes back to its checkpoint",
-            )  # fmt: skip
-            del self._asked[worker.name]
-            worker.kill(comes_back=worker.comes_back)  # one that is stopped ends 5 s later
-        elif silence_s > min(WARN_S, self._limit_s / 3) and not asked.is_told:
-            asked.is_told = True
-            logger.warning(
-                "%s (%s) has not answered for %.0f s: it is stopped, holds Python's lock for a "
-                "long call, or its machine is very busy. "
-                "If it is stopped, let it go on (kill -CONT); it is ended within %.0f s "
-                "(synchronizer.sync_timeout).",
-                worker.name, where, silence_s, self._limit_s,
-            )  # fmt: skip
+
+def _processes_of(sessions: Sequence[bytes]) -> dict[int, int]:
+    """Return the processes with a session's name in their arguments or files, and all below them.
+
+    An agent has other arguments once it has given itself a title, and nobody above it once the
+    raylet is gone, but a log of the session open. Each has the time when it began, in ticks: its
+    number may be another one's later.
+    """
+    found: dict[int, int] = {}
+    if not sessions:
+        return found
+    there, parents = _processes(), _parents()
+    own = {pid for pid in there if any(name in _arguments(pid) for name in sessions)}
+    own |= {pid for pid in there if any(name in _files(pid) for name in sessions)} - {os.getpid()}
+    for pid, began in there.items():
+        above: int | None = pid
+        while above is not None and above not in own:
+            above = parents.get(above)
+        if above is not None:
+            found[pid] = began
+    return found
+
+
+def _processes() -> dict[int, int]:
+    """Return when each process of this user began; where the system has no /proc, none."""
+    return {pid: int(fields[19]) for pid, fields in _stats()}
+
+
+def _parents() -> dict[int, int]:
+    return {pid: int(fields[1]) for pid, fields in _stats()}
+
+
+def _stats() -> Iterator[tuple[int, list[str]]]:
+    """Give the numbers of this user's processes with the fields of their ``stat`` from the 3rd."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if directory.stat().st_uid == os.getuid():
+                text = (directory / "stat").read_text("utf-8", "replace")
+                yield int(directory.name), text.rpartition(")")[2].split()
+
+
+def _arguments(pid: int) -> bytes:
+    with suppress(OSError):  # it has ended
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _files(pid: int) -> bytes:
+    """Return the paths of the files that a process has open."""
+    found = []
+    with suppress(OSError):  # it has ended
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed
+                found.append(os.readlink(os.fsencode(link)))
+    return b"\n".join(found)
+
+
+@contextmanager
+def _unheard_signals() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM; outside the main thread, where none arrive, nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 from trinity.errors import ConfigError, RayLostError
-from trinity.runtime.ray import health
-from trinity.runtime.ray.health import RayWatch, check_ray, is_ray_lost, watched_ray
+from trinity.runtime.ray import ray_processes
+from trinity.runtime.ray.ray_processes import RayWatch, check_ray, is_ray_lost, watched_ray
 
 
 class Processes:
@@ -31,7 +31,7 @@ class Processes:
 
 @pytest.fixture
 def processes(monkeypatch):
-    monkeypatch.setattr(health, "LOOK_S", 0.05)
+    monkeypatch.setattr(ray_processes, "LOOK_S", 0.05)
     return Processes()
 
 
@@ -90,7 +90,7 @@ def test_a_node_that_the_head_takes_for_dead_is_lost(watched, processes) -> None
 
 
 def test_a_head_that_does_not_answer_in_time_is_lost(watched, processes, monkeypatch) -> None:
-    monkeypatch.setenv(health.LIMIT_VARIABLE, "0.5")
+    monkeypatch.setenv(ray_processes.LIMIT_VARIABLE, "0.5")
     processes.goes_on.clear()
     with watched():
         assert "the head (GCS), which has not answered for " in lost_within(20.0)
@@ -99,7 +99,7 @@ def test_a_head_that_does_not_answer_in_time_is_lost(watched, processes, monkeyp
 def test_a_run_that_does_not_come_back_from_ray_is_ended_and_told_once(
     watched, processes, monkeypatch
 ) -> None:
-    monkeypatch.setattr(health, "GRACE_S", 0.2)
+    monkeypatch.setattr(ray_processes, "GRACE_S", 0.2)
     said, ended = [], threading.Event()
     with watched(say=said.append, end=lambda line: ended.set()):
         processes.what_is_gone = "the head (GCS)"
@@ -111,7 +111,7 @@ def test_a_run_that_does_not_come_back_from_ray_is_ended_and_told_once(
 
 
 def test_a_run_that_ends_by_itself_is_not_ended_by_force(watched, processes, monkeypatch) -> None:
-    monkeypatch.setattr(health, "GRACE_S", 0.5)
+    monkeypatch.setattr(ray_processes, "GRACE_S", 0.5)
     said = []
     with watched(say=said.append, end=said.append):
         processes.what_is_gone = "the head (GCS)"
@@ -124,7 +124,7 @@ def test_a_run_that_ends_by_itself_is_not_ended_by_force(watched, processes, mon
 def test_a_ray_that_the_run_itself_stops_is_not_lost_however_long_it_takes(
     watched, processes, monkeypatch
 ) -> None:
-    monkeypatch.setattr(health, "GRACE_S", 0.1)
+    monkeypatch.setattr(ray_processes, "GRACE_S", 0.1)
     said = []
     with watched(say=said.append, end=said.append) as seen:
         seen.leave()
@@ -135,7 +135,7 @@ def test_a_ray_that_the_run_itself_stops_is_not_lost_however_long_it_takes(
 
 
 def test_a_ray_that_does_not_stop_is_left_and_told(watched, monkeypatch) -> None:
-    monkeypatch.setattr(health, "STOP_S", 0.2)
+    monkeypatch.setattr(ray_processes, "STOP_S", 0.2)
     said, ended = [], threading.Event()
     with watched(say=said.append, end=lambda line: ended.set()) as seen:
         seen.leave()
@@ -148,21 +148,21 @@ def test_a_ray_that_does_not_stop_is_left_and_told(watched, monkeypatch) -> None
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
 def test_a_limit_that_is_no_time_is_refused(watched, monkeypatch, text) -> None:
-    monkeypatch.setenv(health.LIMIT_VARIABLE, text)
+    monkeypatch.setenv(ray_processes.LIMIT_VARIABLE, text)
 
-    with pytest.raises(ConfigError, match=health.LIMIT_VARIABLE), watched():
+    with pytest.raises(ConfigError, match=ray_processes.LIMIT_VARIABLE), watched():
         pass
 
 
 def test_a_socket_that_nobody_listens_at_is_gone(tmp_path) -> None:
     path = str(tmp_path / "raylet")
-    assert not health._listens(socket.AF_UNIX, path)  # it never was
+    assert not ray_processes._listens(socket.AF_UNIX, path)  # it never was
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
-        assert health._listens(socket.AF_UNIX, path)
+        assert ray_processes._listens(socket.AF_UNIX, path)
     assert os.path.exists(path)  # as a killed process leaves it
-    assert not health._listens(socket.AF_UNIX, path)
+    assert not ray_processes._listens(socket.AF_UNIX, path)
 
 
 def test_a_watch_says_the_first_thing_that_it_saw(processes) -> None:
