@@ -8,7 +8,7 @@ import pytest
 from trinity.errors import ConfigError, DataError, ModelError, WorkerLostError
 from trinity.runtime.preflight import refuse_local
 from trinity.runtime.ray import remote_trainer
-from trinity.runtime.ray.remote_trainer import RemoteRanks
+from trinity.runtime.ray.remote_trainer import RemoteTrainer
 from trinity.runtime.ray.trainer_worker import TrainerRank
 
 NEVER = object()
@@ -85,7 +85,7 @@ def clock(monkeypatch):
 def test_every_rank_gets_the_same_reference_and_the_first_one_tells_the_metrics() -> None:
     workers = [Rank(f"trainer-{n}", train_step={"loss": float(n)}) for n in range(3)]
 
-    metrics = RemoteRanks(workers).train_step([], step=4)
+    metrics = RemoteTrainer(workers).train_step([], step=4)
 
     assert metrics == {"loss": 0.0}
     packet = [0, "experiences by reference"]
@@ -97,7 +97,7 @@ def test_what_rank_0_cannot_do_with_the_weights_that_all_gave_it_is_told_and_end
     workers = [Rank("trainer-0", weights=fault), Rank("trainer-1")]
 
     with pytest.raises(ModelError, match="memory for the weights is lacking"):
-        RemoteRanks(workers).sender.pack()
+        RemoteTrainer(workers).sender.pack()
 
     assert [worker.is_killed for worker in workers] == [False, False]
 
@@ -105,7 +105,7 @@ def test_what_rank_0_cannot_do_with_the_weights_that_all_gave_it_is_told_and_end
 def test_the_first_one_says_where_all_of_them_meet() -> None:
     workers = [Rank("trainer-0", host_rendezvous="10.0.0.1:77"), Rank("trainer-1")]
 
-    RemoteRanks(workers).init_process_group()
+    RemoteTrainer(workers).init_process_group()
 
     assert workers[0].calls == [("host_rendezvous",), ("init_process_group", "10.0.0.1:77")]
     assert workers[1].calls == [("init_process_group", "10.0.0.1:77")]
@@ -114,7 +114,7 @@ def test_the_first_one_says_where_all_of_them_meet() -> None:
 def test_the_weights_are_the_first_ones_and_the_others_take_part() -> None:
     workers = [Rank("trainer-0", snapshot=7), Rank("trainer-1")]
 
-    snapshot = RemoteRanks(workers).snapshot(copy=False)
+    snapshot = RemoteTrainer(workers).snapshot(copy=False)
 
     assert (snapshot.version, snapshot.tensors.ref) == (7, "what trainer-0 holds")
     assert workers[1].calls == [("snapshot_beside",)]
@@ -127,7 +127,7 @@ def test_a_rank_that_is_lost_ends_all_and_is_the_one_that_is_named() -> None:
     workers = [Rank("trainer-0", save=broken), Rank("trainer-1", save=lost)]
 
     with pytest.raises(WorkerLostError, match="the process of trainer-1 was lost"):
-        RemoteRanks(workers).save(SimpleNamespace(absolute=lambda: "there"))
+        RemoteTrainer(workers).save(SimpleNamespace(absolute=lambda: "there"))
 
     assert all(worker.is_killed for worker in workers)
 
@@ -137,7 +137,7 @@ def test_ranks_that_did_not_reach_each_other_are_no_error_of_the_step() -> None:
     workers = [Rank(f"trainer-{n}", train_step=late) for n in range(2)]
 
     with pytest.raises(WorkerLostError, match=r"trainer-0 was lost: RuntimeError: .*Timed out"):
-        RemoteRanks(workers).train_step([], step=1)
+        RemoteTrainer(workers).train_step([], step=1)
 
 
 def test_a_machine_that_is_gone_is_named_before_ray_knows_it(clock) -> None:
@@ -146,7 +146,7 @@ def test_a_machine_that_is_gone_is_named_before_ray_knows_it(clock) -> None:
     workers = [Rank("trainer-0", train_step=broken), Rank("trainer-1", train_step=NEVER)]
 
     with pytest.raises(WorkerLostError, match="trainer-1 was lost: it does not answer, and the"):
-        RemoteRanks(workers).train_step([], step=1)
+        RemoteTrainer(workers).train_step([], step=1)
 
 
 def test_a_full_disk_is_told_as_the_rank_that_writes_met_it() -> None:
@@ -154,7 +154,7 @@ def test_a_full_disk_is_told_as_the_rank_that_writes_met_it() -> None:
     workers = [Rank("trainer-0", save=full), Rank("trainer-1", save=heard)]
 
     with pytest.raises(OSError, match="No space left"):
-        RemoteRanks(workers).save(SimpleNamespace(absolute=lambda: "there"))
+        RemoteTrainer(workers).save(SimpleNamespace(absolute=lambda: "there"))
 
     assert not any(worker.is_killed for worker in workers)
 
@@ -171,7 +171,7 @@ def test_an_error_that_all_have_is_the_runs_and_ends_no_rank() -> None:
     workers = [Rank(f"trainer-{n}", train_step=DataError("no rewards")) for n in range(2)]
 
     with pytest.raises(DataError, match="no rewards"):
-        RemoteRanks(workers).train_step([], step=1)
+        RemoteTrainer(workers).train_step([], step=1)
 
     assert not any(worker.is_killed for worker in workers)
 
@@ -181,7 +181,7 @@ def test_a_rank_that_failed_alone_is_out_of_step_with_the_others(other, clock) -
     workers = [Rank("trainer-0", load=other), Rank("trainer-1", load=OSError("no such disk"))]
 
     with pytest.raises(WorkerLostError, match="trainer-1 was lost: OSError: no such disk"):
-        RemoteRanks(workers).load(SimpleNamespace(absolute=lambda: "there"))
+        RemoteTrainer(workers).load(SimpleNamespace(absolute=lambda: "there"))
 
     assert all(worker.is_killed for worker in workers)
     assert clock.now <= remote_trainer.GRACE_S + 2
@@ -193,7 +193,7 @@ def test_a_rank_that_gives_no_heartbeat_ends_the_others_whatever_they_do(method)
     workers[1].lost = WorkerLostError("trainer-1", cause="it is there and has not answered for 9 s")
 
     with pytest.raises(WorkerLostError, match="trainer-1 was lost: it is there and has not"):
-        RemoteRanks(workers).init_process_group()
+        RemoteTrainer(workers).init_process_group()
 
     assert all(worker.is_killed for worker in workers)
 

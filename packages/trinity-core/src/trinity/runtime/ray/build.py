@@ -23,7 +23,7 @@ from trinity.runtime.ray.placement import (
     check_machines,
     hosts_of_cluster,
 )
-from trinity.runtime.ray.remote_trainer import RemoteRanks, RemoteTrainer
+from trinity.runtime.ray.remote_trainer import RemoteTrainer
 from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.worker_group import WorkerGroup
 from trinity.runtime.ray.worker_spec import WorkerSpec
@@ -115,7 +115,7 @@ class _RayBuilder(StageBuilder):
         parts = self._parts
         self.facts = self._workers.check(parts.manager)
         check_machines(parts.config, parts.manager, facts=self.facts)
-        if isinstance(parts.trainer, RemoteRanks):
+        if isinstance(parts.trainer, RemoteTrainer):
             parts.trainer.init_process_group()
         for engine in self._engines:
             engine.supervise()
@@ -124,13 +124,12 @@ class _RayBuilder(StageBuilder):
     def _chat_format(self) -> ChatFormat | None:
         return self._format
 
-    def _make_trainer(self, *, total_steps: int) -> RemoteTrainer | RemoteRanks:
+    def _make_trainer(self, *, total_steps: int) -> RemoteTrainer:
         num_gpus, num_ranks = self._shares.trainer, self._shares.num_ranks
         common = {"num_gpus": num_gpus, "total_steps": total_steps}
         if num_ranks == 1:
-            return RemoteTrainer(
-                self._workers.start("trainer", "trainer_worker:TrainerWorker", **common)
-            )
+            alone = self._workers.start("trainer", "trainer_worker:TrainerWorker", **common)
+            return RemoteTrainer([alone])
         workers = [
             self._workers.start(
                 f"trainer-{rank}",
@@ -141,7 +140,7 @@ class _RayBuilder(StageBuilder):
             )
             for rank in range(num_ranks)
         ]
-        return RemoteRanks(workers)
+        return RemoteTrainer(workers)
 
     def _make_scheduler(self) -> Dispatcher:
         parts, config = self._parts, self._config

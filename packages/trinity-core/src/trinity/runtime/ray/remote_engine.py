@@ -45,25 +45,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.worker_handle import WorkerHandle
     from trinity.runtime.supervisor import RestartPolicy
 
-
-def given_up(error: Exception) -> ModelError:
-    """Return why the engine is given up; an error of the model is its own reason."""
-    if isinstance(error, ModelError):
-        return error
-    failure = ModelError(
-        f"the rollout engine cannot be reached any more: {error}. The log of its process says why; "
-        f"if memory ran out, lower model.max_model_len or explorer.rollout_model.engine_num. Start "
-        f"the run again to go on from its last checkpoint."
-    )
-    failure.__cause__ = error
-    return failure
-
-
-def closed() -> ModelError:
-    """Return what a request gets that came too late."""
-    return ModelError("the rollout engine was closed before it answered.")
-
-
 logger = logging.getLogger(__name__)
 
 _LINGER_S = 0.01  # longer than runs that start together take to ask
@@ -417,3 +398,21 @@ def _is_early(piece: News) -> bool:
 
 def _is_runs(piece: News) -> bool:
     return isinstance(piece[1], list)
+
+
+def given_up(error: Exception) -> ModelError:
+    """Return why the engine is given up; an error of the model is its own reason."""
+    if isinstance(error, ModelError):
+        return error
+    failure = ModelError(
+        f"the rollout engine cannot be reached any more: {error}. The log of its process says why; "
+        f"if memory ran out, lower model.max_model_len or explorer.rollout_model.engine_num. Start "
+        f"the run again to go on from its last checkpoint."
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def closed() -> ModelError:
+    """Return what a request gets that came too late."""
+    return ModelError("the rollout engine was closed before it answered.")

@@ -1,4 +1,4 @@
-"""The trainer in other processes, one or several ranks, as the loop calls it.
+"""The trainer in another process, or in several: each rank is a worker.
 
 train_step(batch) --reference--> trainer-0: a share of the gradient --+
                   --reference--> trainer-1: a share of the gradient --+--> summed, in every rank
@@ -30,54 +30,20 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
 
-
-class RemoteTrainer:
-    """The trainer's worker.
-
-    Attributes:
-        sender: of its weights, for sync methods that do without the object store.
-    """
-
-    def __init__(self, worker: WorkerHandle) -> None:
-        self._worker = worker
-        self.sender = RemoteSender(worker, pack=lambda *told: worker.call("weights", *told))
-
-    def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
-        """Return the metrics of one optimizer step."""
-        metrics: Metrics = self._worker.call("train_step", encode(experiences), step=step)
-        return metrics
-
-    def snapshot(self, *, copy: bool) -> WeightSnapshot:
-        """Return the weights, which stay in the object store; ``copy`` makes no difference."""
-        version, ref = self._worker.call_with_payload("snapshot")
-        return snapshot_of(version, ref)
-
-    def save(self, directory: Path) -> None:
-        """Write the trainer's part of a checkpoint."""
-        self._worker.call("save", directory.absolute())
-
-    def load(self, directory: Path) -> None:
-        """Go on from a checkpoint."""
-        self._worker.call("load", directory.absolute())
-
-    def close(self) -> None:
-        """Leave the worker to whoever started it."""
-
-
 logger = logging.getLogger(__name__)
 
 GRACE_S = 10.0  # for the other ranks, once one has failed
 READ_S = 60.0  # for an answer that is there
 
 
-class RemoteRanks:
-    """The workers of all ranks.
+class RemoteTrainer:
+    """The trainer as the loop calls it.
 
     Args:
-        workers: by rank, at least two.
+        workers: one that trains alone, or those of all ranks.
 
     Attributes:
-        sender: of their weights, for sync methods that do without the object store.
+        sender: of its weights, for sync methods that do without the object store.
     """
 
     def __init__(self, workers: Sequence[WorkerHandle]) -> None:
@@ -85,11 +51,13 @@ class RemoteRanks:
         self.sender = RemoteSender(workers[0], pack=self._packed)
 
     def init_process_group(self) -> None:
-        """Let the ranks find each other and make their trainers.
+        """Let the ranks find each other and make their trainers; one alone has its own.
 
         Raises:
             TrinityError: they cannot.
         """
+        if len(self._workers) == 1:
+            return
         (endpoint,) = self._gathered([self._workers[0].start("host_rendezvous")])
         self._all("init_process_group", endpoint)
 
@@ -137,6 +105,8 @@ class RemoteRanks:
             WorkerLostError: a rank is gone, is unresponsive or failed alone; the others are ended.
             Exception: all ranks failed.
         """
+        if len(self._workers) == 1:
+            return [calls[0].result()]
         waiting = {call.ref: rank for rank, call in enumerate(calls)}
         values: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
@@ -149,15 +119,18 @@ class RemoteRanks:
                 except Exception as error:  # noqa: BLE001 -- whatever a rank raised
                     failures[rank] = error
             check_ray()
-            for worker in self._workers:
-                if worker.lost is not None:
-                    raise self._ended(worker.lost)
+            self._check_heartbeats()
             if failures and deadline is None:
                 deadline = time.monotonic() + GRACE_S
         if failures:
             num_of_all = 1 if may_fail_alone and not waiting else len(calls)
             raise self._failure(failures, waiting=sorted(waiting.values()), num_of_all=num_of_all)
         return [values[rank] for rank in range(len(calls))]
+
+    def _check_heartbeats(self) -> None:
+        for worker in self._workers:
+            if worker.lost is not None:
+                raise self._ended(worker.lost)
 
     def _failure(
         self, failures: dict[int, Exception], *, waiting: Sequence[int], num_of_all: int

@@ -93,7 +93,7 @@ class TrainerWorker:
 class TrainerRank(TrainerWorker):
     """One of several processes that train one model; each is given every batch.
 
-    :class:`~trinity.runtime.ray.remote_trainer.RemoteRanks` calls all of them at once: what one
+    :class:`~trinity.runtime.ray.remote_trainer.RemoteTrainer` calls all of them at once: what one
     does, the others may have to do with it.
 
     Args:
