@@ -42,7 +42,7 @@ def test_engines_on_another_machine_are_refused_in_one_sentence() -> None:
 
     assert refusal(a_room("trainer"), own, other) == (
         "synchronizer.sync_method ipc shares memory: trainer is on alpha, and engine-1 is on beta. "
-        "Set memory, gloo or nccl, or let all of them have worker on one machine."
+        "Set memory, gloo or nccl, or put all of them on one machine."
     )
     assert "and engine-1 is on beta; 2 engines are such." in refusal(
         a_room("trainer-0"), own, other, third

@@ -9,7 +9,6 @@ from trinity.errors import ConfigError, DataError, ModelError, WorkerLostError
 from trinity.runtime.preflight import refuse_local
 from trinity.runtime.ray import remote_trainer
 from trinity.runtime.ray.remote_trainer import RemoteTrainer
-from trinity.runtime.ray.trainer_worker import TrainerRank
 
 NEVER = object()
 
@@ -157,14 +156,6 @@ def test_a_full_disk_is_told_as_the_rank_that_writes_met_it() -> None:
         RemoteTrainer(workers).save(SimpleNamespace(absolute=lambda: "there"))
 
     assert not any(worker.is_killed for worker in workers)
-
-
-def test_a_rank_that_never_met_the_others_has_nothing_to_close() -> None:
-    class Unmet(TrainerRank):
-        def __init__(self):
-            self._is_made = False
-
-    Unmet().close()
 
 
 def test_an_error_that_all_have_is_the_runs_and_ends_no_rank() -> None:

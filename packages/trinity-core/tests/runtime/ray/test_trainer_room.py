@@ -45,3 +45,12 @@ def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(tmp_pat
     assert metrics == {"loss": 1.0}
     assert snapshot.value == snapshot.payload.version == 1
     assert snapshot.payload.snapshot().tensors["weight"].tolist() == [2.5]
+
+
+def test_a_rank_that_never_met_the_others_has_nothing_to_close(tmp_path) -> None:
+    manager = SimpleNamespace(load=lambda kind, name: AddingTrainer)
+    context = WorkerContext(
+        name="trainer-1", config=Config(), rundir=RunDir(tmp_path), manager=manager
+    )
+
+    TrainerWorker(context, total_steps=5, rank=1, num_ranks=2).close()

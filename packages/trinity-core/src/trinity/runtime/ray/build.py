@@ -125,18 +125,15 @@ class _RayBuilder(StageBuilder):
         return self._format
 
     def _make_trainer(self, *, total_steps: int) -> RemoteTrainer:
-        num_gpus, num_ranks = self._shares.trainer, self._shares.num_ranks
-        common = {"num_gpus": num_gpus, "total_steps": total_steps}
-        if num_ranks == 1:
-            alone = self._workers.start("trainer", "trainer_worker:TrainerWorker", **common)
-            return RemoteTrainer([alone])
+        num_ranks = self._shares.num_ranks
         workers = [
             self._workers.start(
-                f"trainer-{rank}",
-                "trainer_worker:TrainerRank",
+                f"trainer-{rank}" if num_ranks > 1 else "trainer",
+                "trainer_worker:TrainerWorker",
+                num_gpus=self._shares.trainer,
+                total_steps=total_steps,
                 rank=rank,
                 num_ranks=num_ranks,
-                **common,
             )
             for rank in range(num_ranks)
         ]

@@ -40,7 +40,7 @@ def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[Wo
     Raises:
         ConfigError: an engine is elsewhere, and the sync method reaches it nowhere else.
     """
-    sender = next((room for room in facts if room.name in _SENDERS), None)
+    sender = next((worker for worker in facts if worker.name in _SENDERS), None)
     if sender is None or not needs_one_machine(config, manager):
         return
     engines = [worker for worker in facts if worker.name.startswith("engine-")]
@@ -60,7 +60,7 @@ def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[Wo
         more = f"; {len(elsewhere)} engines are such" if len(elsewhere) > 1 else ""
         raise ConfigError(
             f"{method}: {sender.name} is on {sender.host}, and {first.name} {where}{more}. "
-            f"{others}, or let all of them have worker on one machine."
+            f"{others}, or put all of them on one machine."
         )
 
 

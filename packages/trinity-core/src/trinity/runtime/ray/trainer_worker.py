@@ -22,15 +22,58 @@ if TYPE_CHECKING:
 
 
 class TrainerWorker:
-    """Trains on packets.
+    """Trains on packets, alone or as one of several processes that train one model.
+
+    Each rank is given every batch. :class:`~trinity.runtime.ray.remote_trainer.RemoteTrainer` calls
+    all of them at once: what one does, the others may have to do with it. Their trainers are made
+    by :meth:`init_process_group`.
 
     Args:
         context: of the worker.
         total_steps: optimizer steps of the run, for the learning rate.
+        rank: of this process.
+        num_ranks: how many there are.
     """
 
-    def __init__(self, context: WorkerContext, *, total_steps: int) -> None:
-        self._take(context, total_steps=total_steps)
+    def __init__(
+        self, context: WorkerContext, *, total_steps: int, rank: int = 0, num_ranks: int = 1
+    ) -> None:
+        self._context = context
+        self._total_steps = total_steps
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._sync_timeout = context.config.synchronizer.sync_timeout
+        self._hosted: Any = None  # of rank 0, as long as it lives
+        self._trainer: Any = None  # None: the ranks have not found each other
+        self._samples: SampleLog | None = None  # None: this process keeps none
+        if num_ranks == 1:
+            self._make_trainer(group=None)
+        else:  # its imports take long
+            context.manager.load("trainer", context.config.trainer.trainer_type)
+
+    def host_rendezvous(self) -> str:
+        """Return the endpoint by which the ranks find each other; rank 0 alone is asked."""
+        from trinity.trainer.rendezvous import Rendezvous  # brings torch
+
+        self._hosted = Rendezvous(node_address(), timeout_s=self._sync_timeout)
+        endpoint: str = self._hosted.endpoint
+        return endpoint
+
+    def init_process_group(self, endpoint: str) -> None:
+        """Join the group of all ranks and make the trainer.
+
+        Raises:
+            TrinityError: somebody is missing, or the trainer cannot be made.
+        """
+        from trinity.trainer.rendezvous import init_process_group
+
+        self._take_its_cores()
+        use_own_interface()
+        self._make_trainer(
+            group=init_process_group(
+                endpoint, rank=self._rank, size=self._num_ranks, timeout_s=self._sync_timeout
+            )
+        )
 
     def train_step(self, packet: Packet, *, step: int) -> Metrics:
         """Return the metrics of one optimizer step."""
@@ -44,6 +87,10 @@ class TrainerWorker:
         """Return the version, and the weights; they are copied once, into the object store."""
         snapshot = self._trainer.snapshot(copy=False)
         return WithPayload(snapshot.version, PackedWeights.of(snapshot))
+
+    def snapshot_beside(self) -> None:
+        """Do what rank 0 needs of this rank for :meth:`snapshot`."""
+        self._trainer.snapshot(copy=False)
 
     def weights(self, step: str, *told: Any) -> Any:
         """Take a step of a sync from process to process; what it gives is its own (Any)."""
@@ -59,7 +106,8 @@ class TrainerWorker:
 
     def close(self) -> None:
         """Free what the trainer holds."""
-        self._trainer.close()
+        if self._trainer is not None:
+            self._trainer.close()
 
     @cached_property
     def _weight_sender(self) -> WeightSender:
@@ -69,81 +117,18 @@ class TrainerWorker:
             lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout
         )
 
-    def _take(
-        self, context: WorkerContext, *, total_steps: int, group: Any = None, is_first: bool = True
-    ) -> None:
+    def _make_trainer(self, *, group: Any) -> None:
         """Make the trainer, and keep its samples if this is the process that does.
 
         Args:
-            context: of the worker.
-            total_steps: optimizer steps of the run.
             group: of ``torch.distributed``; None: this process trains alone.
-            is_first: whether it is the first of its group.
         """
-        config, manager = context.config, context.manager
-        self._sync_timeout = config.synchronizer.sync_timeout
-        self._trainer = make_trainer(config, manager, total_steps=total_steps, group=group)
-        self._samples = None
-        if is_first:
+        config, manager = self._context.config, self._context.manager
+        self._trainer = make_trainer(config, manager, total_steps=self._total_steps, group=group)
+        if self._rank == 0:
             self._samples = SampleLog.of(
-                config, manager, trainer=self._trainer, rundir=context.rundir
+                config, manager, trainer=self._trainer, rundir=self._context.rundir
             )
-
-
-class TrainerRank(TrainerWorker):
-    """One of several processes that train one model; each is given every batch.
-
-    :class:`~trinity.runtime.ray.remote_trainer.RemoteTrainer` calls all of them at once: what one
-    does, the others may have to do with it.
-
-    Args:
-        context: of the worker.
-        total_steps: optimizer steps of the run, for the learning rate.
-        rank: of this process.
-        num_ranks: how many there are.
-    """
-
-    def __init__(
-        self, context: WorkerContext, *, total_steps: int, rank: int, num_ranks: int
-    ) -> None:
-        from trinity.trainer import rendezvous
-
-        self._rendezvous = rendezvous
-        self._context = context
-        self._total_steps = total_steps
-        self._rank = rank
-        self._num_ranks = num_ranks
-        self._hosted: Any = None  # of rank 0, as long as it lives
-        self._is_made = False
-        context.manager.load("trainer", context.config.trainer.trainer_type)  # its imports are long
-
-    def host_rendezvous(self) -> str:
-        """Return the endpoint by which the ranks find each other; rank 0 alone is asked."""
-        self._hosted = self._rendezvous.Rendezvous(node_address(), timeout_s=self._timeout_s)
-        endpoint: str = self._hosted.endpoint
-        return endpoint
-
-    def init_process_group(self, endpoint: str) -> None:
-        """Join the group of all ranks and make the trainer.
-
-        Raises:
-            TrinityError: somebody is missing, or the trainer cannot be made.
-        """
-        self._take_its_cores()
-        use_own_interface()
-        group = self._rendezvous.init_process_group(
-            endpoint,
-            rank=self._rank,
-            size=self._num_ranks,
-            timeout_s=self._timeout_s,
-        )
-        is_first = self._rank == 0
-        self._take(self._context, total_steps=self._total_steps, group=group, is_first=is_first)
-        self._is_made = True
-
-    def close(self) -> None:
-        if self._is_made:
-            super().close()
 
     def _take_its_cores(self) -> None:
         """Leave the other ranks theirs, unless somebody has said how many threads there are."""
@@ -151,11 +136,3 @@ class TrainerRank(TrainerWorker):
             import torch
 
             torch.set_num_threads(max(1, torch.get_num_threads() // self._num_ranks))
-
-    def snapshot_beside(self) -> None:
-        """Do what rank 0 needs of this rank for :meth:`snapshot`."""
-        self._trainer.snapshot(copy=False)
-
-    @property
-    def _timeout_s(self) -> float:
-        return self._context.config.synchronizer.sync_timeout

@@ -176,7 +176,7 @@ class WeightReceiver(_Peer):
         )  # fmt: skip
 
     def let_go(self) -> None:
-        """Give a GPU back the worker of what was taken, which is loaded."""
+        """Give a GPU back the memory of what was taken, which is loaded."""
         if self._was_on_gpu:
             empty_cache()
 
