@@ -141,6 +141,18 @@ def test_an_error_of_any_kind_ends_no_monitor_and_is_told_once(workers, caplog) 
     assert told.startswith("whether engine-0 is there could not be asked (AttributeError: 'None")
 
 
+def test_a_driver_that_has_left_ray_asks_nobody_any_more(workers, caplog) -> None:
+    def heartbeat():
+        raise WorkerLostError("engine-0", cause="this process has left Ray", is_final=True)
+
+    workers.engine.heartbeat = heartbeat
+    monitor = watching([workers.engine, workers.trainer], limit_s=20.0)
+    look_for(workers, monitor, 20)
+
+    assert monitor._heartbeats == {}
+    assert caplog.messages == []
+
+
 def test_nobody_is_asked_or_ended_once_the_monitor_is_closed(workers) -> None:
     asking, goes_on = threading.Event(), threading.Event()
 
