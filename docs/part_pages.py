@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
-from trinity.cli.plugin_shapes import SHAPES
-from trinity.cli.plugins_new import files_of_a_plugin
+from trinity.cli.plugins_new import SHAPES, files_of_a_plugin
 from trinity.extend import KINDS
 from trinity.extend.kind import members_of
 

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from trinity.extend.known import distribution_of_path, known_paths
+from trinity.extend.known import distribution_of, known_paths
 from trinity_compat_rft.paths.table import PUBLISHED_MODULES
 
 
@@ -27,7 +27,11 @@ def test_the_published_paths_are_the_modules_of_the_table():
 
 
 def test_the_install_hints_know_the_published_paths_and_no_other_of_ours():
-    ours = {path for path in known_paths() if distribution_of_path(path) == "trinity-compat-rft"}
+    ours = {
+        path
+        for path in known_paths()
+        if distribution_of("import_paths", path) == "trinity-compat-rft"
+    }
 
     assert ours == set(PUBLISHED_MODULES)
 

@@ -9,8 +9,8 @@ import zipfile
 import pytest
 import trinity
 from rich.console import Console
-from trinity.cli.plugin_shapes import SHAPES
 from trinity.cli.plugins import app
+from trinity.cli.plugins_new import SHAPES
 from trinity.errors import ConfigError, ConflictError
 from trinity.extend import KINDS, PluginManager, set_manager
 from trinity.runtime.record.result import RunStatus

@@ -18,7 +18,7 @@ from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.common.operators import ExperienceOperatorV1
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import BufferClosedError, PluginError
-from trinity.extend.owner_label import owner_label
+from trinity.extend.manager import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from trinity.errors import ConflictError, PluginError, unknown_name
 from trinity.extend import get_manager
 from trinity.extend.component import ComponentSpec, split_target
 from trinity.extend.failure import described_failure
-from trinity.extend.known import distribution_of_command, how_to_get
+from trinity.extend.known import distribution_of, how_to_get
 from trinity.starting import command_begins
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def refuse_missing(name: str) -> None:
     Raises:
         PluginError: one has it.
     """
-    distribution = distribution_of_command(name)
+    distribution = distribution_of("commands", name)
     if distribution is not None:
         raise PluginError(f"trinity {name} is part of {distribution}. {how_to_get(distribution)}")
 

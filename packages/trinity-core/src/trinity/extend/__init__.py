@@ -12,7 +12,6 @@ A plugin is a distribution with an entry point in the group ``trinity.plugins`` 
         return {"my_workflow": "my_package.workflow:MyWorkflow"}
 """
 
-from trinity.extend.aliases import published_class
 from trinity.extend.component import (
     AssetSpec,
     Component,
@@ -25,6 +24,7 @@ from trinity.extend.hookspecs import PLUGIN_API, hookimpl, hookspec
 from trinity.extend.kind import Ability, Kind, Setting
 from trinity.extend.kinds import KINDS
 from trinity.extend.manager import PluginManager, get_manager, set_manager
+from trinity.extend.published import published_class
 from trinity.extend.record import PluginRecord
 from trinity.extend.registry import Registry
 

@@ -26,6 +26,7 @@ __all__ = [
     "imported_target",
     "look_in_working_directory",
     "split_target",
+    "target_of",
 ]
 
 logger = logging.getLogger(__name__)
@@ -246,6 +247,11 @@ def imported_target(target: str) -> type:
     for part in qualname.split("."):
         found = getattr(found, part)
     return found  # type: ignore[return-value]  # what a plugin calls a class is checked by the kit
+
+
+def target_of(cls: type) -> str:
+    """Return the ``"module:Class"`` of a class."""
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def split_target(target: str) -> tuple[str, str]:

@@ -13,14 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from importlib.metadata import Distribution, EntryPoint
 
-__all__ = [
-    "GROUP",
-    "Admission",
-    "FoundPlugin",
-    "found_plugins",
-    "import_package_owners",
-    "source_of",
-]
+__all__ = ["GROUP", "Admission", "FoundPlugin", "direct_url", "found_plugins"]
 
 GROUP = "trinity.plugins"
 
@@ -73,7 +66,7 @@ def found_plugins(entry_points: Iterable[EntryPoint] | None = None) -> list[Foun
 
 def _found(entry_point: EntryPoint) -> FoundPlugin:
     distribution = entry_point.dist
-    source, path, commit = source_of(distribution)
+    source, path, commit = _source_of(distribution)
     about = _metadata(distribution)
     record = PluginRecord(
         name=entry_point.name,
@@ -93,35 +86,22 @@ def _metadata(distribution: Distribution | None) -> Mapping[str, str]:
     return {key: about[key] for key in ("Name", "Version") if key in about} if about else {}
 
 
-def source_of(distribution: Distribution | None) -> tuple[str, str | None, str | None]:
-    """Return where an installation came from, its folder and its commit, by PEP 610."""
-    text = distribution.read_text("direct_url.json") if distribution else None
-    if not text:
-        return "wheel", None, None
+def direct_url(distribution: Distribution) -> dict[str, Any]:  # Any: json
+    """Return where a distribution was installed from, by PEP 610; empty: from an index."""
     try:
-        url: dict[str, Any] = json.loads(text)  # Any: json
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     except ValueError:
+        return {}
+    return origin if isinstance(origin, dict) and "url" in origin else {}
+
+
+def _source_of(distribution: Distribution | None) -> tuple[str, str | None, str | None]:
+    """Return where an installation came from, its folder and its commit."""
+    origin = direct_url(distribution) if distribution else {}
+    if not origin:
         return "wheel", None, None
-    if not isinstance(url, dict) or "url" not in url:
-        return "wheel", None, None
-    if url.get("dir_info", {}).get("editable"):
-        return "editable", str(url["url"]).removeprefix("file://"), None
-    if "vcs_info" in url:
-        return "git", str(url["url"]), str(url["vcs_info"].get("commit_id", ""))
-    return "wheel", str(url["url"]).removeprefix("file://"), None
-
-
-def import_package_owners() -> list[str]:
-    """Return the installed distributions, other than the core, that own the package ``trinity``."""
-    from importlib.metadata import distributions
-
-    owners = set()
-    for distribution in distributions():
-        top_level = distribution.read_text("top_level.txt") or ""
-        is_owner = "trinity" in top_level.split()
-        if not is_owner:
-            files = distribution.read_text("RECORD") or ""
-            is_owner = files.startswith("trinity/__init__.py,") or "\ntrinity/__init__.py," in files
-        if is_owner and canonical(distribution.name) != CORE:
-            owners.add(f"{distribution.name} {distribution.version}")
-    return sorted(owners)
+    if origin.get("dir_info", {}).get("editable"):
+        return "editable", str(origin["url"]).removeprefix("file://"), None
+    if "vcs_info" in origin:
+        return "git", str(origin["url"]), str(origin["vcs_info"].get("commit_id", ""))
+    return "wheel", str(origin["url"]).removeprefix("file://"), None

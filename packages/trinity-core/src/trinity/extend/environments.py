@@ -13,12 +13,13 @@ import sys
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from packaging.specifiers import SpecifierSet
 
 from trinity.errors import PluginError
+from trinity.extend.discovery import direct_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +62,7 @@ def words_as_here(requirement: str) -> list[str]:
     name, bracket, rest = requirement.partition("[")
     extras = bracket + rest
     found = _found(name)
-    origin = _origin(found)
+    origin = direct_url(found)
     url = origin.get("url", "")
     if not url:
         return [f"{name}{extras}=={found.version}"]
@@ -85,7 +86,7 @@ def build_as_here(requirement: str) -> str:
     """
     name = requirement.partition("[")[0]
     found = _found(name)
-    origin = _origin(found)
+    origin = direct_url(found)
     is_copy = "url" in origin and not origin.get("dir_info", {}).get("editable")
     digest = f" {_digest(found)}" if is_copy and "vcs_info" not in origin else ""
     return f"{name} {found.version}{digest}"
@@ -113,15 +114,6 @@ def _is_of_build(path: str) -> bool:
     if folder == ".." or path.startswith("/") or path.endswith(".pyc"):
         return False
     return not folder.endswith(".dist-info") or path.endswith(_TOLD)
-
-
-def _origin(found: Distribution) -> dict[str, Any]:  # Any: json, by PEP 610
-    """Return where a distribution was installed from; empty: from an index."""
-    try:
-        origin = json.loads(found.read_text("direct_url.json") or "{}")
-    except ValueError:
-        return {}
-    return origin if isinstance(origin, dict) else {}
 
 
 ENVIRONMENTS = "TRINITY_ENVIRONMENTS"  # the folder of all environments, where it is set

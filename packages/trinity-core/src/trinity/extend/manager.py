@@ -14,18 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError, UnknownComponentError, unknown_name
-from trinity.extend.component import Component, ComponentSpec, Origin
-from trinity.extend.discovery import (
-    Admission,
-    FoundPlugin,
-    found_plugins,
-    import_package_owners,
-)
+from trinity.extend.component import Component, ComponentSpec, Origin, target_of
+from trinity.extend.discovery import Admission, FoundPlugin, found_plugins
 from trinity.extend.held import HELD, HeldClass
 from trinity.extend.identity import set_digest, source_hash
 from trinity.extend.kinds import KINDS
 from trinity.extend.loading import guarded_call, load_plugin, new_hook_caller
-from trinity.extend.ownership import refuse_other_owner, remedy
+from trinity.extend.ownership import refuse_any_other_owner, refuse_other_owner
 from trinity.extend.plugin_dir import DEFAULT_FOLDER, folder_plugins
 from trinity.extend.record import PluginRecord
 from trinity.extend.requirements import missing_requirements
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
-__all__ = ["PluginManager", "PluginRecord", "get_manager", "set_manager"]
+__all__ = ["PluginManager", "PluginRecord", "get_manager", "owner_label", "set_manager"]
 
 
 @dataclass(kw_only=True)
@@ -163,7 +158,7 @@ class PluginManager:
             raise UnknownComponentError(unknown_name("kind of component", kind, KINDS))
         if isinstance(name, str):
             return self._table().find(kind, name)
-        target = f"{name.__module__}:{name.__qualname__}"
+        target = target_of(name)
         origin = self._origin_of(self.owner_of(name.__module__), target)
         origin = origin or _users(target)
         return Component(kind, name.__qualname__, ComponentSpec(target), origin, held=name)
@@ -231,13 +226,7 @@ class PluginManager:
         Raises:
             PluginError: one does; the message names it.
         """
-        owners = import_package_owners()
-        if owners:
-            names = " and ".join(owners)
-            raise PluginError(
-                f"{names} also installs the import package 'trinity', so files of both lie in one "
-                f"folder. {remedy(owners[0].split()[0])}"
-            )
+        refuse_any_other_owner()
 
     def owner_of(self, module: str) -> str | None:
         """Return the key of the distribution's plugin whose package holds the module, if any."""
@@ -323,6 +312,16 @@ def set_manager(manager: PluginManager | None) -> PluginManager | None:
     before = _current[0] if _current else None
     _current[:] = [] if manager is None else [manager]
     return before
+
+
+def owner_label(part: object) -> str:
+    """Return a part's class and whose it is, as ``Clip (foo-trinity 2.0)``."""
+    cls = part if isinstance(part, type) else type(part)
+    manager = get_manager()
+    key = manager.owner_of(cls.__module__)
+    owners = [plugin.record for plugin in manager.found if plugin.record.key == key]
+    origin = owners[0].origin if owners else _users(target_of(cls))
+    return f"{cls.__name__} ({origin})"
 
 
 _current: list[PluginManager] = []  # holds one manager, or none before the first use

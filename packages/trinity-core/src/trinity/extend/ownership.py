@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from trinity.errors import PluginError
+from trinity.extend.requirements import CORE, canonical
 
-__all__ = ["other_owner", "overwritten", "refuse_other_owner"]
+__all__ = ["other_owner", "overwritten", "refuse_any_other_owner", "refuse_other_owner"]
 
 PACKAGE = Path(__file__).parents[1]
 OURS = "trinity_core"
@@ -78,7 +79,31 @@ def other_owner(folder: str) -> str | None:
 
 def _owns(metadata: str) -> bool:
     try:
-        record = Path(metadata, "RECORD").read_text("utf-8")
+        return _is_listed(Path(metadata, "RECORD").read_text("utf-8"))
     except OSError:
         return False
+
+
+def _is_listed(record: str) -> bool:
     return record.startswith(_FIRST_FILE) or f"\n{_FIRST_FILE}" in record
+
+
+def refuse_any_other_owner() -> None:
+    """Raise as ``refuse_other_owner`` does; looks at all distributions, wherever they lie.
+
+    Raises:
+        PluginError: another distribution owns the import package; the message names it.
+    """
+    from importlib.metadata import distributions
+
+    found = set()
+    for one in distributions():
+        is_owner = "trinity" in (one.read_text("top_level.txt") or "").split()
+        if is_owner or _is_listed(one.read_text("RECORD") or ""):
+            found.add((one.name, one.version))
+    owners = [f"{name} {version}" for name, version in sorted(found) if canonical(name) != CORE]
+    if owners:
+        raise PluginError(
+            f"{' and '.join(owners)} also installs the import package 'trinity', so files of both "
+            f"lie in one folder. {remedy(owners[0].split()[0])}"
+        )

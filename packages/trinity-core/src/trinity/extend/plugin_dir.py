@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError
-from trinity.extend.alias_loader import AliasLoader, forget_foreign
 from trinity.extend.discovery import FoundPlugin
 from trinity.extend.held import current_owner
 from trinity.extend.record import PluginRecord
@@ -34,12 +33,39 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_FOLDER",
+    "AliasLoader",
     "SiblingFinder",
     "finder_of",
     "folder_plugins",
+    "note_foreign",
     "own_siblings",
     "stand_in",
 ]
+
+
+_foreign: set[str] = set()  # names outside trinity that were answered for a plugin folder
+
+
+class AliasLoader:
+    """Gives a module that is loaded under another name."""
+
+    def __init__(self, real_name: str) -> None:
+        self.real_name = real_name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the real module itself."""
+        module = importlib.import_module(self.real_name)
+        self._real_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back; it has been executed already."""
+        module.__spec__ = self._real_spec
+
+
+def note_foreign(name: str) -> None:
+    """Remember that a name outside ``trinity`` is answered."""
+    _foreign.add(name)
 
 
 class SiblingFinder:
@@ -107,7 +133,9 @@ def own_siblings() -> Iterator[None]:
 
 
 def _forget_all() -> None:
-    forget_foreign()
+    for name in _foreign:
+        sys.modules.pop(name, None)
+    _foreign.clear()
     for finder in _finders():
         finder.forget()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from trinity.errors import ConflictError, UnknownComponentError, unknown_name
-from trinity.extend.component import imported_target
+from trinity.extend.component import imported_target, target_of
 from trinity.extend.held import HELD, HeldClass, current_owner
 from trinity.extend.manager import get_manager
 
@@ -103,14 +103,10 @@ class Registry:
 
     def _register_own(self, name: str, cls: type, *, force: bool) -> None:
         known = self._own.get(name)
-        is_same = known is not None and _target(known) == _target(cls)
+        is_same = known is not None and target_of(known) == target_of(cls)
         if known is not None and not is_same and not force:
             raise ConflictError(
-                f"{name!r} of {self.name} is registered twice: as {_target(known)} and as "
-                f"{_target(cls)}. Give one of them another name, or register with force=True."
+                f"{name!r} of {self.name} is registered twice: as {target_of(known)} and as "
+                f"{target_of(cls)}. Give one of them another name, or register with force=True."
             )
         self._own[name] = cls
-
-
-def _target(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"

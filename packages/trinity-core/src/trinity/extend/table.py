@@ -13,11 +13,7 @@ from trinity.extend.component import (
     look_in_working_directory,
     split_target,
 )
-from trinity.extend.known import (
-    distribution_of_component,
-    how_to_get,
-    stand_in_of_component,
-)
+from trinity.extend.known import distribution_of_component, how_to_get, stand_in_of
 from trinity.extend.requirements import canonical
 
 if TYPE_CHECKING:
@@ -135,7 +131,7 @@ class ComponentTable:
         distribution = distribution_of_component(kind, plain)
         if distribution is not None:
             return f"{message} It is part of {distribution}. {how_to_get(distribution)}"
-        instead = stand_in_of_component(kind, plain)
+        instead = stand_in_of(f"{kind}/{plain}")
         if instead is not None:
             return f"{message} Trinity-RFT has it; here {instead}."
         unasked = [r for r in self.records if not r.is_usable and not r.components]

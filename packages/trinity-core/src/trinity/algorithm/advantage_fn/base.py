@@ -15,7 +15,7 @@ from trinity.algorithm.args import WithDefaults
 from trinity.common.batch import ExperienceBatch
 from trinity.errors import PluginError
 from trinity.extend import Registry
-from trinity.extend.owner_label import owner_label
+from trinity.extend.manager import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable

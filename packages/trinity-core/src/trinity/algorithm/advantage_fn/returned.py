@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.errors import DataError, PluginError
-from trinity.extend.owner_label import owner_label
+from trinity.extend.manager import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

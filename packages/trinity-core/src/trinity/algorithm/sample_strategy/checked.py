@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import Experience
 from trinity.errors import PluginError
-from trinity.extend.owner_label import owner_label
+from trinity.extend.manager import owner_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

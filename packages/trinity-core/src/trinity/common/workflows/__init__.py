@@ -63,6 +63,6 @@ def __getattr__(name: str) -> Any:  # Any: a class, a function, or the registry
         return value
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from trinity.extend.aliases import published_class
+    from trinity.extend.published import published_class
 
     return published_class("workflow", name)

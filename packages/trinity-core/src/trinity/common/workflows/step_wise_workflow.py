@@ -196,8 +196,7 @@ def _takes_step_num(method: Any) -> bool:  # Any: the plain function of a class
 
 
 def __getattr__(name: str) -> Any:  # Any: a class of a plugin
-    from trinity.extend.aliases import published_class
-    from trinity.extend.published import published_name
+    from trinity.extend.published import published_class, published_name
 
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
