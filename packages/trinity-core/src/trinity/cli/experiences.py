@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -106,20 +107,17 @@ def _write(
     if form == "parquet":
         assert file is not None
         return _write_parquet(samples, file, text)
-    show = _show if form == "text" else _dump
-    if file is None:
-        return show(samples, sys.stdout, text)
-    with file.open("w", encoding="utf-8") as opened:
-        return show(samples, opened, text)
-
-
-def _dump(samples: Iterator[list[Sample]], file: TextIO, text: RunText | None) -> int:
+    shown = _shown if form == "text" else _json_line
     count = 0
-    for step in samples:
-        rows = [_row(sample, text) for sample in step]
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-        count += len(rows)
+    with file.open("w", encoding="utf-8") if file else nullcontext(sys.stdout) as opened:
+        for step in samples:
+            opened.writelines(shown(sample, text) for sample in step)
+            count += len(step)
     return count
+
+
+def _json_line(sample: Sample, text: RunText | None) -> str:
+    return json.dumps(_row(sample, text)) + "\n"
 
 
 def _write_parquet(samples: Iterator[list[Sample]], path: Path, text: RunText | None) -> int:
@@ -133,15 +131,6 @@ def _write_parquet(samples: Iterator[list[Sample]], path: Path, text: RunText | 
             rows = [_row(sample, text) for sample in step]
             writer.write_table(pa.Table.from_pylist(rows, schema=wanted))
             count += len(step)
-    return count
-
-
-def _show(samples: Iterator[list[Sample]], file: TextIO, text: RunText | None) -> int:
-    count = 0
-    for step in samples:
-        for sample in step:
-            file.write(_shown(sample, text))
-        count += len(step)
     return count
 
 

@@ -187,21 +187,17 @@ class Component:
                     look_in_working_directory(self.spec.target)
                 return imported_target(self.spec.target)
         except (Exception, SystemExit) as error:
+            owner = "" if self.is_dotted else f" of {self.origin}"
+            place = "" if self.is_dotted else f" from {self.spec.target!r}"
             raise PluginError(
-                f"{self._described()} cannot be loaded{self._from()}: {described_failure(error)}. "
-                f"{self._remedy()}"
+                f"{self.kind} {self.name!r}{owner} cannot be loaded{place}: "
+                f"{described_failure(error)}. {self._remedy()}"
             ) from error
 
     @property
     def is_dotted(self) -> bool:
         """Tell whether the user wrote where it is, and no name that a plugin gives."""
         return self.name.replace(":", ".") == self.spec.target.replace(":", ".")
-
-    def _described(self) -> str:
-        return f"{self.kind} {self.name!r}" + ("" if self.is_dotted else f" of {self.origin}")
-
-    def _from(self) -> str:
-        return "" if self.is_dotted else f" from {self.spec.target!r}"
 
     def _remedy(self) -> str:
         if self.is_dotted:
