@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import tomllib
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 import yaml
 from trinity.cli.plugins_new import SHAPES, files_of_a_plugin
 from trinity.extend import KINDS
-from trinity.extend.kind import members_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +60,7 @@ def part_page(name: str) -> str:
 
 def kind_lines(kind: Kind) -> list[str]:
     """Return what a component of the kind must be, gets, may be able to do, and is named by."""
-    what = "Base class" if kind.has_base else "Protocol"
+    what = "Protocol" if kind.is_protocol else "Base class"
     paths = [setting.path.replace(".*", "[]") for setting in kind.settings]
     lines = [
         f"* Kind: `{kind.name}`. Installed ones: `trinity plugins list --kind {kind.name}`.",
@@ -78,36 +76,39 @@ def kind_lines(kind: Kind) -> list[str]:
     if own:
         lines.append(f"* Configuration keys of its own arguments: {listed(own)}.")
     if kind.abilities:
-        lines.append("* What it may be able to do, as words of `provides`:")
-        lines += [f"  * `{ability.word}`: {ability_text(ability)}" for ability in kind.abilities]
+        lines.append("* What it may leave out, with the words of `provides`:")
+        lines += [
+            f"  * `{one.word}`{_names_of(one)}: {ability_text(kind, one)}" for one in kind.abilities
+        ]
     return [*lines, ""]
 
 
 def member_table(kind: Kind) -> list[str]:
     """Return what the contract has, each with the first line of its docstring."""
-    module, _, name = kind.contract.partition(":")
-    contract = getattr(importlib.import_module(module), name)
+    contract = kind.base()
     rows = ["| member | description |", "|---|---|"]
     for member in kind.members():
-        found = inspect.getattr_static(contract, member)
+        found = inspect.getattr_static(contract, member, None)
         text = inspect.getdoc(found) if callable(found) or isinstance(found, property) else None
         if text and not member.startswith("_" * (1 if member != "__call__" else 3)):
             rows.append(f"| `{member}{_signature(found)}` | {plain(text).splitlines()[0]} |")
     return [*rows, ""] if len(rows) > 2 else []
 
 
-def ability_text(ability: Ability) -> str:
+def ability_text(kind: Kind, ability: Ability) -> str:
     """Return what an ability is, what it needs, and what happens without it."""
     if ability.argument:
-        return f"its constructor takes `{ability.argument}`."
+        return ability.meaning or f"its constructor takes `{ability.argument}`."
     if ability.meaning:
         return ability.meaning
-    module, _, name = ability.protocol.partition(":")
-    text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
-    _, _, about = plain(text).partition(f"`{ability.word}`")
-    without = " ".join(about.split()).lstrip(": ")
-    needs = listed(members_of(ability.protocol))
-    return f"{needs} (`{name}`), {without}"
+    text = plain(inspect.getdoc(getattr(kind.base(), ability.members[0])) or "")
+    first, *others = [" ".join(part.split()) for part in text.split("\n\n")]
+    return " ".join([first, *(part for part in others if "Without it" in part)])
+
+
+def _names_of(ability: Ability) -> str:
+    names = [name for name in (*ability.members, ability.attribute) if name]
+    return f" ({listed(names)})" if names and names != [ability.word] else ""
 
 
 def plain(text: str) -> str:

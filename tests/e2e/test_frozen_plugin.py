@@ -22,8 +22,11 @@ SOURCE = Path(__file__).parent / "frozen_plugin"
 
 @pytest.fixture
 def frozen(throwaway_plugin):
-    names = ["frozen_plugin.py", "frozen_engine.py", "frozen_parts.py"]
-    return throwaway_plugin("frozen", {name: (SOURCE / name).read_text() for name in names})
+    return throwaway_plugin("frozen", files("frozen_plugin", "frozen_engine", "frozen_parts"))
+
+
+def files(*names):
+    return {f"{name}.py": (SOURCE / f"{name}.py").read_text() for name in names}
 
 
 @pytest.fixture
@@ -92,3 +95,37 @@ def test_what_waits_in_a_storage_is_kept_or_a_resume_is_refused(
     with pytest.raises(CheckpointError) as caught:
         trinity.run(load_config(path), local=True)
     golden(str(caught.value), "storage_kept_nothing")
+
+
+BASES = {
+    "rollout_engine": ("words_engine", "RolloutEngine"),
+    "trainer": ("words_trainer", "Trainer"),
+    "sync_method": ("words_sync", "SyncMethod"),
+    "storage": ("words_storage", "Storage"),
+}
+
+
+def test_parts_that_say_by_words_what_they_can_do_train_and_are_told_of_their_base_classes(
+    throwaway_plugin, config_dict, write_yaml, run_dir, capsys
+) -> None:
+    throwaway_plugin("words", files("frozen_words_plugin", "frozen_words"))
+    config_dict["monitor"] = {"monitor_type": "words_monitor", "sample_interval": 1}
+    config_dict["explorer"]["rollout_model"] = {"engine_type": "words_engine"}
+    config_dict["trainer"] = {"trainer_type": "words_trainer"}
+    config_dict["synchronizer"] = {"sync_method": "words_sync"}
+    config_dict["buffer"]["trainer_input"] = {
+        "experience_buffer": {"name": "kept", "storage_type": "words_storage"}
+    }
+
+    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert result.status is RunStatus.FINISHED
+    for kind, (name, base) in BASES.items():
+        cls = f"trinity.common.ports.{base}"
+        assert f"{kind} {name}: " in said
+        assert f"does not derive from {cls}, so it has the optional methods that its" in said
+    rows = (run_dir / "monitor" / "trainer.csv").read_text().splitlines()
+    assert [row for row in rows if "samples" in row] == ["1,samples,8", "2,samples,8"]
+    rows = (run_dir / "monitor" / "explorer.csv").read_text().splitlines()
+    assert all(float(row.split(",")[2]) > 0 for row in rows if "time/engine_s" in row)

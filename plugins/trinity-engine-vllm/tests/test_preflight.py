@@ -158,5 +158,5 @@ def test_what_the_plugin_declares_is_there_and_vllm_is_not_imported() -> None:
     words = kind.abilities_of(component)
 
     assert words >= {"stop_strings", "structure", "scores", "busy_s", "preflight", "limits"}
-    assert [w for a in kind.abilities if a.word in words for w in a.missing_from(VLLMEngine)] == []
+    assert [w for a in kind.abilities if a.word in words for w in kind.lacks(VLLMEngine, a)] == []
     assert ("vllm" in sys.modules) == was_imported

@@ -57,7 +57,7 @@ def test_an_empty_list_may_be_left_empty_and_an_entry_is_set_in_either_writing(a
     [
         ("algorithm.advantage_fn=json.dumps", "it is a function, not a class. Name a class."),
         ("algorithm.advantage_fn=json:JSONDecoder", "JSONDecoder is no AdvantageFn. Derive it"),
-        ("monitor.monitor_type=json.JSONDecoder", "JSONDecoder has no log, close."),
+        ("monitor.monitor_type=json.JSONDecoder", "JSONDecoder has no log."),
         ("plugins.require=['x?y']", "plugins.require: 'x?y' is no requirement."),
         ("plugins.disabled=[builtn]", "no plugin named 'builtn' is installed. Did you mean"),
     ],

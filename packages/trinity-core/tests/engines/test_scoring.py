@@ -10,7 +10,7 @@ from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.engines import forward
 from trinity.errors import ModelError
-from trinity.runtime.whole_engine import whole_engine
+from trinity.runtime.plugin_adapter import adapted_part
 
 TEXT = (5, 6, 7, 30, 31, 32, 33, 34)
 
@@ -77,7 +77,9 @@ def test_an_engine_that_cannot_score_is_named() -> None:
         submit = load_weights = close = lambda self, *_: Future()
         run_began = run_ended = lambda self, key: None
 
-    engine = whole_engine(Samples(), abilities=frozenset({"stop_strings"}), name="samples")
+    engine = adapted_part(
+        Samples(), "rollout_engine", can=frozenset({"stop_strings"}), name="samples"
+    )
     model = ModelWrapper(engine, None, ModelSettings())
     with pytest.raises(
         ModelError, match=r"^model.logprobs is asked for, and the rollout engine samples"

@@ -11,19 +11,16 @@ from trinity.common.sync_policy import Consume, SyncPolicy
 from trinity.errors import CheckpointError, PluginError, TrinityError
 from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
 from trinity.runtime.ready import ReadyGroups, group_storage_of
-from trinity.runtime.whole_storage import WholeStorage
-
-CAN = frozenset({"waiting", "state", "put_back"})
-CAN_SQL = frozenset({"state", "put_back", "ledger", "groups"})
+from trinity.runtime.storage_state import load_state
 
 
 @pytest.fixture(params=["queue", "sql"])
 def shelf(request, tmp_path):
     config = ExperienceBufferConfig(storage_type=request.param, capacity=1)
     if request.param == "queue":
-        return group_storage_of(WholeStorage(QueueStorage(config), abilities=CAN, name="queue"))
+        return group_storage_of(QueueStorage(config))
     ledger = SqlStorage(config, path=f"sqlite:///{tmp_path}/ledger.db")
-    shelf = group_storage_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
+    shelf = group_storage_of(ledger)
     shelf.read_for(1)
     return shelf
 
@@ -154,17 +151,17 @@ def test_one_group_is_read_where_fewer_experiences_are_asked_for_than_it_has(she
 
 def test_a_queue_does_not_go_on_where_groups_lie_in_a_ledger() -> None:
     queue = QueueStorage(ExperienceBufferConfig(storage_type="queue"))
-    shelf = group_storage_of(WholeStorage(queue, abilities=CAN, name="queue"))
+    shelf = group_storage_of(queue)
 
-    shelf.load_state_dict({"trained": 4, "waiting": []})
+    load_state(shelf, {"trained": 4, "waiting": []}, name="queue")
     with pytest.raises(CheckpointError, match=r"2 groups .* lie in a ledger, and storage queue"):
-        shelf.load_state_dict({"trained": 4, "waiting": ["3/0", "3/1"]})
+        load_state(shelf, {"trained": 4, "waiting": ["3/0", "3/1"]}, name="queue")
 
 
 def test_a_ledger_goes_on_with_the_groups_that_a_queue_held(tmp_path) -> None:
     config = ExperienceBufferConfig(storage_type="sql")
     ledger = SqlStorage(config, path=f"sqlite:///{tmp_path}/ledger.db")
-    shelf = group_storage_of(WholeStorage(ledger, abilities=CAN_SQL, name="sql"))
+    shelf = group_storage_of(ledger)
     shelf.write([*a_group(3, 0), *a_group(3, 1)])  # as a checkpoint gives them back
     shelf.read_for(5)
 

@@ -14,7 +14,6 @@ from trinity.runtime.parts import Parts
 from trinity.runtime.record.checkpoint import read_weights, write_weights
 from trinity.runtime.record.monitors import Monitors
 from trinity.runtime.record.progress import Progress
-from trinity.runtime.whole_monitor import WholeMonitor
 
 
 class Monitor:
@@ -32,10 +31,6 @@ class Monitor:
             raise OSError("no network")
 
 
-def wrapped(*monitors):
-    return [WholeMonitor(monitor, abilities=()) for monitor in monitors]
-
-
 @pytest.fixture
 def parts():
     nothing = SimpleNamespace()
@@ -51,7 +46,7 @@ def parts():
 
 def test_a_monitor_that_fails_is_named_once_and_the_others_go_on(parts, caplog) -> None:
     broken, whole = Monitor(breaks=True), Monitor()
-    parts.observers = [Monitors({"trainer": wrapped(broken, whole)})]
+    parts.observers = [Monitors({"trainer": [broken, whole]})]
 
     for step in (1, 2, 3, 4):
         parts.record("trainer", {"actor/loss": 1.0}, step=step)
@@ -68,7 +63,7 @@ def test_a_monitor_that_fails_is_named_once_and_the_others_go_on(parts, caplog) 
 
 def test_a_monitor_that_is_well_again_gets_the_later_steps(parts, caplog) -> None:
     monitor = Monitor()
-    parts.observers = [Monitors({"trainer": wrapped(monitor)})]
+    parts.observers = [Monitors({"trainer": [monitor]})]
 
     for step in range(1, 8):
         monitor.breaks = step in {2, 3, 5, 6}  # never three times in a row
@@ -81,16 +76,14 @@ def test_a_monitor_that_is_well_again_gets_the_later_steps(parts, caplog) -> Non
 def test_a_full_disk_is_no_monitors_failure(parts) -> None:
     full = Monitor()
     full.log = lambda metrics, *, step: os.write(os.open("/dev/full", os.O_WRONLY), b"x")
-    parts.observers = [Monitors({"trainer": wrapped(full)})]
+    parts.observers = [Monitors({"trainer": [full]})]
 
     with pytest.raises(OSError, match="No space left"):
         parts.record("trainer", {"actor/loss": 1.0}, step=1)
 
 
 def test_what_is_no_number_ends_no_monitor(parts, tmp_path, caplog) -> None:
-    parts.observers = [
-        Monitors({"explorer": wrapped(JsonlMonitor(directory=tmp_path, role="explorer"))})
-    ]
+    parts.observers = [Monitors({"explorer": [JsonlMonitor(directory=tmp_path, role="explorer")]})]
 
     for step in (1, 2):
         metrics = {"experience_pipeline/selector": {"a": [1, 2], "b": {"c": 0.5}}, "x": "text"}
@@ -116,7 +109,7 @@ def test_what_is_no_number_ends_no_monitor(parts, tmp_path, caplog) -> None:
 
 def test_a_room_that_does_not_close_is_named_and_the_others_are_closed(parts, caplog) -> None:
     broken, whole = Monitor(breaks=True), Monitor()
-    parts.observers = [Monitors({"trainer": wrapped(broken, whole)})]
+    parts.observers = [Monitors({"trainer": [broken, whole]})]
 
     parts.close()
 

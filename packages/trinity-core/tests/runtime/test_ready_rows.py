@@ -9,8 +9,8 @@ from trinity.common.config import ExperienceBufferConfig
 from trinity.common.sync_policy import Consume, Frees, SyncPolicy
 from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.extend import KINDS
+from trinity.runtime.plugin_adapter import adapted_part
 from trinity.runtime.ready import ReadyRows
-from trinity.runtime.whole_storage import WholeStorage
 from trinity_testing.builders import an_experience
 
 ROUNDS = SyncPolicy(style="", consume=Consume.ROUNDS, max_active=9, pull_every=2)
@@ -84,7 +84,7 @@ def a_replay_buffer(cooldown):
 
 def whole(storage):
     can = KINDS["storage"].abilities_in(type(storage))
-    return WholeStorage(storage, abilities=can, name="buffer")
+    return adapted_part(storage, "storage", can=can, name="buffer")
 
 
 # --- rounds -----------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ import threading
 from concurrent.futures import Future
 
 import torch
-from trinity.common.ports import Completion
+from trinity.common.ports import Completion, RolloutEngine
 from trinity.errors import ModelError
 
 
-class RightEngine:
+class RightEngine(RolloutEngine):
     """Is right: answers at once, one token after the other, seeded by the key."""
 
     def __init__(self, model_path):
@@ -206,9 +206,13 @@ class CountsRuns(RightEngine):
 class StopsNowhere(RightEngine):
     """Claims stop strings, and does not look for them."""
 
+    takes_stop_strings = True
+
 
 class HoldsToNothing(RightEngine):
     """Claims structure, and says what comes to its mind."""
+
+    takes_structure = True
 
 
 class ScoresTooWell(RightEngine):

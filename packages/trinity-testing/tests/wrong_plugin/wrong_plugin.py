@@ -253,6 +253,7 @@ def trinity_storages():
         waits_for_one="WaitsForOne",
         puts_back_last="PutsBackLast",
         has_no_lock="HasNoLock",
+        half_a_state="HalfAState",
     )
 
 
@@ -327,4 +328,5 @@ def trinity_monitors():
         closes_once="ClosesOnce",
         writes_over="WritesOver",
         shares_a_file="SharesAFile",
+        has_no_base="HasNoBase",
     )

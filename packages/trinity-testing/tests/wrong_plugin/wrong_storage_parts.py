@@ -3,10 +3,11 @@
 import threading
 import time
 
+from trinity.common.ports import Storage
 from trinity.errors import BufferClosedError
 
 
-class RightStorage:
+class RightStorage(Storage):
     """Is right: a list under a lock, which a checkpoint holds."""
 
     def __init__(self, config):
@@ -162,3 +163,10 @@ class ClaimsToCount(RightStorage):
 
     def __len__(self):
         return len(self.rows)
+
+
+class HalfAState(RightStorage):
+    """Gives a state, and does not take it back."""
+
+    def state_dict(self):
+        return {"rows": len(self.rows)}

@@ -2,11 +2,11 @@
 
 import contextlib
 
-from trinity.common.ports import WeightSnapshot
+from trinity.common.ports import SyncMethod, WeightSnapshot
 from trinity.errors import ModelError
 
 
-class RightSync:
+class RightSync(SyncMethod):
     """Is right: gives one snapshot to every engine."""
 
     def __init__(self, engines):

@@ -1,11 +1,11 @@
 """Trainers, one right, the others with one mistake each: it stands before the core's own."""
 
 import torch
-from trinity.common.ports import WeightSnapshot
+from trinity.common.ports import Trainer, WeightSnapshot
 from trinity.trainer.torch_trainer import TorchTrainer
 
 
-class RightTrainer:
+class RightTrainer(Trainer):
     """Is right: the core's own trainer."""
 
     def __init__(self, config, model_path, total_steps, seed):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.generation import PendingReply, check_prompt, check_request
 from trinity.common.generation.requests import Compiling
+from trinity.common.ports import RolloutEngine
 from trinity.errors import ModelError
 
 from trinity_engine_vllm.asked import Asked, closed
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["VLLMEngine"]
 
 
-class VLLMEngine:
+class VLLMEngine(RolloutEngine):
     """Samples with vLLM on GPUs or, with its build for CPUs, on a CPU.
 
     Requests join between two steps. Log-probabilities are those of the full softmax at the sampling
@@ -66,6 +67,9 @@ class VLLMEngine:
     Raises:
         ModelError: vLLM is not installed, or cannot run the model.
     """
+
+    takes_stop_strings = True
+    takes_structure = True
 
     def __init__(  # noqa: PLR0913 -- the options of a component
         self,

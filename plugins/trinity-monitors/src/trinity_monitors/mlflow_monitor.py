@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from trinity.common.ports import Monitor
 from trinity.errors import ConfigError
 
 from trinity_monitors.package import imported
@@ -29,7 +30,7 @@ MAX_LETTERS = 500  # of a parameter
 _TABLE = ("samples/table",)  # in the file of what the store has
 
 
-class MlflowMonitor:
+class MlflowMonitor(Monitor):
     """A run of MLflow for each role, called ``<name>_<role>``, in the experiment of the project.
 
     A run that goes on writes to the same one: its id stands in ``mlflow-<role>.jsonl`` beside

@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from trinity.common.ports import Monitor
+
 from trinity_monitors.package import imported
 from trinity_monitors.place import Place
 from trinity_monitors.story import Story
@@ -18,7 +20,7 @@ __all__ = ["WandbMonitor"]
 _TABLE = ("samples/table",)  # in the file of what the service has
 
 
-class WandbMonitor:
+class WandbMonitor(Monitor):
     """A run of Weights & Biases for each role, called ``<name>_<role>``, in one group.
 
     A run that goes on writes to the same one: its id stands in ``wandb-<role>.jsonl`` beside

@@ -17,6 +17,7 @@ from trinity.buffer.formatter import (
 )
 from trinity.buffer.rows import Rows, load_rows
 from trinity.common.experience import Experience
+from trinity.common.ports import Storage
 from trinity.errors import BufferClosedError, DataError
 from trinity.extend import KINDS, get_manager
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import TaskSelector
 
 
-class FileStorage:
+class FileStorage(Storage):
     """Writes experiences as JSON lines, one whole step at a time; reads them, or supervised rows.
 
     Args:

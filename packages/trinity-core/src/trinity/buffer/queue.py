@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.ports import Storage
 from trinity.errors import BufferClosedError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
 
 
-class QueueStorage:
+class QueueStorage(Storage):
     """First in, first out. Any number of threads may write and read.
 
     ``capacity`` counts written batches, as published. A writer never waits for a reader that waits
@@ -33,6 +34,8 @@ class QueueStorage:
         chat_format: not used; a queue holds experiences, no rows.
         total_epochs: not used; a queue gives each experience once.
     """
+
+    is_in_order = True
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.priority_queue import PriorityQueue
+from trinity.common.ports import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
 
 
-class ReplayStorage:
+class ReplayStorage(Storage):
     """A queue with ``replay_buffer.enable``; any number of threads may write and read.
 
     What was written together is judged together. ``capacity`` counts such batches, and what is left
@@ -32,18 +33,13 @@ class ReplayStorage:
 
     def __init__(self, config: ExperienceBufferConfig, *, priority_fn: PriorityFunction) -> None:
         self.name = config.name or "experience_buffer"
-        self._gives_again = config.replay_buffer.reuse_cooldown_time is not None
+        self.gives_again = config.replay_buffer.reuse_cooldown_time is not None
         self._queue = PriorityQueue(
             config.capacity,
             priority_fn,
             reuse_cooldown_s=config.replay_buffer.reuse_cooldown_time,
         )
         self._state: dict[str, Any] = {}  # of a checkpoint whose experiences are to come
-
-    @property
-    def gives_again(self) -> bool:
-        """Return whether experiences that were read can be read again."""
-        return self._gives_again
 
     def write(self, experiences: Sequence[Experience]) -> None:
         """Store one batch, or what a checkpoint held after :meth:`load_state_dict`.

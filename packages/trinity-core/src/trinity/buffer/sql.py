@@ -17,7 +17,7 @@ from trinity.buffer.ledger.ledger import Ledger
 from trinity.buffer.ledger.opening import open_database
 from trinity.common.config.check_ledger import address_of
 from trinity.common.experience import Experience
-from trinity.common.ports import StorageUse
+from trinity.common.ports import Storage, StorageUse
 from trinity.errors import BufferClosedError, CheckpointError, ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TooOldError(TimeoutError):
     """What waited was too old for a step and is dropped; what is left are too few."""
 
 
-class SqlStorage:
+class SqlStorage(Storage):
     """First in, first out; what each optimizer step read is written down.
 
     Args:
@@ -52,6 +52,8 @@ class SqlStorage:
             that could be trained and nobody writes to it.
         DataError: the database cannot be used.
     """
+
+    is_in_order = True
 
     def __init__(
         self,

@@ -281,7 +281,7 @@ def _named_selector(taskset: Taskset) -> Component:
 
 def _listens(taskset: Taskset) -> bool:
     """Return whether the selector wants to know how tasks went."""
-    return "feedback" in KINDS["task_selector"].abilities_of(_named_selector(taskset))
+    return KINDS["task_selector"].can(_named_selector(taskset), "feedback")
 
 
 def _selector(taskset: Taskset, *, default_seed: int) -> TaskSelector:

@@ -16,6 +16,7 @@ import torch
 from trinity.common.generation import PendingReply, check_request
 from trinity.common.generation.requests import OwnTokenizer, fail
 from trinity.common.generation.structure import Structures
+from trinity.common.ports import RolloutEngine
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.forward import Forwards, Scoring, check_scored
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _CLOSE_TIMEOUT_S = 30.0
 
 
-class TransformersEngine:
+class TransformersEngine(RolloutEngine):
     """Samples with a model of transformers on a CPU or one GPU.
 
     A continuous batch: requests join it between two steps, a row that ended leaves at once. The
@@ -76,6 +77,9 @@ class TransformersEngine:
     Raises:
         ModelError: the model cannot be loaded, or keeps more than keys and values.
     """
+
+    takes_stop_strings = True
+    takes_structure = True
 
     def __init__(  # noqa: PLR0913 -- the options of a component
         self,

@@ -8,10 +8,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from trinity.common.outcome import RunFailure
-from trinity.common.ports import Busy, RolloutEngine
 from trinity.explorer.requests import RolloutResult
 
 if TYPE_CHECKING:
@@ -63,10 +62,6 @@ class RunningRollout:
     slot: Slot
     began: float
     deadline: float
-
-
-class BusyEngine(RolloutEngine, Busy, Protocol):
-    """What the runtime hands to the explorer: it stands in for ``busy_s`` where there is none."""
 
 
 def report_of(active: RunningRollout, ended: object) -> RolloutResult:

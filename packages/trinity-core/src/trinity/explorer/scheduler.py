@@ -31,7 +31,6 @@ from trinity.errors import RunFailedError
 from trinity.explorer.failure import TracebackLog, cut_short, stack_text, timed_out
 from trinity.explorer.requests import RolloutResult
 from trinity.explorer.rollout_queue import (
-    BusyEngine,
     RequestBatch,
     RequestQueues,
     RolloutLimits,
@@ -69,7 +68,7 @@ class Scheduler:
         self,
         runners: Sequence[Runner],
         *,
-        engines: Sequence[BusyEngine],
+        engines: Sequence[RolloutEngine],
         loop: EventLoopThread,
         limits: RolloutLimits,
         endpoints: EndpointOpener | None = None,
@@ -378,7 +377,7 @@ class Scheduler:
         self._num_slots_made += 1
         return Slot(f"trinity-run-{self._num_slots_made}")
 
-    def _engine(self, order: RolloutRequest) -> BusyEngine:
+    def _engine(self, order: RolloutRequest) -> RolloutEngine:
         return self._engines[order.key.task % len(self._engines)]
 
     def _runner(self, order: RolloutRequest) -> Runner:

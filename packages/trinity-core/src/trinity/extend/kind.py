@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from trinity.extend.component import imported_target
+from trinity.extend.hookspecs import PLUGIN_API
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,26 +21,19 @@ __all__ = ["Ability", "Kind", "Setting"]
 class Ability:
     """What a component of the kind may be able to do; ``word`` says so in ``provides``.
 
-    One without protocol and argument no class shows: only the word says it.
+    Its class shows it by methods of its own, by an argument, or by an attribute of the base class.
     """
 
     word: str
-    protocol: str = ""  # "module:Name"; its docstring says what happens without it
-    argument: str = ""  # the constructor takes it: what there is instead of a protocol
-    meaning: str = ""  # of a word that stands alone, and what happens without it
+    meaning: str = ""  # for people, and what happens without it
+    members: tuple[str, ...] = ()  # the class has these, and not as the base class has them
+    argument: str = ""  # the constructor takes it
+    attribute: str = ""  # true of the class
 
     @property
     def shows(self) -> bool:
-        """Return whether one can see at a class whether it has the ability."""
-        return bool(self.protocol or self.argument)
-
-    def missing_from(self, cls: type) -> list[str]:
-        """Return what a class lacks for it."""
-        if self.argument:
-            return [] if self.argument in inspect.signature(cls).parameters else [self.argument]
-        if not self.protocol:
-            return []
-        return missing_from(cls, self.protocol)
+        """Return whether every class that has the ability shows it."""
+        return bool(self.members or self.argument)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +53,7 @@ class Kind:
 
     name: str
     hook: str
-    contract: str  # "module:Name": the base class, or the protocol in common.ports
+    contract: str  # "module:Name": the base class; of common.ports: or a class with its methods
     provided: tuple[str, ...] = ()  # constructor arguments that the runtime hands in
     provided_section: str = ""  # of the configuration: the runtime hands in its fields, too
     settings: tuple[Setting, ...] = ()
@@ -67,46 +62,100 @@ class Kind:
 
     @property
     def has_base(self) -> bool:
-        """Return whether components derive from the contract; else it is a protocol."""
+        """Return whether components must derive from the contract, not only have its methods."""
         return not self.contract.startswith("trinity.common.ports:")
 
+    @property
+    def is_protocol(self) -> bool:
+        """Return whether a component only has the methods of the contract; imports it."""
+        return bool(getattr(self.base(), "_is_protocol", False))
+
+    def base(self) -> type:
+        """Return the contract, importing it."""
+        return imported_target(self.contract)
+
     def members(self) -> list[str]:
-        """Return what every component of the kind has; imports the contract."""
-        return members_of(self.contract)
+        """Return what a component of the kind has, beside its abilities."""
+        optional = {name for one in self.abilities for name in (*one.members, one.attribute)}
+        return [name for name in members_of(self.base()) if name not in optional]
+
+    def missing_from(self, cls: type) -> list[str]:
+        """Return what a component of the kind must have, and the class has not."""
+        base, known = self.base(), dir(cls)
+        needed = getattr(base, "__abstractmethods__", ()) or self.members()
+        return [name for name in members_of(base) if name in needed and name not in known]
+
+    def lacks(self, cls: type, ability: Ability) -> list[str]:
+        """Return what a class lacks for an ability; of a word alone, nothing."""
+        if ability.argument:
+            given = inspect.signature(cls).parameters
+            return [ability.argument] if ability.argument not in given else []
+        base = self.base()
+        if ability.attribute:  # of a class that does not derive from the base, the word says it
+            has_it = getattr(cls, ability.attribute, base not in cls.__mro__)
+            return [] if has_it else [ability.attribute]
+        defaults = {name: (None, getattr(base, name, None)) for name in ability.members}
+        return [name for name, nothing in defaults.items() if getattr(cls, name, None) in nothing]
 
     def abilities_of(self, component: Component) -> frozenset[str]:
         """Return the abilities of a component; imports it where it does not say.
 
-        What its ``provides`` says holds. Of the abilities that a class shows, a component that
-        names none there, as a class of a script or a dotted path cannot, has those for which its
-        class has every method.
+        What its ``provides`` says holds. A component that says nothing there, as a class of a
+        script or a dotted path cannot, has the abilities that its class shows.
         """
         declared = self.declared_by(component)
-        if any(one.shows for one in self.abilities if one.word in declared):
+        shown = {one.word for one in self.abilities if one.shows or one.attribute}
+        if not shown or shown & declared:
             return declared
         return declared | self.abilities_in(component.load())
+
+    def abilities_by_class(self, component: Component) -> frozenset[str]:
+        """Return the abilities of a component, whose class tells more where it has the base."""
+        cls = component.load()
+        is_derived = self.base() in cls.__mro__
+        return self.abilities_of(component) | (self.abilities_in(cls) if is_derived else set())
+
+    def can(self, component: Component, word: str) -> bool:
+        """Return whether a component has an ability, as :meth:`abilities_of` does."""
+        return word in component.spec.provides or word in self.abilities_of(component)
 
     def declared_by(self, component: Component) -> frozenset[str]:
         """Return the abilities that a component's ``provides`` says."""
         return frozenset(one.word for one in self.abilities) & component.spec.provides
 
     def abilities_in(self, cls: type) -> frozenset[str]:
-        """Return the abilities for which a class has every method."""
-        shown = (one for one in self.abilities if one.shows)
-        return frozenset(one.word for one in shown if not one.missing_from(cls))
+        """Return the abilities that a class shows."""
+        return frozenset(one.word for one in self.abilities if self._shows(cls, one))
+
+    def _shows(self, cls: type, ability: Ability) -> bool:
+        if ability.attribute:
+            return getattr(cls, ability.attribute, False) is True
+        return ability.shows and not self.lacks(cls, ability)
 
     def problem_of(self, cls: type) -> tuple[str, str] | None:
         """Return why a class is none of this kind, and the remedy; None: it is one."""
         if not inspect.isclass(cls):
             return f"it is a {type(cls).__name__}, not a class", "Name a class."
-        module, _, name = self.contract.partition(":")
+        derive = f"Derive it from {self.contract.replace(':', '.')}"
         if not self.has_base:
-            absent = missing_from(cls, self.contract)
+            absent = self.missing_from(cls)
             lacks = f"{cls.__name__} has no {', '.join(absent)}"
-            return (lacks, f"Give it what the protocol {module}.{name} has.") if absent else None
-        if issubclass(cls, getattr(importlib.import_module(module), name)):
+            return (lacks, f"{derive}, or give it the same methods.") if absent else None
+        base = self.base()
+        return (
+            None if base in cls.__mro__ else (f"{cls.__name__} is no {base.__name__}", f"{derive}.")
+        )
+
+    def notice_of(self, cls: type) -> tuple[str, str] | None:
+        """Return what a class of this kind is told that does not derive from its base class."""
+        if self.is_protocol or self.base() in cls.__mro__:
             return None
-        return f"{cls.__name__} is no {name}", f"Derive it from {module}.{name}."
+        base = self.contract.replace(":", ".")
+        return (
+            f"{cls.__name__} does not derive from {base}, so it has the optional methods that its "
+            f"provides names, and no others; plugin API {PLUGIN_API + 1} will refuse it",
+            f"Derive it from {base}, whose optional methods have defaults.",
+        )
 
     def made(self, cls: type, own: Mapping[str, Any], **provided: Any) -> Any:
         """Return an instance: it gets its own arguments, and of the provided those it names."""
@@ -114,20 +163,14 @@ class Kind:
         return cls(**named_by(cls, provided), **own)
 
 
-def members_of(contract: str) -> list[str]:
-    """Return the public names and operators that a protocol or a base class asks for."""
-    module, _, name = contract.partition(":")
+def members_of(contract: type) -> list[str]:
+    """Return the public names and operators that a protocol or a base class has."""
     found: dict[str, None] = {}
-    for cls in reversed(getattr(importlib.import_module(module), name).__mro__):
-        if cls is not object and cls.__module__.startswith("trinity."):
-            found |= {key: None for key in vars(cls) if key in _OPERATORS or key[:1] != "_"}
+    for cls in reversed(contract.__mro__):
+        if cls.__module__.startswith("trinity."):
+            names = [*vars(cls).get("__annotations__", {}), *vars(cls)]
+            found |= {key: None for key in names if key in _OPERATORS or key[:1] != "_"}
     return list(found)
-
-
-def missing_from(cls: type, contract: str) -> list[str]:
-    """Return what the contract asks for and the class has not."""
-    known = dir(cls)
-    return [name for name in members_of(contract) if name not in known]
 
 
 def named_by(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # Any: a callable

@@ -18,8 +18,9 @@ _TRAINS = frozenset({"both", "train", "serve"})
 _ALL = _EXPLORES | _TRAINS
 
 
-def _abilities(**names: str) -> tuple[Ability, ...]:
-    return tuple(Ability(word=word, protocol=f"{_PORTS}:{name}") for word, name in names.items())
+def _methods(**words: str) -> tuple[Ability, ...]:
+    """Return abilities whose meaning the docstring of the first method says."""
+    return tuple(Ability(word=word, members=tuple(of.split(" "))) for word, of in words.items())
 
 
 def _in_tasksets(key: str, args: str = "") -> tuple[Setting, ...]:
@@ -125,16 +126,18 @@ _ALL_KINDS = (
         provided_section="explorer.rollout_model",
         settings=(Setting(path="explorer.rollout_model.engine_type", modes=_EXPLORES),),
         abilities=(
-            *_abilities(
-                busy_s="Busy",
-                preflight="Preflight",
-                limits="Limits",
-                scores="Scores",
-                in_flight="SwapsInFlight",
+            Ability(
+                word="busy_s",
+                members=("busy_s",),
+                meaning="it says how busy it is. Without it, the metric of the engines' load is 0.",
+            ),
+            *_methods(
+                preflight="preflight", limits="limits", scores="score", in_flight="swap_weights"
             ),
             Ability(word="shares_module", argument="module"),
             Ability(
                 word="stop_strings",
+                attribute="takes_stop_strings",
                 meaning="a request's `stop` and `stop_token_ids` end its replies. Without it, a "
                 "request that has one of them fails and names it.",
             ),
@@ -160,6 +163,7 @@ _ALL_KINDS = (
             ),
             Ability(
                 word="structure",
+                attribute="takes_structure",
                 meaning="replies match a request's `structure`. Without it, a request that has one "
                 "fails and says so.",
             ),
@@ -182,7 +186,13 @@ _ALL_KINDS = (
         provided=("config", "model_path", "total_steps", "seed", "group"),
         settings=(Setting(path="trainer.trainer_type", modes=_TRAINS),),
         abilities=(
-            *_abilities(shares_module="SharesModule", trained_batch="TellsTrained"),
+            Ability(
+                word="shares_module",
+                members=("module",),
+                meaning="an engine that takes `module` may use the same model, where nobody can "
+                "see the difference. Without it, the engine keeps weights of its own.",
+            ),
+            *_methods(trained_batch="trained_batch"),
             Ability(
                 word="ranks",
                 argument="group",
@@ -207,6 +217,7 @@ _ALL_KINDS = (
             ),
             Ability(
                 word="one_machine",
+                attribute="needs_one_machine",
                 meaning="it works only if the trainer and all engines are on one machine; "
                 "otherwise a run over Ray is refused after its processes have started. Without it, "
                 "they may be on several machines.",
@@ -223,20 +234,34 @@ _ALL_KINDS = (
             Setting(path="buffer.trainer_input.auxiliary_buffers.*.storage_type"),
         ),
         abilities=(
-            *_abilities(
-                waiting="Waiting",
-                state="Stateful",
-                put_back="TakesBack",
-                drop_older="DropsOlder",
-                counts="Tallied",
-                gives_again="GivesAgain",
-                own_order="OwnOrder",
-                length="Counted",
-                ledger="KeepsLedger",
-                groups="GivesGroups",
+            *_methods(
+                waiting="waiting",
+                state="state_dict load_state_dict",
+                put_back="put_back",
+                drop_older="drop_older",
+                counts="counts",
+                ledger="read_for begin_anew forget",
+                groups="count_groups read_groups",
+            ),
+            Ability(
+                word="gives_again",
+                members=("gives_again",),
+                meaning="what was read can be read again. Without it, each is read once.",
+            ),
+            Ability(
+                word="own_order",
+                members=("order",),
+                meaning="it says what is read first. Without it, what was written first is.",
+            ),
+            Ability(
+                word="length",
+                members=("__len__",),
+                meaning="it says how many experiences all epochs give. Without it, mode `train` "
+                "needs `trainer.total_steps` or `buffer.total_steps`.",
             ),
             Ability(
                 word="in_order",
+                attribute="is_in_order",
                 meaning="reads return rows in the order of writes, also with several threads, and "
                 "so does `waiting`. Without it, rollouts and training do not overlap.",
             ),
@@ -253,7 +278,14 @@ _ALL_KINDS = (
                 switch=f"{_BUFFER}.replay_buffer.enable",
             ),
         ),
-        abilities=_abilities(state="Stateful"),
+        abilities=(
+            Ability(
+                word="state",
+                members=("state_dict", "load_state_dict"),
+                meaning="it has a state that a checkpoint holds. Without it, a resumed run begins "
+                "with a new one.",
+            ),
+        ),
         is_pure=True,
     ),
     Kind(
@@ -274,7 +306,13 @@ _ALL_KINDS = (
         contract=f"{_PORTS}:TaskSelector",
         provided=("num_rows", "seed", "features"),
         settings=_in_tasksets("data_selector.selector_type", "data_selector.kwargs"),
-        abilities=_abilities(feedback="TaskFeedback"),
+        abilities=(
+            Ability(
+                word="feedback",
+                members=("feedback",),
+                meaning="its order follows how the tasks went. Without it, nobody tells it.",
+            ),
+        ),
     ),
     Kind(
         name="monitor",
@@ -287,7 +325,7 @@ _ALL_KINDS = (
                 path="monitor.also.*.monitor_type", args="monitor.also.*.monitor_args", modes=_ALL
             ),
         ),
-        abilities=_abilities(flush="Flushes", samples="TakesSamples"),
+        abilities=_methods(flush="flush", samples="log_samples"),
     ),
 )
 KINDS = {kind.name: kind for kind in _ALL_KINDS}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict, Field
 
 from trinity.common.json_lines import read_lines
+from trinity.common.ports import Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 FILE_NAME = "metrics.jsonl"
 
 
-class JsonlMonitor:
+class JsonlMonitor(Monitor):
     """Appends ``{"step": 3, "role": "trainer", "actor/loss": 0.1, ...}`` to ``metrics.jsonl``.
 
     A number that JSON cannot hold (NaN, infinity) is written as ``null``.

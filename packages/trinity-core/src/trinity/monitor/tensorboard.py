@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.ports import Monitor
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
-class TensorboardMonitor:
+class TensorboardMonitor(Monitor):
     """Writes event files under ``tensorboard/<role>``; read them with ``tensorboard --logdir``."""
 
     def __init__(self, *, directory: Path, role: str) -> None:

@@ -10,13 +10,11 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
 from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
+from trinity.runtime.plugin_adapter import abilities_in, adapted
 from trinity.runtime.ready import GroupStorage, ReadyGroups, ReadyRows, group_storage_of
-from trinity.runtime.whole_engine import whole_engine
-from trinity.runtime.whole_monitor import WholeMonitor
-from trinity.runtime.whole_storage import WholeStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from trinity.algorithm import SampleStrategy
     from trinity.algorithm.sample_strategy.checked import CheckedStrategy
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import (
         ExperienceSink,
         Monitor,
+        Storage,
         StorageUse,
         StrategySource,
         SyncMethod,
@@ -37,12 +36,11 @@ if TYPE_CHECKING:
     from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.extend import Component, PluginManager
     from trinity.runtime.record.rundir import RunDir
-    from trinity.runtime.roles import WholeMonitorRole
 
 
 def make_storage(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir
-) -> WholeStorage | GroupStorage:
+) -> Storage:
     """Return the experience buffer: where groups are in flight, one that is read group by group."""
     storage = _experience_buffer(config, manager, chat_format=chat_format, rundir=rundir)
     return group_storage_of(storage) if policy_of(config).in_groups else storage
@@ -50,7 +48,7 @@ def make_storage(
 
 def _experience_buffer(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir
-) -> WholeStorage:
+) -> Storage:
     """Return the registered storage, or one that goes by priority."""
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer.replay_buffer.enable:
@@ -72,37 +70,31 @@ def _storage(
     chat_format: ChatFormat | None,
     total_epochs: int | None,
     use: StorageUse | None = None,
-) -> WholeStorage:
-    kind, component = KINDS["storage"], manager.find("storage", buffer.storage_type)
-    storage = kind.made(
-        component.load(),
-        {},
+) -> Storage:
+    storage: Storage = _made(
+        manager.find("storage", buffer.storage_type),
         config=buffer,
         path=buffer.path,
         chat_format=chat_format,
         total_epochs=total_epochs,
         use=use,
     )
-    can, is_fed = kind.abilities_of(component), use is not None
-    return WholeStorage(storage, abilities=can, name=buffer.storage_type, is_fed=is_fed)
+    return storage
 
 
-def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> WholeStorage:
+def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> Storage:
     from trinity.buffer.priority import StatelessPriority
     from trinity.buffer.replay import ReplayStorage
 
     replay = buffer.replay_buffer
     component = manager.find("priority_fn", replay.priority_fn)
     judge = component.load()(**replay.priority_fn_args)
-    if "state" not in KINDS["priority_fn"].abilities_of(component):
+    if not KINDS["priority_fn"].can(component, "state"):
         judge = StatelessPriority(judge)
-    can = KINDS["storage"].abilities_in(ReplayStorage)
-    return WholeStorage(ReplayStorage(buffer, priority_fn=judge), abilities=can, name="replay")
+    return ReplayStorage(buffer, priority_fn=judge)
 
 
-def make_ready_source(
-    storage: WholeStorage | GroupStorage, rollouts: RolloutBuffer
-) -> ReadyRows | ReadyGroups:
+def make_ready_source(storage: Storage, rollouts: RolloutBuffer) -> ReadyRows | ReadyGroups:
     """Return what lets the strategy read from ``storage`` only what is ready."""
     if isinstance(storage, GroupStorage):
         return ReadyGroups(storage, rollouts)
@@ -131,7 +123,7 @@ def make_strategy(
     config: Config,
     manager: PluginManager,
     *,
-    source: WholeStorage | ReadyRows | ReadyGroups,
+    source: Storage | ReadyRows | ReadyGroups,
     chat_format: ChatFormat | None,
 ) -> CheckedStrategy:
     """Return the sample strategy, reading from ``source`` and from the auxiliary buffers."""
@@ -176,9 +168,8 @@ def make_trainer(
         total_steps: of the run.
         group: processes of ``torch.distributed`` that share each batch; None: this one.
     """
-    trainer: Trainer = KINDS["trainer"].made(
-        manager.load("trainer", config.trainer.trainer_type),
-        {},
+    trainer: Trainer = _made(
+        manager.find("trainer", config.trainer.trainer_type),
         config=config,
         model_path=config.model.model_path,
         total_steps=total_steps,
@@ -186,13 +177,6 @@ def make_trainer(
         group=group,
     )
     return trainer
-
-
-def shared_module(config: Config, manager: PluginManager, *, trainer: Any) -> Any:
-    """Return the trainer's own model, if it shares it; None: it does not."""
-    component = manager.find("trainer", config.trainer.trainer_type)
-    shares = "shares_module" in KINDS["trainer"].abilities_of(component)
-    return trainer.module if shares else None
 
 
 def make_engine(
@@ -212,17 +196,14 @@ def make_engine(
     """
     rollout, kind = rollout or config.explorer.rollout_model, KINDS["rollout_engine"]
     component = manager.find("rollout_engine", rollout.engine_type)
-    can, cls = kind.abilities_of(component), component.load()
+    cls = component.load()
     parameters = parameters_of(cls)
     arguments = engine_arguments(parameters, rollout=rollout, model=config.model)
-    if "shares_module" in can:
+    if kind.can(component, "shares_module"):
         arguments["module"] = module
     if parameters is not None and "in_lockstep" in parameters:
         arguments["in_lockstep"] = not policy_of(config).in_groups
-    engine = cls(**arguments)
-    return whole_engine(
-        engine, abilities=can, name=component.name, in_flight=config.synchronizer.in_flight
-    )
+    return adapted(cls(**arguments), component, in_flight=config.synchronizer.in_flight)
 
 
 def make_sync(
@@ -249,13 +230,13 @@ def make_sync(
 def sends_weights(config: Config, manager: PluginManager) -> bool:
     """Return whether weights go from the trainer's process to the engines' by themselves."""
     component = manager.find("sync_method", _sync_method(config))
-    return "sender" in KINDS["sync_method"].abilities_of(component)
+    return KINDS["sync_method"].can(component, "sender")
 
 
 def needs_one_machine(config: Config, manager: PluginManager) -> bool:
     """Return whether weights go only to engines on the trainer's machine."""
     component = manager.find("sync_method", _sync_method(config))
-    return "one_machine" in KINDS["sync_method"].abilities_of(component)
+    return KINDS["sync_method"].can(component, "one_machine")
 
 
 def _sync_method(config: Config) -> str:
@@ -304,7 +285,7 @@ def _raw_experiences(config: Config, *, rundir: RunDir) -> FileStorage | None:
 
 def make_monitors(
     config: Config, manager: PluginManager, *, rundir: RunDir
-) -> Mapping[str, list[WholeMonitorRole]]:
+) -> Mapping[str, list[Monitor]]:
     """Return the monitors of each role: the chosen ones, and the file of JSON lines."""
     chosen = [config.monitor, *config.monitor.also]
     arguments = {"jsonl": {}} | {one.monitor_type: one.monitor_args or {} for one in chosen}
@@ -317,10 +298,15 @@ def make_monitors(
 
 def _monitor(
     component: Component, arguments: Mapping[str, Any], *, rundir: RunDir, role: str
-) -> WholeMonitor:
-    kind = KINDS["monitor"]
-    monitor: Monitor = kind.made(component.load(), arguments, directory=rundir.monitor, role=role)
-    return WholeMonitor(monitor, abilities=kind.abilities_of(component))
+) -> Monitor:
+    monitor: Monitor = _made(component, arguments, directory=rundir.monitor, role=role)
+    return monitor
+
+
+def _made(component: Component, own: Mapping[str, Any] | None = None, **provided: Any) -> Any:
+    """Return a part of the component, as an object of its kind's base class."""
+    made = KINDS[component.kind].made(component.load(), own or {}, **provided)
+    return adapted(made, component)
 
 
 def steps_of_tasks(config: Config, manager: PluginManager, *, tasks: TaskSource | None) -> int:
@@ -335,18 +321,28 @@ def steps_of_tasks(config: Config, manager: PluginManager, *, tasks: TaskSource 
     )
 
 
-def steps_of_storage(config: Config, *, count: Callable[[], int]) -> int | None:
+def steps_of_storage(config: Config, *, storage: Any) -> int | None:
     """Return the optimizer steps of mode ``train``, which reads what is stored.
 
     Args:
         config: a resolved configuration.
-        count: tells how many experiences are stored.
+        storage: what is read (Any: it may have ``__len__``).
 
     Returns:
         None: explorers that are separate runs say when there is nothing more.
+
+    Raises:
+        ConfigError: the storage cannot tell how many experiences it holds.
     """
     if config.buffer.total_steps is not None:
         return config.buffer.total_steps
     if config.is_standalone:
         return None
-    return max(1, -(-count() // config.buffer.train_batch_size))
+    if "length" not in abilities_in(storage, "storage"):
+        name = config.buffer.trainer_input.experience_buffer.storage_type
+        raise ConfigError(
+            f"storage {name} cannot tell how many experiences it holds, so nobody knows how many "
+            f"steps mode train has. Set trainer.total_steps, or give it __len__ and the word "
+            f"length in provides."
+        )
+    return max(1, -(-len(storage) // config.buffer.train_batch_size))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.scheduler import build_scheduler
-from trinity.runtime.assembly import make_engine, make_sync, make_trainer, shared_module
+from trinity.runtime.assembly import make_engine, make_sync, make_trainer
 from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.error_context import boundary
@@ -120,4 +120,4 @@ class _Builder(StageBuilder):
             # With another precision the trainer keeps float32 weights under autocast.
             and rollout.dtype == self._config.trainer.precision == "float32"
         )
-        return shared_module(self._config, self._manager, trainer=trainer) if may_share else None
+        return trainer.module if may_share else None

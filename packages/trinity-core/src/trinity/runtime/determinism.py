@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
 
 Determinism = Literal["same numbers", "same order", "same ledger"]
-IN_ORDER = "in_order"  # in provides
+IN_ORDER = "in_order"
 
 
 def determinism_of(config: Config, manager: PluginManager) -> Determinism:
@@ -44,7 +44,7 @@ def may_overlap(config: Config, manager: PluginManager) -> bool:
 def reads_in_order(config: Config, manager: PluginManager) -> bool:
     """Return whether the strategy reads, and the buffer gives, rows as they were written."""
     strategy = manager.find("sample_strategy", config.algorithm.sample_strategy)
-    is_read = IN_ORDER in KINDS["sample_strategy"].declared_by(strategy)
+    is_read = KINDS["sample_strategy"].can(strategy, IN_ORDER)
     return is_read and is_in_order(config, manager)
 
 
@@ -52,7 +52,7 @@ def is_in_order(config: Config, manager: PluginManager) -> bool:
     """Return whether the buffer gives out, and shows, what it holds as it was written."""
     buffer = config.buffer.trainer_input.experience_buffer
     storage = manager.find("storage", buffer.storage_type)
-    return not buffer.replay_buffer.enable and IN_ORDER in KINDS["storage"].declared_by(storage)
+    return not buffer.replay_buffer.enable and KINDS["storage"].can(storage, IN_ORDER)
 
 
 def _tasks_follow_rewards(config: Config, manager: PluginManager) -> bool:

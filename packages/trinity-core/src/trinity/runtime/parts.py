@@ -16,6 +16,7 @@ from trinity.runtime.error_context import try_to
 from trinity.runtime.record.checkpoint import CheckpointStore, read_weights, write_weights
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rewind import GrowingFiles
+from trinity.runtime.storage_state import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.common.experience import Experience
-    from trinity.common.ports import WeightSnapshot
+    from trinity.common.ports import Storage, WeightSnapshot
     from trinity.common.sync_policy import SyncPolicy
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         ExplorerRole,
         GroupsRole,
         ReadySource,
-        StorageRole,
         SyncRole,
         TrainerRole,
         WritingRole,
@@ -88,7 +88,7 @@ class Parts:
     trainer: TrainerRole | None = None
     strategy: BatchSource | None = None
     source: ReadySource | None = None
-    storage: StorageRole | None = None
+    storage: Storage | None = None
     sync: SyncRole | None = None
     writing: WritingRole | None = None  # between the explorer and the storage
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
@@ -271,7 +271,7 @@ class Parts:
         self, progress: Progress, explorer_state: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the storage's state; where it keeps a ledger, with the place of the checkpoint."""
-        state = self.storage.state_dict() if self.storage is not None else {}
+        state = state_of(self.storage) if self.storage is not None else {}
         place: dict[str, Any] = {"trained": progress.train_steps}
         if self.groups is not None:
             place["waiting"] = names_of_ended(explorer_state["rollouts"])

@@ -14,18 +14,19 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.ports import Storage
 from trinity.errors import PluginError, TrinityError
 from trinity.explorer.group_names import group_of
+from trinity.runtime.plugin_adapter import abilities_in
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from trinity.common.experience import Experience
     from trinity.explorer.rollout_buffer import RolloutBuffer
-    from trinity.runtime.whole_storage import WholeStorage
 
 
-class GroupStorage:
+class GroupStorage(Storage):
     """A storage whose groups come out as they are taken, whenever they were written.
 
     Any number of threads may call it.
@@ -34,9 +35,7 @@ class GroupStorage:
         storage: what keeps the experiences, first in, first out.
     """
 
-    gives_again = False
-
-    def __init__(self, storage: WholeStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._groups: dict[str, list[Experience]] = {}  # that no step has taken
         self._taken: list[Experience] = []
@@ -92,9 +91,6 @@ class GroupStorage:
         with self._lock:
             self._taken = [*experiences, *self._taken]
 
-    def drop_older(self, min_model_version: int) -> None:
-        """Do nothing: no group is dropped for its age."""
-
     def available(self) -> int:
         """Return how many experiences were taken and not read."""
         return len(self._taken)
@@ -147,7 +143,7 @@ class LedgerGroupStorage(GroupStorage):
         storage: it.
     """
 
-    def __init__(self, storage: WholeStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
         self._next: list[tuple[str, int]] = []  # groups to be read, and how much they have
 
@@ -193,9 +189,10 @@ class LedgerGroupStorage(GroupStorage):
         return []
 
 
-def group_storage_of(storage: WholeStorage) -> GroupStorage:
+def group_storage_of(storage: Storage) -> GroupStorage:
     """Return where groups lie that go to this storage."""
-    return LedgerGroupStorage(storage) if storage.gives_groups else GroupStorage(storage)
+    in_ledger = "groups" in abilities_in(storage, "storage")
+    return LedgerGroupStorage(storage) if in_ledger else GroupStorage(storage)
 
 
 def _check_there(groups: Sequence[str], there: Container[str], *, held: str) -> None:
@@ -231,7 +228,7 @@ class GroupSink:
 class _Ready:
     """What both sources have in common: what is put back is ready again."""
 
-    def __init__(self, stored: WholeStorage | GroupStorage, buffer: RolloutBuffer) -> None:
+    def __init__(self, stored: Storage, buffer: RolloutBuffer) -> None:
         self._stored, self._buffer = stored, buffer
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
@@ -287,7 +284,7 @@ class ReadyRows(_Ready):
         last: the youngest rollout step that may be consumed.
     """
 
-    def __init__(self, storage: WholeStorage, buffer: RolloutBuffer) -> None:
+    def __init__(self, storage: Storage, buffer: RolloutBuffer) -> None:
         super().__init__(storage, buffer)
         self._storage = storage
         self.last = math.inf

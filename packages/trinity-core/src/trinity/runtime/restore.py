@@ -15,6 +15,7 @@ from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.progress import read_progress, read_rollouts
 from trinity.runtime.record.restart import check_style
+from trinity.runtime.storage_state import load_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,8 @@ def restore(
     place = checkpoint.path if checkpoint is not None else directory / EXPLORER_STATE
     if state["storage"] and parts.storage is not None:
         with _fitting("storage", place):
-            parts.storage.load_state_dict(state["storage"])
+            name = config.buffer.trainer_input.experience_buffer.storage_type
+            load_state(parts.storage, state["storage"], name=name)
     if checkpoint is not None and parts.trainer is not None:
         with _fitting("trainer", place):
             parts.trainer.load(checkpoint.actor)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trinity.common.ports import Flushes, Monitor, Stateful, TakesSamples
+from trinity.common.ports import Stateful
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot, WeightVersion
     from trinity.explorer.explorer import ExploreResult
@@ -73,32 +72,6 @@ class BatchSource(Stateful, Protocol):
 
     def put_back(self, experiences: Any) -> None:
         """Give the buffers back the batch that was sampled last and not used."""
-
-
-class StorageRole(Stateful, Closable, Protocol):
-    """Keeps experiences between explorer and trainer."""
-
-    def write(self, experiences: Sequence[Experience]) -> None:
-        """Store what a checkpoint held."""
-
-    def waiting(self) -> Sequence[Experience]:
-        """Return what a checkpoint must hold."""
-
-    def begin_anew(self) -> None:
-        """Say that the run begins from its start."""
-
-    def forget(self, before: int) -> None:
-        """Say before which step no run goes back."""
-
-    def counts(self) -> Mapping[str, int]:
-        """Return experiences by what became of them; empty: nobody counts."""
-
-
-class WholeMonitorRole(Monitor, Flushes, TakesSamples, Protocol):
-    """Receives metrics and samples, and writes them out when it is asked to."""
-
-    name: str  # of its class, for messages
-    takes_samples: bool  # and does something with them
 
 
 class WritingRole(Protocol):

@@ -105,7 +105,7 @@ class StageBuilder(ABC):
         parts, config = self._parts, self._config
         parts.num_train_steps = config.trainer.total_steps
         if config.mode == "train" and parts.num_train_steps is None:
-            parts.num_train_steps = steps_of_storage(config, count=lambda: len(self._storage))
+            parts.num_train_steps = steps_of_storage(config, storage=self._storage)
         num_steps = parts.num_train_steps or 0  # 0: a service goes on until it is stopped
         if tasks is not None:
             num_steps = num_steps or steps_of_tasks(config, self._manager, tasks=tasks)

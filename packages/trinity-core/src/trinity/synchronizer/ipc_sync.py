@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 class IpcSync(DirectSync):
     """Brings weights by memory that the trainer's process shares with the engines'."""
 
+    needs_one_machine = True
     _shared: IpcWeights  # in this sync
     _device: str | None = None  # the trainer's; "": it shares no GPU; None: nobody has asked
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trinity.common.ports import SyncMethod
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trinity.common.ports import RolloutEngine, WeightSnapshot, WeightVersion
 
 
-class MemorySync:
+class MemorySync(SyncMethod):
     """Gives every engine the trainer's tensors, which each engine copies into its own model.
 
     Nothing is copied here: an engine that was built on the trainer's own module only takes over

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from trinity.common.batch import Fields
 from trinity.common.metrics import Metrics, with_prefix
-from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.common.ports import Trainer, WeightSnapshot, WeightVersion
 from trinity.errors import ConfigError
 from trinity.trainer.algorithm_parts import build_algorithm_parts, not_finite, weighted_loss
 from trinity.trainer.checkpoint import Checkpointer
@@ -59,7 +59,7 @@ _SP_ALONE = (
 )
 
 
-class TorchTrainer:
+class TorchTrainer(Trainer):
     """Makes one optimizer step of each batch.
 
     The gradient is that of the whole batch, however it is cut. The rollout's log-probabilities are

@@ -7,15 +7,18 @@ from types import SimpleNamespace
 import torch
 from trinity.common.config import Config
 from trinity.common.experience import Experience
-from trinity.common.ports import WeightSnapshot
+from trinity.common.ports import Trainer, WeightSnapshot
 from trinity.common.wire import encode
+from trinity.extend import ComponentSpec
 from trinity.runtime.ray.trainer_worker import TrainerWorker
 from trinity.runtime.ray.worker import WorkerContext
 from trinity.runtime.record.rundir import RunDir
 
 
-class AddingTrainer:
+class AddingTrainer(Trainer):
     """Adds each reward to its one weight."""
+
+    save = load = None  # nobody calls them
 
     def __init__(self, config, *, model_path, total_steps, seed):
         self.weight = torch.zeros(1)
@@ -33,7 +36,10 @@ class AddingTrainer:
 
 
 def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(tmp_path) -> None:
-    manager = SimpleNamespace(load=lambda kind, name: AddingTrainer)
+    component = SimpleNamespace(
+        kind="trainer", name="adding", spec=ComponentSpec("a:B"), load=lambda: AddingTrainer
+    )
+    manager = SimpleNamespace(find=lambda kind, name: component)
     config = Config(buffer={"record_samples": False})
     context = WorkerContext(name="trainer", config=config, rundir=RunDir(tmp_path), manager=manager)
     worker = TrainerWorker(context, total_steps=5)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from trinity.common.experience import EID, Experience
+from trinity.runtime.plugin_adapter import adapted_part
 from trinity.runtime.record.monitors import ShownSamples
 from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.record.samples import SampleLog
-from trinity.runtime.whole_monitor import WholeMonitor
 
 
 class Seen:
@@ -51,7 +51,8 @@ def experiences(step, count=3):
 
 
 def shown(directory, *monitors, interval=1, count=2, abilities=("samples",)):
-    whole = [WholeMonitor(one, abilities=abilities) for one in monitors]
+    can = frozenset(abilities)
+    whole = [adapted_part(one, "monitor", can=can, name="seen") for one in monitors]
     return ShownSamples(directory, interval=interval, count=count, monitors=whole)
 
 

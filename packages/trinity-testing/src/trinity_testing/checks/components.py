@@ -28,8 +28,12 @@ def target_resolves(component: Component, _: CheckContext) -> Finding | None:
 
 def is_the_right_class(component: Component, context: CheckContext) -> Finding | None:
     """Find a class without the base or the methods of its kind."""
-    wrong = KINDS[component.kind].problem_of(context.load(component))
-    return None if wrong is None else Finding(*wrong)
+    kind, cls = KINDS[component.kind], context.load(component)
+    wrong = kind.problem_of(cls)
+    if wrong is not None:
+        return Finding(*wrong)
+    older = kind.notice_of(cls)
+    return None if older is None else Finding(*older, severity="warning")
 
 
 def arguments_are_documented(component: Component, context: CheckContext) -> Finding | None:
@@ -70,16 +74,19 @@ def abilities_are_there(component: Component, context: CheckContext) -> Finding 
     kind, cls = KINDS[component.kind], context.load(component)
     declared = kind.declared_by(component)
     for ability in kind.abilities:
-        absent = ability.missing_from(cls)
+        absent = kind.lacks(cls, ability)
         if ability.word in declared and absent:
             return Finding(f"it provides {ability.word!r} and has no {', '.join(absent)}")
+        there = [name for name in ability.members if name not in absent]
+        if there and absent and kind.base() in cls.__mro__:
+            return Finding(f"it has {', '.join(there)} and no {', '.join(absent)} of its own")
     speaks = any(one.shows for one in kind.abilities if one.word in declared)
     unsaid = sorted(kind.abilities_in(cls) - declared) if speaks else []
     if unsaid:
         said = ", ".join(sorted(declared))
         return Finding(
             f"it has {', '.join(unsaid)}, but its provides declares only {said}",
-            remedy="Declare them in provides; Trinity uses only declared capabilities.",
+            remedy="Declare them in provides, which is read before the class is imported.",
             severity="warning",
         )
     return None

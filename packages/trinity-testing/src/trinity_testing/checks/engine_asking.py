@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.common.ports import GenerationRequest
 from trinity.extend import KINDS
-from trinity.runtime.whole_engine import whole_engine
+from trinity.runtime.plugin_adapter import adapted
 
 from trinity_testing.checks import engine_reference as reference
 
@@ -43,7 +43,7 @@ def opened(component: Component, context: CheckContext) -> Iterator[Any]:
             module=None,
         )
     try:
-        yield whole_engine(engine, abilities=kind.abilities_of(component))
+        yield adapted(engine, component)
     finally:
         engine.close()
 

@@ -39,7 +39,7 @@ def judges_any_experiences(component: Component, context: CheckContext) -> Findi
 
 def state_round_trips(component: Component, context: CheckContext) -> Finding | None:
     """Find a function that judges otherwise after its state went into a new instance."""
-    if "state" not in ALL["priority_fn"].abilities_of(component):
+    if not ALL["priority_fn"].can(component, "state"):
         raise Skipped("it has no state")
     first, second = context.build(component), context.build(component)
     for use in range(NUM_USES):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from trinity.common.ports import RunKey, WeightSnapshot, WeightVersion
 from trinity.errors import ModelError
-from trinity.runtime.whole_engine import takes_keys
+from trinity.extend import KINDS
+from trinity.runtime.plugin_adapter import takes_keys
 
 from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks import engine_reference as reference
@@ -102,7 +103,7 @@ def is_greedy_at_zero(component: Component, context: CheckContext) -> Finding | 
 
 def ends_where_it_is_told(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that claims stop_strings, and ends elsewhere or drops what ended it."""
-    if "stop_strings" not in component.spec.provides:
+    if "stop_strings" not in KINDS["rollout_engine"].abilities_by_class(component):
         raise Skipped("it does not claim stop_strings")
     tokenizer = reference.tokenizer()
     with opened(component, context) as engine:
@@ -126,7 +127,7 @@ def ends_where_it_is_told(component: Component, context: CheckContext) -> Findin
 
 def scores_as_the_model(component: Component, context: CheckContext) -> Finding | None:
     """Find an engine that claims scores, and tells others than the model's log-probabilities."""
-    if "scores" not in component.spec.provides:
+    if "scores" not in KINDS["rollout_engine"].abilities_by_class(component):
         raise Skipped("it does not claim scores")
     text = (7, 30, 8, 31, 9)
     with opened(component, context) as engine:

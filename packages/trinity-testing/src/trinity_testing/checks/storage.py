@@ -219,7 +219,7 @@ def _write_many(storage: Any, *, start: int) -> None:
 
 
 def _abilities(component: Component) -> frozenset[str]:
-    return KINDS["storage"].abilities_of(component)
+    return KINDS["storage"].abilities_by_class(component)
 
 
 def _was_filled(component: Component) -> bool:

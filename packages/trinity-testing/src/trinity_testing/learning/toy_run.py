@@ -24,9 +24,8 @@ from trinity.common.experience import EID, Experience
 from trinity.common.ports import GenerationRequest, RunKey
 from trinity.common.sync_policy import policy_of
 from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.extend import KINDS
+from trinity.runtime.plugin_adapter import adapted
 from trinity.runtime.ready import ReadyRows
-from trinity.runtime.whole_storage import WholeStorage
 
 from trinity_testing.learning import lesson
 
@@ -141,14 +140,13 @@ class ToyRun:
         assert buffer is not None, "resolve fills it in"
         return self._storage_of(buffer)
 
-    def _storage_of(self, buffer: ExperienceBufferConfig) -> WholeStorage:
+    def _storage_of(self, buffer: ExperienceBufferConfig) -> Any:
         component = self._manager.find("storage", buffer.storage_type)
         storage: Any = component.load()
-        return WholeStorage(
-            storage(buffer, path=buffer.path, chat_format=lesson.chat_format(), total_epochs=None),
-            abilities=KINDS["storage"].abilities_of(component),
-            name=buffer.storage_type,
+        made = storage(
+            buffer, path=buffer.path, chat_format=lesson.chat_format(), total_epochs=None
         )
+        return adapted(made, component)
 
     def _make_strategy(self) -> Any:
         algorithm = self._config.algorithm

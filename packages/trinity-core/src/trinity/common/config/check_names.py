@@ -12,7 +12,6 @@ from trinity.errors import TrinityError, did_you_mean
 from trinity.extend.component import imported_target
 from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as
-from trinity.extend.kind import missing_from
 from trinity.extend.kinds import KINDS
 from trinity.extend.requirements import CORE, canonical
 
@@ -81,7 +80,12 @@ def _problems_of_part(config: Config, part: NamedPart, parts: NamedParts) -> Ite
     if wrong is not None:
         message = f"{part.name} is no {part.kind}: {wrong[0]}. {wrong[1]}"
         yield problem_at(config, part.path, message)
-    elif part.args_path:
+        return
+    older = None if is_trusted else KINDS[part.kind].notice_of(target)
+    if older is not None:
+        message = f"{part.kind} {part.name}: {older[0]}. {older[1]}"
+        yield replace(problem_at(config, part.path, message), severity="notice")
+    if part.args_path:
         found = list(argument_problems(loaded, target, part.args, KINDS[part.kind].provided))
         if not found and KINDS[part.kind].is_pure:
             found = _refusal(target, part.args)
@@ -109,7 +113,7 @@ def is_own(component: Component) -> bool:
 def _can_be_asked(kind: str, target: Any) -> bool:
     """Return whether a class in hand, which need not have the base, has what is read of it."""
     if kind == "sample_strategy":
-        return not missing_from(target, KINDS[kind].contract)
+        return not KINDS[kind].missing_from(target)
     return kind != "workflow" or hasattr(target, "can_repeat")
 
 

@@ -35,7 +35,7 @@ def rank_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
         problems += _of_sharding(config, parts)
     component = parts.find("trainer", config.trainer.trainer_type)
     try:
-        can = component is None or "ranks" in KINDS["trainer"].abilities_of(component)
+        can = component is None or KINDS["trainer"].can(component, "ranks")
     except TrinityError:  # it cannot be loaded: said elsewhere
         return problems
     if asked > 1 and not can:

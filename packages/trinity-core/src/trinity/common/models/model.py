@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.common.models.chat import Chat
 from trinity.common.models.chat_history import ChatHistory, Prompt, make_prompt
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         EndpointOpener,
         ReplyParser,
         RolloutEngine,
-        Scores,
     )
     from trinity.common.workflows.task import Task
 
@@ -452,7 +451,7 @@ class ModelWrapper:
 
     def _score(self, tokens: Sequence[int], temperature: float | None) -> Future[list[float]]:
         heat = self._settings.temperature if temperature is None else temperature
-        return cast("Scores", self._engine).score([int(token) for token in tokens], heat)
+        return self._engine.score([int(token) for token in tokens], heat)
 
     def _wait(self, calls: Sequence[PendingCall]) -> list[Experience]:
         limit = self._settings.request_timeout_s

@@ -4,21 +4,17 @@ explorer --ExperienceSink--> storage --ExperienceSource--> trainer --SyncMethod-
 ^                                                                                     |
 +-- RolloutEngine <----------------------- load_weights(WeightSnapshot) -------------+
 
-What a part must have is one protocol; each thing that it may have is a protocol of its own, named
-by a word of ``ComponentSpec.provides``, whose docstring says what happens without it.
+Storage, engine, trainer, monitor and sync method are base classes: what a part may leave out has a
+default. The words of ``ComponentSpec.provides`` say what it can do before it is imported.
 """
 
 from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
 from trinity.common.ports.engine import (
-    Busy,
     InFlight,
-    Limits,
-    Preflight,
     RolloutEngine,
-    Scores,
-    SwapsInFlight,
 )
-from trinity.common.ports.monitor import Flushes, Monitor, TakesSamples
+from trinity.common.ports.monitor import Monitor
+from trinity.common.ports.optional import __getattr__ as __getattr__
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor, OperatorPort
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
@@ -34,37 +30,24 @@ from trinity.common.ports.serving import (
 )
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
-    Counted,
-    DropsOlder,
     ExperienceSink,
     ExperienceSource,
-    GivesAgain,
-    GivesGroups,
-    KeepsLedger,
-    OwnOrder,
     Storage,
     StorageUse,
     StrategySource,
-    TakesBack,
-    Tallied,
-    Waiting,
 )
 from trinity.common.ports.tasks import (
     EvaluationSet,
     RowValues,
-    TaskFeedback,
     TaskReader,
     TaskSelector,
 )
-from trinity.common.ports.trainer import SharesModule, SyncMethod, TellsTrained, Trainer
+from trinity.common.ports.trainer import SyncMethod, Trainer
 from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
 __all__ = [
     "OWN_NAMES",
-    "Busy",
     "Completion",
-    "Counted",
-    "DropsOlder",
     "DueRun",
     "Endpoint",
     "EndpointOpener",
@@ -73,19 +56,12 @@ __all__ = [
     "ExperienceProcessor",
     "ExperienceSink",
     "ExperienceSource",
-    "Flushes",
     "Front",
     "GenerationRequest",
-    "GivesAgain",
-    "GivesGroups",
     "InFlight",
-    "KeepsLedger",
-    "Limits",
     "Monitor",
     "OperatorPort",
-    "OwnOrder",
     "ParsedReply",
-    "Preflight",
     "PriorityFn",
     "ReplyParser",
     "RewardRefusedError",
@@ -95,26 +71,17 @@ __all__ = [
     "RunOverError",
     "RunSession",
     "RunStore",
-    "Scores",
     "ServedRun",
-    "SharesModule",
     "Stateful",
     "Storage",
     "StorageUse",
     "StrategySource",
     "Structure",
-    "SwapsInFlight",
     "SyncMethod",
-    "TakesBack",
-    "TakesSamples",
-    "Tallied",
-    "TaskFeedback",
     "TaskReader",
     "TaskSelector",
-    "TellsTrained",
     "ToolCall",
     "Trainer",
-    "Waiting",
     "WeightSnapshot",
     "WeightVersion",
 ]

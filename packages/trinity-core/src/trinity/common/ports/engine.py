@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Literal
+
+from trinity.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -11,25 +14,27 @@ if TYPE_CHECKING:
     from trinity.common.ports.request import Completion, GenerationRequest, RunKey
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
-__all__ = ["Busy", "InFlight", "Preflight", "RolloutEngine", "Scores", "SwapsInFlight"]
+__all__ = ["InFlight", "RolloutEngine"]
 
 #: What becomes of the replies that are under way when weights come.
 InFlight = Literal["finish", "abort", "keep"]
 
 
-class RolloutEngine(Protocol):
+class RolloutEngine(ABC):
     """Samples continuations; thread-safe.
 
     It is made with those of the fields of ``explorer.rollout_model`` and of the entries of its
     ``extra_engine_args`` that its constructor names; ``model_path``, ``max_model_len`` and
-    ``trust_remote_code`` are those of ``model`` where that section has none. One that provides
-    ``shares_module`` gets ``module`` too.
+    ``trust_remote_code`` are those of ``model`` where that section has none. One that names
+    ``module`` gets the trainer's model, if both can share it, else None.
     """
 
-    @property
-    def version(self) -> WeightVersion:
-        """Return the version of the weights that the next request is answered with."""
+    version: WeightVersion  # of the weights that the next request is answered with
+    busy_s: float = 0.0  # seconds that it has spent on generating; 0: it does not say
+    takes_stop_strings: bool = False  # ``stop`` and ``stop_token_ids`` of a request end replies
+    takes_structure: bool = False  # replies match a request's ``structure``
 
+    @abstractmethod
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Queue a request; the future gives ``n`` completions or a ``ModelError``.
 
@@ -47,63 +52,19 @@ class RolloutEngine(Protocol):
     def run_ended(self, key: RunKey) -> None:
         """Note that the run that began with this key sends nothing more."""
 
+    @abstractmethod
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Replace the weights in place, between two batches."""
 
     def close(self) -> None:
         """Free what the engine holds; waiting requests fail with ``ModelError``."""
 
-
-class Busy(Protocol):
-    """Ability ``busy_s`` of an engine. Without it, the metric of the engines' load reads 0."""
-
-    @property
-    def busy_s(self) -> float:
-        """Return how many seconds the engine has spent on generating."""
-
-
-class Preflight(Protocol):
-    """Ability ``preflight`` of an engine. Without it, what it cannot run is found at its start."""
-
-    @staticmethod
-    def preflight(**arguments: Any) -> list[str]:
-        """Return what would keep an engine made with these arguments from running, in sentences.
-
-        It loads nothing heavy: ``trinity config check`` calls it (Any: each argument its own type).
-        """
-
-
-class Limits(Protocol):
-    """Ability ``limits`` of an engine. Without it, a request finds out what is refused."""
-
-    @staticmethod
-    def limits(**arguments: Any) -> list[str]:
-        """Return what an engine made with these arguments refuses though it runs, in sentences.
-
-        They are notices of ``trinity config check`` and of a run's header; nothing heavy is loaded
-        (Any: each argument its own type).
-        """
-
-
-class Scores(Protocol):
-    """Ability ``scores`` of an engine. Without it, ``model.logprobs`` is refused by name."""
-
-    def score(self, token_ids: Sequence[int], temperature: float) -> Future[list[float]]:
-        """Queue a text; the future gives a log-probability for each token but the first.
-
-        They are natural ones under the full softmax at the temperature, given the tokens before;
-        a text that cannot be scored is a ``ModelError``.
-        """
-
-
-class SwapsInFlight(Protocol):
-    """Ability ``in_flight`` of an engine. Without it, weights wait for what is being answered."""
-
     def swap_weights(self, snapshot: WeightSnapshot, *, in_flight: InFlight) -> None:
         """Replace the weights in place between two steps; returns when it is done.
 
         No key or value that old weights made is used afterwards, and each log-probability is of
-        the version that its token was sampled with (``Completion.version_spans``).
+        the version that its token was sampled with (``Completion.version_spans``). Without it,
+        weights wait for what is being answered.
 
         Args:
             snapshot: the weights.
@@ -111,3 +72,44 @@ class SwapsInFlight(Protocol):
                 ``load_weights``; ``abort``: they begin anew with the new weights; ``keep``: they
                 go on with the new weights after the tokens that they have.
         """
+        self.load_weights(snapshot)
+
+    def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
+        """Queue a text; the future gives a log-probability for each token but the first.
+
+        They are natural ones under the full softmax at the temperature, given the tokens before.
+        Without it, ``model.logprobs`` is refused by name.
+
+        Raises:
+            ModelError: a text that cannot be scored; without this method, any.
+        """
+        raise ModelError(lacks(type(self).__name__, "model.logprobs", "scores"))
+
+    @staticmethod
+    def preflight(**arguments: Any) -> list[str]:
+        """Return what would keep an engine made with these arguments from running, in sentences.
+
+        It loads nothing heavy: ``trinity config check`` calls it (Any: each argument its own type).
+        Without it, that is found at its start.
+        """
+        del arguments
+        return []
+
+    @staticmethod
+    def limits(**arguments: Any) -> list[str]:
+        """Return what an engine made with these arguments refuses though it runs, in sentences.
+
+        They are notices of ``trinity config check`` and of a run's header; nothing heavy is loaded
+        (Any: each argument its own type). Without it, a request finds out.
+        """
+        del arguments
+        return []
+
+
+def lacks(name: str, what: str, word: str) -> str:
+    """Return what is said where an engine is asked for what it cannot do."""
+    return (
+        f"{what} is asked for, and the rollout engine {name} does not provide {word!r}. "
+        f"Leave it out, or use an engine that does: trinity plugins show rollout_engine/NAME "
+        f"says what each provides."
+    )

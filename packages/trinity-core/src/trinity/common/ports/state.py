@@ -8,10 +8,7 @@ __all__ = ["Stateful"]
 
 
 class Stateful(Protocol):
-    """Ability ``state``: has a state that a checkpoint holds.
-
-    Without it, a resumed part begins as a new one; of a storage, see :class:`Waiting`.
-    """
+    """Has a state that a checkpoint holds."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, as json can hold it (Any: each part's own)."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from trinity.common.workflows.task import Task
 
-__all__ = ["EvaluationSet", "RowValues", "TaskFeedback", "TaskReader", "TaskSelector"]
+__all__ = ["EvaluationSet", "RowValues", "TaskReader", "TaskSelector"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,16 +35,6 @@ class TaskSelector(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a position."""
-
-
-class TaskFeedback(Protocol):
-    """Ability ``feedback`` of a task selector: its order follows how the tasks went.
-
-    Without it, nobody tells the selector.
-    """
-
-    def feedback(self, indices: list[int], values: list[float]) -> None:
-        """Take note of how the tasks of these rows went."""
 
 
 class TaskReader(Protocol):

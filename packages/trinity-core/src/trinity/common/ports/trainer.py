@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
-__all__ = ["SharesModule", "SyncMethod", "TellsTrained", "Trainer"]
+__all__ = ["SyncMethod", "Trainer"]
 
 
-class Trainer(Protocol):
+class Trainer(ABC):
     """Makes one optimizer step of each batch.
 
     It is made with ``config``, and with those of ``model_path``, ``total_steps`` and ``seed`` that
@@ -27,6 +28,11 @@ class Trainer(Protocol):
     Every rank then gets the same calls with the same experiences; rank 0 writes checkpoints.
     """
 
+    #: The model whose tensors are updated in place, which an engine in this process may use as it
+    #: is; None: it is not shared, and the engine keeps weights of its own.
+    module: PreTrainedModel | None = None
+
+    @abstractmethod
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         """Return the metrics of one optimizer step; the weights are one version newer then.
 
@@ -34,6 +40,7 @@ class Trainer(Protocol):
             TrinityError: the step cannot be made; the weights are as before.
         """
 
+    @abstractmethod
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
         """Return the weights by their names in the model.
 
@@ -41,40 +48,34 @@ class Trainer(Protocol):
             copy: False: they may be the trainer's own tensors, which the next step changes.
         """
 
+    @abstractmethod
     def save(self, directory: Path) -> None:
         """Write what :meth:`load` needs, and the model in ``directory / "huggingface"``."""
 
+    @abstractmethod
     def load(self, directory: Path) -> None:
         """Go on from what :meth:`save` wrote."""
 
     def close(self) -> None:
         """Free what the trainer holds."""
 
-
-class SharesModule(Protocol):
-    """Ability ``shares_module`` of a trainer; an engine with it takes ``module=``.
-
-    Where both have it and nobody can see the difference, one model serves both; else the engine
-    keeps weights of its own.
-    """
-
-    @property
-    def module(self) -> PreTrainedModel:
-        """Return the transformers model, whose tensors are updated in place."""
-
-
-class TellsTrained(Protocol):
-    """Ability ``trained_batch`` of a trainer: it says what a step made of its experiences.
-
-    Without it, the samples that people look at show advantages and masks as the buffer gave them.
-    """
-
     def trained_batch(self) -> ExperienceBatch | None:
-        """Return the batch of the last step as the losses saw it, once; None: there is none."""
+        """Return the batch of the last step as the losses saw it, once; None: there is none.
+
+        Without it, samples show advantages and masks as the buffer gave them.
+        """
+        return None
 
 
-class SyncMethod(Protocol):
-    """Brings weights to the engines. It is made with ``engines``, all of them."""
+class SyncMethod(ABC):
+    """Brings weights to the engines. It is made with ``engines``, all of them.
 
+    One whose constructor names ``sender`` brings them from the trainer's process to the engines'
+    by itself; ``sender`` is None where all parts share one process. Others go through Ray.
+    """
+
+    needs_one_machine: bool = False  # it works only where trainer and engines share a machine
+
+    @abstractmethod
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
         """Bring the weights of ``snapshot()`` to all engines and return their version."""

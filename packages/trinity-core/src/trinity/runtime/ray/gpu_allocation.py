@@ -282,7 +282,7 @@ def _may_have_ranks(config: Config, manager: PluginManager) -> bool:
     if not config.has_trainer:
         return False
     component = manager.find("trainer", config.trainer.trainer_type)
-    return "ranks" in KINDS["trainer"].abilities_of(component)
+    return KINDS["trainer"].can(component, "ranks")
 
 
 def shares_of(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.metrics import numbers_in
 from trinity.runtime.error_context import try_to
 from trinity.runtime.observers import Observer
+from trinity.runtime.plugin_adapter import abilities_in
 from trinity.runtime.record.records import is_full
 from trinity.runtime.record.run_text import RunText
 from trinity.runtime.record.sample_files import find_blocks, part_files, read_step
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.common.metrics import Metrics
+    from trinity.common.ports import Monitor
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.sample_files import Place, Sample
-    from trinity.runtime.roles import WholeMonitorRole
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Monitors(Observer):
         monitors: by role; one that is given up is removed.
     """
 
-    def __init__(self, monitors: Mapping[str, list[WholeMonitorRole]]) -> None:
+    def __init__(self, monitors: Mapping[str, list[Monitor]]) -> None:
         self._monitors = monitors
         self._said: set[str] = set()
         self._num_failed_in_row: Counter[tuple[str, int]] = Counter()
@@ -69,22 +70,22 @@ class Monitors(Observer):
 
     def flush(self) -> None:
         for monitor in self._all():
-            try_to(monitor.flush, failure=f"{monitor.name} did not write")
+            try_to(monitor.flush, failure=f"{type(monitor).__qualname__} did not write")
 
     def close(self) -> None:
         for monitor in self._all():
-            try_to(monitor.close, failure=f"{monitor.name} did not close")
+            try_to(monitor.close, failure=f"{type(monitor).__qualname__} did not close")
         for name, count in self._num_missed.items():
             logger.warning(
                 "the monitor %s lacks %d records of this run; metrics.jsonl has them", name, count
             )
         self._num_missed.clear()
 
-    def _all(self) -> list[WholeMonitorRole]:
+    def _all(self) -> list[Monitor]:
         return [monitor for own in self._monitors.values() for monitor in own]
 
-    def _give(self, monitor: WholeMonitorRole, numbers: Metrics, *, role: str, step: int) -> None:
-        key, name = (role, id(monitor)), monitor.name
+    def _give(self, monitor: Monitor, numbers: Metrics, *, role: str, step: int) -> None:
+        key, name = (role, id(monitor)), type(monitor).__qualname__
         try:
             monitor.log(numbers, step=step)
         except Exception as error:  # the boundary around one plugin
@@ -135,7 +136,7 @@ class ShownSamples(Observer):
     """
 
     def __init__(
-        self, directory: Path, *, interval: int, count: int, monitors: Sequence[WholeMonitorRole]
+        self, directory: Path, *, interval: int, count: int, monitors: Sequence[Monitor]
     ) -> None:
         self._directory = directory
         self._interval = interval
@@ -148,7 +149,7 @@ class ShownSamples(Observer):
 
     @classmethod
     def of(
-        cls, config: Config, monitors: Mapping[str, Sequence[WholeMonitorRole]], *, rundir: RunDir
+        cls, config: Config, monitors: Mapping[str, Sequence[Monitor]], *, rundir: RunDir
     ) -> ShownSamples | None:
         """Return what a configuration asks for; None: nothing, or no monitor can.
 
@@ -158,7 +159,9 @@ class ShownSamples(Observer):
             rundir: of the stage.
         """
         own, trainers = config.monitor, monitors["trainer"]
-        if not own.sample_interval or not any(one.takes_samples for one in trainers):
+        if not own.sample_interval or not any(
+            "samples" in abilities_in(one, "monitor") for one in trainers
+        ):
             return None
         return cls(
             rundir.path, interval=own.sample_interval, count=own.num_samples, monitors=trainers
@@ -177,9 +180,7 @@ class ShownSamples(Observer):
         for monitor in self._monitors if rows else ():
             self._show(monitor, rows, step=step)
 
-    def _show(
-        self, monitor: WholeMonitorRole, rows: Sequence[Mapping[str, Any]], *, step: int
-    ) -> None:
+    def _show(self, monitor: Monitor, rows: Sequence[Mapping[str, Any]], *, step: int) -> None:
         key = id(monitor)
         if self._num_failed_in_row[key] >= PATIENCE:
             return
@@ -187,11 +188,11 @@ class ShownSamples(Observer):
             monitor.log_samples([dict(row) for row in rows], step=step)
         except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
             self._num_failed_in_row[key] += 1
-            self._tell(step, error, by=monitor.name)
+            self._tell(step, error, by=type(monitor).__qualname__)
             if self._num_failed_in_row[key] >= PATIENCE:
                 logger.warning(
                     "the monitor %s failed %d times in a row and gets no more samples",
-                    monitor.name, PATIENCE,
+                    type(monitor).__qualname__, PATIENCE,
                 )  # fmt: skip
         else:
             del self._num_failed_in_row[key]

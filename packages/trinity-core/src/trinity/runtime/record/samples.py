@@ -18,7 +18,6 @@ import numpy as np
 from trinity.common.codec import Column, joined_column
 from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.common.workflows.recorded_env import ENVIRONMENT
-from trinity.extend import KINDS
 from trinity.runtime.observers import Observer
 from trinity.runtime.record.history import append_whole
 from trinity.runtime.record.sample_files import FOLDER, encode, part_files
@@ -85,10 +84,8 @@ class SampleLog(Observer):
         """
         if not config.buffer.record_samples:
             return None
-        component = manager.find("trainer", config.trainer.trainer_type)
-        tells = "trained_batch" in KINDS["trainer"].abilities_of(component)
-        batch = {"batch": trainer.trained_batch} if tells else {}
-        return cls(rundir.path, limit=int(config.buffer.max_samples_gb * GB), **batch)
+        limit = int(config.buffer.max_samples_gb * GB)
+        return cls(rundir.path, limit=limit, batch=trainer.trained_batch)
 
     def trained(self, step: int, experiences: Sequence[Experience]) -> None:
         """Add an optimizer step."""

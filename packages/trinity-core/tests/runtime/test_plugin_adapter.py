@@ -1,0 +1,174 @@
+"""A part that does not inherit its base class runs with the defaults of that class."""
+
+import re
+from concurrent.futures import Future
+
+import pytest
+from trinity.common.ports import GenerationRequest, RolloutEngine, Storage, Structure
+from trinity.errors import CheckpointError, ModelError
+from trinity.extend import get_manager
+from trinity.extend.kinds import KINDS
+from trinity.runtime.plugin_adapter import adapted_part
+from trinity.runtime.storage_state import load_state, state_of
+
+
+class OldEngine:
+    """An engine that knows nothing of stop strings and structures."""
+
+    version = 0
+
+    def __init__(self):
+        self.requests = []
+
+    def submit(self, request):
+        self.requests.append(request)
+        return Future()
+
+    def run_began(self):
+        pass
+
+    def run_ended(self):
+        pass
+
+    def load_weights(self, snapshot):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "word"),
+    [
+        ("stop", ("a",), "stop_strings"),
+        ("stop_token_ids", (3,), "stop_strings"),
+        ("structure", Structure(kind="regex", text="a"), "structure"),
+    ],
+)
+def test_a_field_that_an_engine_does_not_know_is_refused_by_name(field, value, word) -> None:
+    engine = adapted_part(OldEngine(), "rollout_engine", can=frozenset({"logprobs"}), name="old")
+    with pytest.raises(
+        ModelError,
+        match=re.escape(
+            f"{field} is asked for, and the rollout engine old does not provide '{word}'"
+        ),
+    ):
+        engine.submit(GenerationRequest(prompt_token_ids=(1,), **{field: value}))
+
+    engine.submit(GenerationRequest(prompt_token_ids=(1,)))
+    assert len(engine.requests) == 1
+
+
+def test_an_ability_that_no_class_shows_is_there_only_by_its_word() -> None:
+    kind = KINDS["rollout_engine"]
+    own = get_manager().find("rollout_engine", "transformers")
+
+    assert {"stop_strings", "structure", "busy_s", "shares_module"} <= kind.abilities_of(own)
+    assert kind.abilities_in(OldEngine) == frozenset()
+    assert kind.abilities_in(own.load()) == {
+        "busy_s",
+        "in_flight",
+        "scores",
+        "shares_module",
+        "stop_strings",
+        "structure",
+    }
+
+
+class OldStorage:
+    """A storage that takes nothing back; what is called as an optional method is something else."""
+
+    gives_again = True
+
+    def __init__(self):
+        self.rows, self.counts = [], 3
+
+    def write(self, experiences):
+        self.rows += experiences
+
+    def read(self, count, *, timeout_s, min_model_version=0):
+        if not self.rows:
+            raise StopIteration
+        taken, self.rows = self.rows[:count], self.rows[count:]
+        return taken
+
+    def available(self):
+        return len(self.rows)
+
+    def waiting(self):
+        return list(self.rows)
+
+    def close(self):
+        pass
+
+
+def old_storage(*words):
+    return adapted_part(OldStorage(), "storage", can=frozenset(words), name="old")
+
+
+def test_what_was_put_back_is_read_first_and_held_by_a_checkpoint() -> None:
+    storage = old_storage("waiting")
+    storage.write([1, 2, 3])
+    storage.put_back(storage.read(2, timeout_s=0))
+
+    assert (storage.available(), storage.waiting()) == (3, [1, 2, 3])
+    assert storage.read(1, timeout_s=0) + storage.read(5, timeout_s=0) == [1, 2, 3]
+    with pytest.raises(StopIteration):
+        storage.read(1, timeout_s=0)
+
+
+def test_a_part_has_the_abilities_that_it_says_and_no_others() -> None:
+    assert isinstance(old_storage(), Storage)
+    assert old_storage("gives_again").gives_again
+    assert not old_storage().gives_again
+    assert old_storage().counts() == {}
+    assert old_storage().waiting() == []
+
+
+def test_what_waited_in_a_storage_that_keeps_nothing_is_missed_by_name() -> None:
+    storage = old_storage()
+    storage.write([1, 2])
+    state = state_of(storage)
+
+    with pytest.raises(CheckpointError, match="2 experiences waited in storage old"):
+        load_state(storage, state, name="old")
+
+
+class Swapping(OldEngine):
+    """An engine that takes weights between two steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = []
+
+    def load_weights(self, snapshot):
+        self.given.append((snapshot, "load"))
+
+    def swap_weights(self, snapshot, *, in_flight):
+        self.given.append((snapshot, in_flight))
+
+
+class SwappingEngine(Swapping, RolloutEngine):
+    """One of the base class."""
+
+    takes_stop_strings = takes_structure = True
+
+
+@pytest.mark.parametrize("cls", [Swapping, SwappingEngine])
+@pytest.mark.parametrize(
+    ("in_flight", "abilities", "how"),
+    [
+        ("keep", {"in_flight"}, "keep"),
+        ("abort", {"in_flight"}, "abort"),
+        ("finish", {"in_flight"}, "load"),
+        ("keep", set(), "load"),
+    ],
+)
+def test_weights_come_as_the_configuration_says_where_the_engine_can(
+    cls, in_flight, abilities, how
+) -> None:
+    engine = cls()
+    adapted_part(
+        engine, "rollout_engine", can=frozenset(abilities), name="swaps", in_flight=in_flight
+    ).load_weights("w")
+    assert engine.given == [("w", how)]
