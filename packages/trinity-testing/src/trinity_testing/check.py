@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.errors import PluginError
+from trinity.extend.component import Component  # noqa: TC002 -- the pages of the API read it
 
 if TYPE_CHECKING:
-    from trinity.extend.component import Component
     from trinity.extend.manager import PluginManager
 
     from trinity_testing.bench import Bench

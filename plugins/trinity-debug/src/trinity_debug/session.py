@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from trinity.common.workflows import Task
     from trinity.explorer.requests import RolloutRequest
     from trinity.extend import PluginManager
-from trinity_debug.engines import EngineObserver
+
+    from trinity_debug.engines import EngineObserver
 
 _EXPLORES = frozenset({"both", "explore", "bench"})
 
