@@ -1,4 +1,4 @@
-"""Ctrl-C in the program ``trinity``: it ends with 130, in one line, whatever it was doing.
+"""How the program ``trinity`` ends: by Ctrl-C with 130, in one line, whatever it was doing.
 
     python --> import trinity --> program --> command --> exit functions --> taken apart
                |<----- leave at once ---->|  interrupt  |<- leave at once ->| unheard
@@ -6,6 +6,8 @@
 Nothing has begun before a command, so nothing is unwound. In a command ``KeyboardInterrupt`` closes
 what was opened; but not where something is imported: libraries lose it there, or make another error
 of it. This module is the first that is imported, and imports little.
+
+``os._exit(0)`` in the middle of a command would say that all went well: it raises ``SystemExit``.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 
 TYPE_CHECKING = False  # importing typing takes as long as all above
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
     from typing import NoReturn
 
@@ -34,6 +37,8 @@ INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
 _BEFORE = "stopped at once, before the command had begun: nothing was started"
 _IMPORTING = "<frozen importlib._bootstrap>"  # the file of the functions that import
 _heard: list[int] = []  # signals that became KeyboardInterrupt
+_end = os._exit
+_codes: list[int] = []  # of the command, once it has ended
 
 
 class Loading:
@@ -51,6 +56,7 @@ def program_begins() -> None:
     """Leave at once from now on."""
     _replace(signal.default_int_handler, _leave)
     atexit.register(_be_deaf)  # the first that is registered is the last that is called
+    os._exit = _guarded_exit(os.getpid())  # type: ignore[assignment]  # of this name alone
 
 
 def command_begins() -> None:
@@ -69,6 +75,7 @@ def command_ended(code: int) -> None:
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
         os._exit(code or INTERRUPTED)
 
+    _codes.append(code)
     _replace(_leave, end)
     _replace(_interrupt, end)
     # Python notes a KeyboardInterrupt that leaves a text that is executed, as those of dataclasses,
@@ -82,6 +89,23 @@ def leave(line: str) -> NoReturn:
         os.write(2, f"{line}\n".encode())
     finally:
         os._exit(INTERRUPTED)
+
+
+def _guarded_exit(owner: int) -> Callable[[int], NoReturn]:
+    """Return what ``os._exit`` is in process ``owner``; one that is forked ends as it likes."""
+
+    def guarded(status: int) -> NoReturn:
+        if status or os.getpid() != owner:
+            _end(status)
+        if _codes:
+            _end(_codes[0])
+        caller = sys._getframe(1)
+        place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        why = "os._exit(0), and the command has not finished. Raise an error instead"
+        os.write(2, f"{place}: {why}.\n".encode())  # a thread that ends by SystemExit says nothing
+        raise SystemExit(why)
+
+    return guarded
 
 
 def _is_program() -> bool:

@@ -34,7 +34,7 @@ def boundary(what: str, *, may_end: bool = True) -> Iterator[None]:
         yield
     except TrinityError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if may_end and isinstance(error, StopIteration):
             raise
         text = " ".join(str(error).split())
@@ -46,11 +46,28 @@ def boundary(what: str, *, may_end: bool = True) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Let nothing inside end the process: ``sys.exit(0)`` would say that the run has finished.
+
+    Raises:
+        TrinityError: something tried to.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise TrinityError(
+            f"the run was to end by SystemExit({error.code!r}) at {place_of(error)}, and has not "
+            "finished. Raise an error there, or return; then run the same command: it goes on from "
+            "what is saved."
+        ) from error
+
+
 def try_to(call: Callable[[], None], *, failure: str) -> None:
     """Call a plugin where its failure must stop nothing else: it is told as a warning."""
     try:
         call()
-    except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- the boundary around one plugin
         logger.warning("%s: %s: %s", failure, type(error).__name__, error)
 
 

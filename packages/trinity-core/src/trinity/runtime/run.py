@@ -11,6 +11,7 @@ from trinity.common.config import Config, load_config, prepared_stages
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment
+from trinity.runtime.error_context import no_exit
 from trinity.runtime.interrupt import Interrupt
 from trinity.runtime.ledger_of_run import own_part, part_of
 from trinity.runtime.preflight import (
@@ -57,7 +58,7 @@ def run(
     set_threads()
     given = config if isinstance(config, Config) else load_config(config)
     display = Display(console, title=given.name)
-    with Interrupt(display.say) as stop, plugins_of(given) as manager:
+    with Interrupt(display.say) as stop, plugins_of(given) as manager, no_exit():
         manager.call("trinity_configure", config=given)
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)

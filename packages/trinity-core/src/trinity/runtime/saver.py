@@ -47,7 +47,7 @@ class Saver:
             yield
         except (CheckpointError, WorkerLostError, RayLostError):
             raise  # it would fail again; half of what is lost with a worker is no state to save
-        except Exception:  # whatever it is, what was trained is saved before it goes on
+        except (Exception, SystemExit):  # whatever it is, what was trained is saved
             self._save_after_failure(progress)
             raise
         self.save(progress)

@@ -92,7 +92,7 @@ def _import_separately(module: str, path: tuple[str, ...], number: int) -> Obser
         return Observation(
             seconds=LIMIT_S, heavy=[], effects=[], error=f"not imported in {LIMIT_S:.0f} s"
         )
-    if done.returncode != 0:
+    if done.returncode != 0 or not done.stdout.strip():
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return Observation(seconds=0.0, heavy=[], effects=["ends the process: " + last], error="")
     seen: Observation = json.loads(done.stdout.splitlines()[-1])

@@ -88,7 +88,7 @@ class Monitors(Observer):
         key, name = (role, id(monitor)), type(monitor).__qualname__
         try:
             monitor.log(numbers, step=step)
-        except Exception as error:  # the boundary around one plugin
+        except (Exception, SystemExit) as error:  # the boundary around one plugin
             if is_full(error):
                 raise
             self._num_missed[name] += 1
@@ -103,7 +103,7 @@ class Monitors(Observer):
         else:
             self._num_failed_in_row.pop(key, None)
 
-    def _tell_failure(self, name: str, error: Exception, *, role: str, step: int) -> None:
+    def _tell_failure(self, name: str, error: BaseException, *, role: str, step: int) -> None:
         if name in self._said:
             return
         self._said.add(name)
@@ -186,7 +186,7 @@ class ShownSamples(Observer):
             return
         try:
             monitor.log_samples([dict(row) for row in rows], step=step)
-        except Exception as error:  # noqa: BLE001 -- the boundary around one plugin
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- around one plugin
             self._num_failed_in_row[key] += 1
             self._tell(step, error, by=type(monitor).__qualname__)
             if self._num_failed_in_row[key] >= PATIENCE:
@@ -231,7 +231,7 @@ class ShownSamples(Observer):
         text = self._text.decode(tokens)
         return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]} ..."
 
-    def _tell(self, step: int, error: Exception, *, by: str = "") -> None:
+    def _tell(self, step: int, error: BaseException, *, by: str = "") -> None:
         if by in self._told:
             return
         self._told.add(by)
