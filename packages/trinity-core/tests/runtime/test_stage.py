@@ -12,6 +12,7 @@ from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import DamagedError
 from trinity.runtime.record.result import RunStatus
+from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.record.sample_files import part_files
 from trinity.runtime.restore import restore
@@ -29,9 +30,10 @@ def rundir(tmp_path):
 
 
 def stage_run(rundir, *, config=None):
+    config = config or Config(mode="train")
     return _StageRun(
-        config or Config(mode="train"),
-        rundir=rundir,
+        config,
+        files=GrowingFiles(config, rundir=rundir),
         display=SimpleNamespace(say=lambda line: None),
         build=lambda: pytest.fail("it began"),
         before={},

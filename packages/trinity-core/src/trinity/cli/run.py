@@ -38,13 +38,14 @@ def run(
     cluster.ray_address or `ray start`, else in a local Ray that ends with the run.
     """
     typer.echo(f"reading {config}")  # before what takes seconds to import
+    here = Path.cwd()
     from trinity.runtime.interrupt import Interrupt
 
     with Interrupt(typer.echo, may_leave=True):  # until the run itself hears
         given, run_config = _loaded(config, settings=settings or (), plugin_dirs=plugin_dir or ())
     result = run_config(given, local=local)
     for line in _closing_lines(result):
-        typer.echo(line)
+        typer.echo(line.replace(f"{here}/", ""))
     raise typer.Exit(result.exit_code)
 
 

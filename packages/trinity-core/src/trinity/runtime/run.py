@@ -140,7 +140,7 @@ def _run_stages(
 
 def _run_directory(first: Config, given: Config, display: Display) -> RunDir:
     """Return the folder to use; a used one is left alone if the run is to start anew."""
-    rundir = RunDir.of(given)
+    rundir = RunDir(RunDir.of(given).path.absolute())
     if not first.continue_from_checkpoint and rundir.is_used():
         path = rundir.path
         renamed = RunDir(path.with_name(f"{path.name}_{time.strftime('%Y%m%d%H%M%S')}"))

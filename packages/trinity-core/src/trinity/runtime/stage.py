@@ -9,6 +9,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.absolute import make_absolute
 from trinity.common.sync_policy import policy_of
 from trinity.errors import CheckpointError, WorkerLostError
 from trinity.extend import get_manager
@@ -87,6 +88,8 @@ def run_stage(
         return finished_before(before, rundir=rundir, display=display, stage=stage)
     note_start(config, before=before, manager=get_manager(), rundir=rundir)
     write_manifests(config, plugins=get_manager().describe(), directory=rundir.path)
+    files = GrowingFiles(config, rundir=rundir)
+    make_absolute(config)  # now: config.yaml and checkpoints have paths as written
     workers = partial(
         build or _local_build(),
         config,
@@ -98,7 +101,7 @@ def run_stage(
     )
     check_models(config)
     load = interrupt.at_once(workers)
-    run = _StageRun(config, rundir=rundir, display=display, build=load, before=before, stage=stage)
+    run = _StageRun(config, files=files, display=display, build=load, before=before, stage=stage)
     with closing(run):
         run.run()
     return run.outcome()
@@ -117,14 +120,14 @@ class _StageRun:
         self,
         config: Config,
         *,
-        rundir: RunDir,
+        files: GrowingFiles,
         display: Display,
         build: Callable[[], Parts],
         before: dict[str, Any],
         stage: str,
     ) -> None:
         self._config = config
-        self._rundir = rundir
+        self._rundir = files.rundir
         self._display = display
         self._build = build
         self._before = before
@@ -133,7 +136,7 @@ class _StageRun:
         self._progress = Progress()
         self._status: RunStatus | None = None  # None: it did not begin
         self._restarts = RestartLimit()
-        self._files = GrowingFiles(config, rundir=rundir)
+        self._files = files
         self._began = time.perf_counter()
 
     def run(self) -> None:

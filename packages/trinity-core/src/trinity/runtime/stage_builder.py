@@ -27,7 +27,6 @@ from trinity.runtime.observers import StepHook
 from trinity.runtime.ready import GroupSink, GroupStorage
 from trinity.runtime.record.history import TrainedHistory
 from trinity.runtime.record.monitors import Monitors, ShownSamples
-from trinity.runtime.record.rewind import GrowingFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +134,7 @@ class StageBuilder(ABC):
                 pipeline=self._pipeline(),
                 shelf=self._storage,
                 rollouts=parts.rollouts,
-                marks=GrowingFiles(config, rundir=parts.rundir).explorer_marks,
+                marks=self._marks,
                 **common,
             )
         else:
@@ -152,6 +151,9 @@ class StageBuilder(ABC):
             return self._config.buffer.batch_size
         has_explorer = self._config.mode in {"both", "serve"}
         return rows_of_a_batch(self._config, self._manager) if has_explorer else 1
+
+    def _marks(self) -> dict[str, Any]:
+        return self._parts.files.explorer_marks()  # the stage's own, once all is built
 
     def _pipeline(self) -> ExperiencePipeline:
         parts, sink = self._parts, self._storage

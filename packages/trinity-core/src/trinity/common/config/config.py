@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import PrivateAttr, field_validator
@@ -74,6 +75,7 @@ class Config(StrictModel):
     _source: Source = PrivateAttr(default_factory=Source)
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _notes: list[str] = PrivateAttr(default_factory=list)
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @property
     def origins(self) -> dict[str, str]:
@@ -112,6 +114,11 @@ class Config(StrictModel):
     def source(self) -> Source:
         """Return what is known of the file that this configuration was read from."""
         return self._source
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder from which its relative paths count."""
+        return self._folder
 
     def copied(self) -> Config:
         """Return a copy whose sections are new; see `StrictModel.copied`."""

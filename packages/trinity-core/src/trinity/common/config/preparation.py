@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check import check
@@ -55,6 +56,8 @@ def prepared_stages(config: Config) -> list[Config]:
     """
     machine, manager = probe(model_path=config.model.model_path), run_manager(config)
     stages = resolve_stages(config, machine, manager=manager)
+    for stage in stages:
+        stage._folder = Path.cwd()  # of now: a part of the run may change it
     _raise_problems(stages, machine, name=config.source.file, manager=manager)
     return stages
 

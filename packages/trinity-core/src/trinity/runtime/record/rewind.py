@@ -123,6 +123,7 @@ class GrowingFiles:
     """
 
     def __init__(self, config: Config, *, rundir: RunDir) -> None:
+        self.rundir = rundir
         self._root = rundir.path.absolute()
         self._mode = config.mode
         explorer_files = _explorer_files(config, rundir)

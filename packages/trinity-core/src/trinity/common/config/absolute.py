@@ -1,0 +1,45 @@
+"""Make the paths of a run absolute: a part of it may change the working directory."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from trinity.common.config.model import is_hub_id
+from trinity.common.config.paths import fields, value_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trinity.common.config.config import Config
+
+__all__ = ["make_absolute"]
+
+_OUTPUTS = {"checkpoint_root_dir", "input_save_path"}
+_INPUTS = {"path", "model_path", "critic_model_path", "chat_template_path"}
+_BUFFER = "buffer.trainer_input.experience_buffer"
+_SQLITE = "sqlite:///"
+
+
+def make_absolute(config: Config) -> None:
+    """Change each relative path of a resolved configuration into one below its folder.
+
+    Names of the Hugging Face hub and addresses stay as they are.
+    """
+    written = set(_OUTPUTS)
+    storage = value_at(config, f"{_BUFFER}.storage_type")
+    if storage in {"file", "sql"} and config.mode != "train":
+        written.add(f"{_BUFFER}.path")
+    for path, section, name, _ in list(fields(config)):
+        value = getattr(section, name) if name in _OUTPUTS | _INPUTS else None
+        if isinstance(value, str) and value:
+            is_written = path in written or name in written
+            setattr(section, name, _absolute(value, config.folder, is_written=is_written))
+
+
+def _absolute(value: str, folder: Path, *, is_written: bool) -> str:
+    if value.startswith(_SQLITE):
+        return _SQLITE + _absolute(value.removeprefix(_SQLITE), folder, is_written=True)
+    full = os.path.abspath(folder / value)
+    is_name = is_hub_id(value) and not is_written and not os.path.exists(full)
+    return value if is_name or value[0] == "~" or "://" in value else full

@@ -1,0 +1,36 @@
+"""Relative paths count from where the run was started; names and addresses are no paths."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.common.config import load_config, resolve
+from trinity.common.config.absolute import make_absolute
+from trinity.common.config.paths import value_at
+
+BUFFER = "buffer.trainer_input.experience_buffer"
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "found"),
+    [
+        ("model.model_path", "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+        ("model.model_path", "there", "/start/there"),
+        ("model.model_path", "~/models/qwen", "~/models/qwen"),
+        ("checkpoint_root_dir", "runs", "/start/runs"),
+        (f"{BUFFER}.path", "rows.jsonl", "/start/rows.jsonl"),
+        (f"{BUFFER}.path", "sqlite:///run.db", "sqlite:////start/run.db"),
+        (f"{BUFFER}.path", "sqlite:////data/run.db", "sqlite:////data/run.db"),
+        (f"{BUFFER}.path", "postgresql://me@db/runs", "postgresql://me@db/runs"),
+    ],
+)
+def test_a_path_is_absolute_and_a_name_stays(
+    path, given, found, a_run, cpu, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    overrides = [f"{BUFFER}.storage_type={'sql' if '://' in given else 'file'}", f"{path}={given}"]
+    config = resolve(load_config(a_run(), overrides=overrides), cpu)
+
+    make_absolute(config)
+
+    assert value_at(config, path) == found.replace("/start", str(tmp_path))
