@@ -102,3 +102,103 @@ def test_a_workflow_that_changes_the_working_directory_moves_no_file_of_the_run(
     assert list(elsewhere.iterdir()) == []
     state = json.loads((run_dir / "global_step_4" / "state.json").read_text())
     assert state["files"]["said.jsonl"]["size"] == (tmp_path / "said.jsonl").stat().st_size
+
+
+HANGS = """
+import time
+
+from trinity.buffer.queue import QueueStorage
+from trinity.buffer.selectors import SequentialSelector
+from trinity.extend import hookimpl
+
+HERE = __name__
+
+
+def wait_for_ever():
+    time.sleep(10_000)
+
+
+class Selector(SequentialSelector):
+    def get_indices(self, count):
+        if self.position:
+            wait_for_ever()
+        return super().get_indices(count)
+
+
+class Monitor:
+    def log(self, metrics, *, step):
+        if step > 1:
+            wait_for_ever()
+
+    def close(self):
+        pass
+
+
+class Storage(QueueStorage):
+    def read(self, count, **options):
+        wait_for_ever()
+
+
+@hookimpl
+def trinity_task_selectors():
+    return {"hangs": f"{HERE}:Selector"}
+
+
+@hookimpl
+def trinity_monitors():
+    return {"hangs": f"{HERE}:Monitor"}
+
+
+@hookimpl
+def trinity_storages():
+    return {"hangs": f"{HERE}:Storage"}
+"""
+BUFFER = "buffer.trainer_input.experience_buffer"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "settings"),
+    [
+        (
+            "Selector.get_indices",
+            ["buffer.explorer_input.taskset.data_selector.selector_type=hangs"],
+        ),
+        ("Monitor.log", ["monitor.monitor_type=hangs"]),
+        (
+            "Storage.read",
+            [f"{BUFFER}.storage_type=hangs", f"{BUFFER}.max_read_timeout=2"],
+        ),
+    ],
+)
+def test_a_part_that_never_returns_is_named_with_its_stack_and_ends_the_run(
+    call, settings, config_dict, write_yaml, plugin_dir, trinity_program, status_of
+) -> None:
+    given = [*settings, "plugins.report_after_s=2", "plugins.end_after_s=4"]
+    options = [word for setting in given for word in ("--set", setting)]
+    folder = plugin_dir(HANGS, "hanging.py")
+
+    ended = trinity_program(
+        *("run", "--local", "--config", write_yaml(config_dict), "--plugin-dir", folder, *options)
+    )
+
+    assert ended.returncode == 1
+    what = f"{call} of plugin hanging (plugin-dir {folder}/hanging.py)"
+    assert f"waiting for {what} since " in ended.stdout
+    assert f"Error: {what} did not return in " in ended.stderr
+    assert "hanging.py:14 wait_for_ever" in ended.stderr
+    assert status_of()["status"] == "failed"
+
+
+def test_a_plugin_whose_import_never_ends_is_named_and_fails_its_check(
+    plugin_dir, trinity, monkeypatch
+) -> None:
+    monkeypatch.setattr("trinity.extend.loading.IMPORT_S", 2.0)
+    folder = plugin_dir("import time\n\ntime.sleep(10_000)\n", "import_hangs.py")
+
+    ended = trinity("--plugin-dir", folder, "plugins", "check")
+
+    assert ended.code == 1
+    assert "waiting for the import of plugin import_hangs since " in ended.stderr
+    assert "the import of plugin import_hangs did not return in 2 s: " in ended.stderr
+    assert "import_hangs.py:3 <module>" in ended.stderr

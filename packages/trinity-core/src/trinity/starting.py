@@ -29,6 +29,7 @@ __all__ = [
     "command_begins",
     "command_ended",
     "leave",
+    "leave_hung",
     "program_begins",
     "was_interrupted",
 ]
@@ -83,12 +84,18 @@ def command_ended(code: int) -> None:
     exec("")
 
 
-def leave(line: str) -> NoReturn:
+def leave(line: str, *, code: int = INTERRUPTED) -> NoReturn:
     """End this process with one line, and nothing else."""
     try:
         os.write(2, f"{line}\n".encode())
     finally:
-        os._exit(INTERRUPTED)
+        os._exit(code)
+
+
+def leave_hung(line: str) -> None:
+    """Do so where this is the program, which nothing else would end; a script is not ours."""
+    if os._exit is not _end:
+        leave(line, code=1)
 
 
 def _guarded_exit(owner: int) -> Callable[[int], NoReturn]:

@@ -14,7 +14,8 @@ from trinity import starting
 # that they block, and threads that they await.
 _LEFT_BEHIND = (
     *("trinity-hung-", "trinity-closing-", "trinity-stuck-", "trinity-awaited"),
-    *("trinity-explore", "trinity-runner-calls"),  # a step of a run that was broken off
+    # a step of a run that was broken off
+    *("trinity-rollouts", "trinity-groups", "trinity-runner-calls"),
 )
 
 

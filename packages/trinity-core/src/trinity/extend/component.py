@@ -16,6 +16,7 @@ from typing import Literal
 from trinity.errors import PluginError
 from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as
+from trinity.extend.watch import HungPartError
 
 __all__ = [
     "AssetSpec",
@@ -182,11 +183,13 @@ class Component:
         if self.held is not None:
             return self.held
         try:
+            if split_target(self.spec.target)[0] in sys.modules:
+                return imported_target(self.spec.target)
             with importing_as(self.origin.key):
                 if self.is_dotted:
                     look_in_working_directory(self.spec.target)
                 return imported_target(self.spec.target)
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, HungPartError) as error:
             owner = "" if self.is_dotted else f" of {self.origin}"
             place = "" if self.is_dotted else f" from {self.spec.target!r}"
             raise PluginError(

@@ -17,6 +17,7 @@ from trinity.extend.held import importing_as, loading_as
 from trinity.extend.hookspecs import PLUGIN_API, PLUGIN_API_OLDEST, TrinityHooks
 from trinity.extend.kinds import KINDS
 from trinity.extend.plugin_dir import own_siblings
+from trinity.extend.watch import HungPartError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from trinity.extend.record import PluginRecord
 
 __all__ = ["guarded_call", "hook_names", "load_plugin", "new_hook_caller"]
+
+
+IMPORT_S = 60.0  # of a plugin's module, which names classes and imports none
 
 
 def new_hook_caller() -> pluggy.PluginManager:
@@ -44,10 +48,10 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
     The plugin stays registered with ``hooks`` only where its state is ``ok``.
     """
     try:
-        with importing_as(record.key), own_siblings():
+        with importing_as(record.key, limit_s=IMPORT_S), own_siblings():
             module = importlib.import_module(record.module)
         api = _declared_api(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 -- the boundary of one plugin
+    except (Exception, SystemExit, HungPartError) as error:  # noqa: BLE001 -- around one plugin
         return _broken(record, described_failure(error))
     record = replace(record, api=_shown_api(api))
     if api is not None and not _is_spoken(api):

@@ -7,8 +7,9 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trinity.errors import TrinityError
+from trinity.errors import RunFailedError, TrinityError
 from trinity.extend import get_manager
+from trinity.extend.watch import HungPartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,10 +52,12 @@ def no_exit() -> Iterator[None]:
     """Let nothing inside end the process: ``sys.exit(0)`` would say that the run has finished.
 
     Raises:
-        TrinityError: something tried to.
+        TrinityError: something tried to, or did not return in time.
     """
     try:
         yield
+    except HungPartError as error:
+        raise RunFailedError(str(error)) from error
     except SystemExit as error:
         raise TrinityError(
             f"the run was to end by SystemExit({error.code!r}) at {place_of(error)}, and has not "
@@ -87,11 +90,11 @@ def place_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not any(name in frame.filename for name in _LIBRARIES)]
     last = (own or list(frames))[-1]
-    plugin = _plugin_of(last.filename)
+    plugin = plugin_of(last.filename)
     return f"{last.filename}:{last.lineno}{plugin and f' (plugin {plugin})'}"
 
 
-def _plugin_of(filename: str) -> str:
+def plugin_of(filename: str) -> str:
     """Return the plugin whose file that is, as messages name it; empty: nobody's."""
     for plugin in get_manager().found:
         record = plugin.record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from contextlib import contextmanager
@@ -14,13 +15,15 @@ from trinity.common.config.problem import config_error
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
+from trinity.extend.loading import hook_names
+from trinity.extend.watch import Watch
 from trinity.runtime.assembly import sends_weights
 from trinity.runtime.determinism import determinism_of
 from trinity.runtime.environment import environment
-from trinity.runtime.error_context import place_of
+from trinity.runtime.error_context import place_of, plugin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from trinity.common.config import Config
     from trinity.common.config.buffer import TasksetConfig
@@ -56,6 +59,32 @@ def plugins_of(config: Config) -> Iterator[PluginManager]:
         yield manager
     finally:
         set_manager(before)
+
+
+_QUICK = {
+    *("get_indices", "order", "feedback", "available", "put_back", "drop_older", "waiting"),
+    *("log", "flush", "log_samples", "state_dict", "load_state_dict"),
+}
+_WAITING = {"read", "sample", "read_groups"}  # for rows, so long as max_read_timeout says
+_LONG = {"write", "process", "close"}  # nobody can say how long: it is told
+
+
+def watch_of(config: Config, *, say: Callable[[str], None]) -> Watch:
+    """Return what names the call of a plugin that the run waits for, and breaks it off."""
+    given = config.plugins
+    end_after_s = given.end_after_s or math.inf
+    read_s = config.buffer.trainer_input.experience_buffer
+    reads_after_s = end_after_s + (read_s.max_read_timeout if read_s is not None else 0.0)
+    limits = dict.fromkeys([*_QUICK, *hook_names()], end_after_s)
+    limits |= dict.fromkeys(_WAITING, reads_after_s) | dict.fromkeys(_LONG, math.inf)
+    return Watch(
+        say,
+        whose=plugin_of,
+        report_after_s=given.report_after_s,
+        end_after_s=limits,
+        remedy="Correct it, or raise plugins.end_after_s; then run the same command: it goes on "
+        "from what is saved.",
+    )
 
 
 def refuse_local(stages: Sequence[Config], *, local: bool) -> None:

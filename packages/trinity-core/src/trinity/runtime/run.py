@@ -22,6 +22,7 @@ from trinity.runtime.preflight import (
     refuse_local,
     refuse_over_ray,
     set_threads,
+    watch_of,
 )
 from trinity.runtime.record.lock import run_lock
 from trinity.runtime.record.logs import logs_to
@@ -59,6 +60,7 @@ def run(
     given = config if isinstance(config, Config) else load_config(config)
     display = Display(console, title=given.name)
     with Interrupt(display.say) as stop, plugins_of(given) as manager, no_exit():
+        watch = watch_of(given, say=display.say)
         manager.call("trinity_configure", config=given)
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)
@@ -73,7 +75,7 @@ def run(
         full = explained_when_full(rundir.path)
         lock = run_lock(shared.path, say=display.say, part=part_of(stages[0]))
         ground = _ground(stages[0], display, local=local)
-        with full, lock, logs, no_progress_bars(), ground as build:
+        with full, lock, logs, no_progress_bars(), watch, ground as build:
             run_one = partial(run_stage, display=display, interrupt=stop, build=build)
             results = _run_stages(stages, given=given, rundir=rundir, run=run_one, stop=stop)
     return RunResult(directory=rundir.path, stages=tuple(results))

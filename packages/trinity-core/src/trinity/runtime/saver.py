@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError, RayLostError, WorkerLostError
+from trinity.extend.watch import HungPartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ class Saver:
             yield
         except (CheckpointError, WorkerLostError, RayLostError):
             raise  # it would fail again; half of what is lost with a worker is no state to save
-        except (Exception, SystemExit):  # whatever it is, what was trained is saved
+        except (Exception, SystemExit, HungPartError):  # what was trained is saved
             self._save_after_failure(progress)
             raise
         self.save(progress)

@@ -85,6 +85,15 @@ class PluginsConfig(StrictModel):
     prefer: dict[str, str] = core(
         {}, "component name -> the distribution to use if two plugins register the name"
     )
+    report_after_s: float = core(
+        60.0, "seconds until a run says which call of a plugin it waits for", gt=0
+    )
+    end_after_s: float | None = core(
+        600.0,
+        "seconds until a call of a selector, storage, monitor or hook of a plugin ends the run; "
+        "of a read: after max_read_timeout; null: never",
+        gt=0,
+    )
 
 
 class DataJuicerServiceConfig(StrictModel):
