@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from trinity.common.memory import Memory
 from trinity.common.ports import WeightSnapshot
 from trinity.errors import ModelError
 from trinity.synchronizer import ipc_weights, memfd
@@ -252,7 +253,7 @@ def test_without_memory_one_sentence_says_how_much_was_wanted(monkeypatch) -> No
 
 def test_more_than_is_left_is_refused_before_a_byte_of_it_is_taken(monkeypatch) -> None:
     monkeypatch.setattr(memfd.os, "memfd_create", lambda *_: pytest.fail("some was taken"))
-    monkeypatch.setattr(memfd, "bytes_left", lambda: 2**20)
+    monkeypatch.setattr(memfd, "memory", lambda: Memory(used=0, limit=2**20))
 
     with pytest.raises(ModelError) as refused:
         Memfd(2**22, [(0, torch.zeros(2**20))])
@@ -263,9 +264,9 @@ def test_more_than_is_left_is_refused_before_a_byte_of_it_is_taken(monkeypatch) 
     )
 
 
-@pytest.mark.parametrize("left", [2**20, None])
+@pytest.mark.parametrize("left", [Memory(used=0, limit=2**20), None])
 def test_as_much_as_is_left_and_where_nobody_knows_any_is_taken(left, monkeypatch) -> None:
-    monkeypatch.setattr(memfd, "bytes_left", lambda: left)
+    monkeypatch.setattr(memfd, "memory", lambda: left)
 
     assert len(Memfd(2**20, []).mapped()) == 2**20
 

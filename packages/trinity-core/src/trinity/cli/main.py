@@ -100,6 +100,11 @@ def _failed(error: Exception) -> int:
     line = str(error) if isinstance(error, TrinityError) else ""
     if isinstance(error, OSError):
         line = _of_the_system(error)
+    from trinity.common.memory import address_space_remark
+
+    remark = address_space_remark(error)
+    if remark:
+        line = f"{(line or f'{type(error).__name__}: {error}').rstrip('.')}.{remark}"
     if line:
         return _reported(f"Error: {line}", FINDINGS)
     line = f"Internal error: {type(error).__name__}: {error}. Set TRINITY_DEBUG=1 for more."

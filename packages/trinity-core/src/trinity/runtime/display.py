@@ -34,7 +34,7 @@ class Display:
         self.console = console or Console(highlight=False)
         self._title = title
         self._live: Live | None = None
-        self._stage = ""
+        self._stage = self._memory = ""
         self._has_explorer = self._has_trainer = True
         self._start(total_steps=0, done=0)
 
@@ -98,6 +98,10 @@ class Display:
         self._last_evaluation = f"after step {step}: " + ", ".join(parts)
         self.say(f"evaluation {self._last_evaluation}")
 
+    def show_memory(self, used: str) -> None:
+        """Show how much memory is used, where that is near the limit; "": it is not."""
+        self._memory = used
+
     def ended(self, lines: Sequence[str] = ()) -> None:
         """Take the picture down and print the last lines; also after an error."""
         if self._live is not None:
@@ -120,8 +124,7 @@ class Display:
     def _show(self, *, is_line: bool) -> None:
         if self._live is None and is_line and self._is_a_line_due():
             self._last_line = self._done
-            values = "  ".join(f"{name} {value}" for name, value in self._values.items())
-            self.say(f"step {self._counted()}  {values}  {self._clock()}")
+            self.say(f"step {self._counted()}  {self._shown_values()}  {self._clock()}")
 
     def _is_a_line_due(self) -> bool:
         done, last = self._done, self._last_line
@@ -133,14 +136,17 @@ class Display:
         head = Table.grid(padding=(0, 1), expand=False)
         bar = ProgressBar(total=self._total_steps or None, completed=self._done, width=40)
         head.add_row(Text(self._head(), style="bold"), bar, self._counted(), self._clock())
-        values = list(self._values.items())  # a copy: the thread that draws reads while steps end
-        line = Text("  ".join(f"{name} {value}" for name, value in values))
-        rows = [head, line]
+        rows = [head, Text(self._shown_values())]
         if self._rewards:
             rows.append(Text(f"reward {_sparkline(list(self._rewards))}", style="green"))
         if self._last_evaluation:
             rows.append(Text(f"evaluation {self._last_evaluation}"))
         return Group(*rows)
+
+    def _shown_values(self) -> str:
+        values = list(self._values.items())  # a copy: the thread that draws reads while steps end
+        values += [("memory", self._memory)] if self._memory else []
+        return "  ".join(f"{name} {value}" for name, value in values)
 
     def _counted(self) -> str:
         return f"{self._done}/{self._total_steps}" if self._total_steps else str(self._done)

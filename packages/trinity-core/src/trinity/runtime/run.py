@@ -26,6 +26,7 @@ from trinity.runtime.preflight import (
 )
 from trinity.runtime.record.lock import run_lock
 from trinity.runtime.record.logs import logs_to
+from trinity.runtime.record.memory_record import MemoryRecord
 from trinity.runtime.record.records import explained_when_full
 from trinity.runtime.record.result import RunResult, RunStatus, StageResult
 from trinity.runtime.record.rundir import RunDir
@@ -75,7 +76,8 @@ def run(
         full = explained_when_full(rundir.path)
         lock = run_lock(shared.path, say=display.say, part=part_of(stages[0]))
         ground = _ground(stages[0], display, local=local)
-        with full, lock, logs, no_progress_bars(), watch, ground as build:
+        quiet = no_progress_bars()
+        with full, lock as file, logs, MemoryRecord(file, display), quiet, watch, ground as build:
             run_one = partial(run_stage, display=display, interrupt=stop, build=build)
             results = _run_stages(stages, given=given, rundir=rundir, run=run_one, stop=stop)
     return RunResult(directory=rundir.path, stages=tuple(results))

@@ -22,9 +22,9 @@ import threading
 import time
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.memory import LACK_OF_MEMORY, num_oom_kills
 from trinity.errors import RunFailedError, WorkerLostError, WorkerWaitsError
 from trinity.explorer.failure import TRACEBACKS
 
@@ -312,7 +312,7 @@ class RestartLimit:
     def __init__(self) -> None:
         self._place = ""
         self._num_lost = 0
-        self._num_killed = _num_killed_for_memory()
+        self._num_killed = num_oom_kills()
 
     def note_loss(self, error: WorkerLostError, *, place: str) -> str:
         """Return what to say before the workers are started anew from ``place``.
@@ -338,23 +338,7 @@ class RestartLimit:
 
     def _memory(self) -> str:
         """Return that the system ended a process for lack of memory, if it did since last time."""
-        before, self._num_killed = self._num_killed, _num_killed_for_memory()
+        before, self._num_killed = self._num_killed, num_oom_kills()
         if self._num_killed <= before:
             return ""
-        return (
-            "; the system killed a process for lack of memory: lower "
-            "trainer.max_token_len_per_gpu, explorer.runner_per_model or the model's size"
-        )
-
-
-def _num_killed_for_memory() -> int:
-    """Return how many processes the kernel killed for lack of memory, where it tells."""
-    for path in ("/sys/fs/cgroup/memory.events", "/proc/vmstat"):
-        try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
-        except OSError:
-            continue
-        counts = dict(line.split() for line in lines)
-        if "oom_kill" in counts:
-            return int(counts["oom_kill"])
-    return 0
+        return f"; {LACK_OF_MEMORY}"

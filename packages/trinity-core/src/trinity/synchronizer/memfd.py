@@ -18,24 +18,23 @@ import os
 import stat
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import finalize
 
 import torch
 from torch import Tensor
 
+from trinity.common.memory import memory
 from trinity.errors import ModelError
 from trinity.synchronizer.channel import TransferError
 from trinity.synchronizer.machine import machine_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 _NAME = "trinity-weights"  # as /proc shows it
 _MFD_NOEXEC_SEAL = 0x8  # of Linux 6.3; vm.memfd_noexec may ask for it
 _FOREIGN = {errno.EACCES, errno.EPERM}
-_FILES = ("inactive_file", "active_file")  # copies of what a disk has: dropped under pressure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,11 +175,11 @@ def _check_left(num_bytes: int) -> None:
     Raises:
         ModelError: it is too little.
     """
-    left = bytes_left()
-    if left is not None and left < num_bytes:
+    now = memory()
+    if now is not None and now.left < num_bytes:
         raise ModelError(
             f"{_wanted(num_bytes)} are not available: this machine or container has "
-            f"{left / 2**20:.0f} MiB left. Add memory, or use fewer engines."
+            f"{now.left / 2**20:.0f} MiB left. Add memory, or use fewer engines."
         )
 
 
@@ -193,52 +192,3 @@ def _lacking(num_bytes: int, error: OSError) -> ModelError:
 
 def _wanted(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:.0f} MiB of shared memory for weights"
-
-
-def bytes_left(*, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes that the machine and this process's container have left; None: none says.
-
-    The machine's are in ``/proc/meminfo``, a container's in ``memory.max`` and ``memory.current``
-    of its cgroup (version 2).
-
-    Args:
-        proc: where the kernel tells about processes.
-        cgroups: where it tells about containers.
-    """
-    found = [*_of_machine(proc / "meminfo"), *_of_groups(proc / "self/cgroup", cgroups)]
-    return min(found, default=None)
-
-
-def _of_machine(meminfo: Path) -> Iterator[int]:
-    kib = _numbers(meminfo).get("MemAvailable:")
-    if kib is not None:
-        yield 1024 * kib
-
-
-def _of_groups(own: Path, cgroups: Path) -> Iterator[int]:
-    """Give what is left of each limit: a group is within all that are above it."""
-    line = next((each for each in _text(own).splitlines() if each.startswith("0::")), None)
-    if line is None:
-        return
-    group = cgroups / line.removeprefix("0::").lstrip("/")
-    for folder in (group, *group.parents):
-        limit, used = _text(folder / "memory.max"), _text(folder / "memory.current")
-        if limit.isdigit() and used.isdigit():  # "max": none
-            stat = _numbers(folder / "memory.stat")
-            files = sum(stat.get(name, 0) for name in _FILES)
-            yield max(0, int(limit) - int(used) + files)
-        if folder == cgroups:
-            return
-
-
-def _numbers(path: Path) -> dict[str, int]:
-    words = [line.split() for line in _text(path).splitlines()]
-    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
-
-
-def _text(path: Path) -> str:
-    """Return what a file says; empty: it is not there, or not for this process."""
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

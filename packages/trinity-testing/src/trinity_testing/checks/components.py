@@ -98,6 +98,7 @@ checks = (
         id="component.resolves",
         function=target_resolves,
         remedy="Correct the target, 'module:Class', or install what its module imports.",
+        limit_s=60.0,
         kinds=ANY,
     ),
     Check(

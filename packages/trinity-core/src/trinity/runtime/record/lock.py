@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from trinity.errors import ConfigError
+from trinity.runtime.record.memory_record import last_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FILE_NAME = "run.lock"  # says who has the directory
+MEMORY_NAME = "run.memory"  # how much of it the run has used
 GUARD_NAME = ".run.lock"  # who reads or changes the other; the system lets go of it with a process
 GUARD_TIMEOUT_S = 30.0
 
@@ -70,7 +72,7 @@ class Owner:
 
 
 @contextmanager
-def run_lock(directory: Path, *, say: Callable[[str], None], part: str = "") -> Iterator[None]:
+def run_lock(directory: Path, *, say: Callable[[str], None], part: str = "") -> Iterator[Path]:
     """Hold a run directory inside; the lock of an owner that died is taken over with one line.
 
     Args:
@@ -79,10 +81,14 @@ def run_lock(directory: Path, *, say: Callable[[str], None], part: str = "") -> 
         part: which side of the run this is, where explorer and trainer are runs of their own; it
             keeps out who has all of the directory, and who has the same part. "": all of it.
 
+    Yields:
+        where the run notes how much memory it uses.
+
     Raises:
         ConfigError: another run has it, or the lock cannot be read or written.
     """
     path = directory / (f"{FILE_NAME}.{part}" if part else FILE_NAME)
+    memory = directory / path.name.replace(FILE_NAME, MEMORY_NAME, 1)
     with _alone(directory), _explained(path):
         for other in [directory / FILE_NAME] if part else directory.glob(f"{FILE_NAME}.*"):
             held = _read(other)
@@ -94,11 +100,11 @@ def run_lock(directory: Path, *, say: Callable[[str], None], part: str = "") -> 
         if before is not None:
             say(
                 f"{directory} was held by process {before.pid} since {before.since}, which ended "
-                f"without saying so: it is taken over"
+                f"without saying so{last_memory(memory)}: it is taken over"
             )
         _write(path, Owner.of_this_process())
     try:
-        yield
+        yield memory
     finally:
         _release(path)
 

@@ -12,6 +12,7 @@
     history.jsonl            the experiences that each optimizer step trained (history.py)
     samples/                 what each optimizer step trained (samples.py)
     run.lock                 who has the folder while a run is going (lock.py); .run.lock guards it
+    run.memory               how much memory it has used, if it was killed (memory_record.py)
     run.lock.trainer         who has the trainer's part, where explorers are runs of their own,
     run.lock.<explorer>      and who an explorer's part
     explorers/<name>/        that part, with files as here

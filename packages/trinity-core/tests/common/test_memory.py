@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.synchronizer.memfd import bytes_left
+from trinity.common.memory import address_space_remark, memory, num_oom_kills
 
 MIB = 2**20
 MEMINFO = "MemTotal:       8192 kB\nMemFree:         512 kB\nMemAvailable:   6144 kB\n"
@@ -24,7 +24,8 @@ def system(tmp_path):
             (folder / "memory.max").write_text(f"{limit}\n")
             (folder / "memory.current").write_text(f"{used}\n")
             (folder / "memory.stat").write_text(f"anon 1\nfile 9\ninactive_file {files}\n")
-        return bytes_left(proc=proc, cgroups=cgroups)
+        found = memory(proc=proc, cgroups=cgroups)
+        return None if found is None else found.left
 
     return left
 
@@ -51,3 +52,24 @@ def test_a_container_over_its_limit_has_nothing_left(system) -> None:
 
 def test_a_system_that_says_nothing_is_taken_to_have_enough(system) -> None:
     assert system(meminfo="", own="4:memory:/a\n") is None
+
+
+def test_an_older_kernel_tells_of_a_container_in_files_of_its_own(tmp_path) -> None:
+    proc, group = tmp_path / "proc", tmp_path / "cgroup" / "memory" / "task"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self" / "cgroup").write_text("4:memory:/task\n0::/\n")
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("8000000000\n")
+    (group / "memory.usage_in_bytes").write_text("7950000000\n")
+    (group / "memory.stat").write_text("total_inactive_file 50000000\n")
+    (group / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+
+    assert str(memory(proc=proc, cgroups=tmp_path / "cgroup")) == "7.9 of 8.0 GB"
+    assert num_oom_kills(proc=proc, cgroups=tmp_path / "cgroup") == 3
+
+
+def test_an_error_for_lack_of_memory_names_the_limit_of_the_process(monkeypatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (4_000_000 * 1024, -1))
+
+    assert "4.1 GB here (ulimit -v 4000000)" in address_space_remark(MemoryError())
+    assert address_space_remark(KeyError("memory")) == ""
