@@ -186,7 +186,7 @@ def test_a_part_that_never_returns_is_named_with_its_stack_and_ends_the_run(
     what = f"{call} of plugin hanging (plugin-dir {folder}/hanging.py)"
     assert f"waiting for {what} since " in ended.stdout
     assert f"Error: {what} did not return in " in ended.stderr
-    assert "hanging.py:14 wait_for_ever" in ended.stderr
+    assert "hanging.py:12 wait_for_ever" in ended.stderr
     assert status_of()["status"] == "failed"
 
 
@@ -202,3 +202,34 @@ def test_a_plugin_whose_import_never_ends_is_named_and_fails_its_check(
     assert "waiting for the import of plugin import_hangs since " in ended.stderr
     assert "the import of plugin import_hangs did not return in 2 s: " in ended.stderr
     assert "import_hangs.py:3 <module>" in ended.stderr
+
+
+LATE = """
+import threading
+
+from trinity.common.workflows import WORKFLOWS, SimpleWorkflow
+
+
+@WORKFLOWS.register_module("late")
+class Late(SimpleWorkflow):
+    def run(self):
+        if int(self.task.task_id) == 0 and self.run_id_base == 0:
+            threading.Event().wait(60)
+        return super().run()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_whose_rollout_timed_out_promises_the_same_numbers_no_more(
+    config_dict, taskset, write_yaml, plugin_dir, trinity, status_of
+) -> None:
+    taskset["default_workflow_type"] = "late"
+    config_dict["explorer"] |= {"max_timeout": 2, "max_retry_times": 0, "max_failed_ratio": 1.0}
+    folder = plugin_dir(LATE, "late.py")
+
+    ended = trinity("run", "--local", "--config", write_yaml(config_dict), "--plugin-dir", folder)
+
+    assert ended.code == 0, ended.stderr
+    assert "two runs of a seed have the same numbers" in ended.stdout
+    assert "a rollout of explore step 1 was dropped because its time was up: " in ended.stdout
+    assert (status_of()["guarantee"], status_of()["timed_out_step"]) == ("same ledger", 1)

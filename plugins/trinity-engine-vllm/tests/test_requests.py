@@ -46,7 +46,7 @@ def test_greedy_samples_are_made_once() -> None:
 
 
 def test_the_seed_follows_from_seed_key_and_version() -> None:
-    keys = [RunKey(run=run, attempt=attempt) for run in (0, 1) for attempt in (1, 2)]
+    keys = [RunKey(run=run, draw=draw) for run in (0, 1) for draw in (1, 2)]
     seeds = [asked(key=key)["seed"] for key in keys]
 
     assert len({*seeds}) == 4

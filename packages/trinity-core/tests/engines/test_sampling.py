@@ -172,7 +172,7 @@ def test_uniforms_depend_on_every_part_of_the_key_and_on_nothing_else():
             key or RunKey(), sample=sample, seed=seed, version=WeightVersion(version), count=4
         ).tolist()
 
-    keys = [RunKey(batch="1"), RunKey(task=1), RunKey(run=1), RunKey(request=1), RunKey(attempt=2)]
+    keys = [RunKey(batch="1"), RunKey(task=1), RunKey(run=1), RunKey(request=1), RunKey(draw=2)]
     draws = [draw(), *(draw(key) for key in keys), draw(sample=1), draw(seed=1), draw(version=1)]
     assert len({tuple(numbers) for numbers in draws}) == len(draws)
     assert draw() == draw()

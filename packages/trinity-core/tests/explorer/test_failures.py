@@ -249,7 +249,30 @@ def test_a_run_is_tried_again_with_the_number_of_the_attempt(world):
 
     assert result.failures == ()
     assert result.metrics["rollout/retried_runs"] == 1.0
-    assert [e.request.key.attempt for e in made.engine.exchanges] == [1, 2, 3]
+    keys = [exchange.request.key for exchange in made.engine.exchanges]
+    assert [(key.attempt, key.draw) for key in keys] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_a_run_that_took_too_long_is_drawn_again_as_it_was(world):
+    is_over, attempts = threading.Event(), []
+
+    class Late(Workflow):
+        def run(self):
+            (response,) = self.model.chat([{"role": "user", "content": "?"}])
+            attempts.append(1)
+            if len(attempts) == 1:
+                is_over.wait(20)
+            response.reward = 1.0
+            return [response]
+
+    made = world(a_task(workflow=Late), max_timeout=0.5, max_retry_times=1)
+
+    result = made.step()
+    is_over.set()
+
+    assert result.metrics["rollout/retried_runs/timeout"] == 1.0
+    keys = [exchange.request.key for exchange in made.engine.exchanges]
+    assert [(key.attempt, key.draw) for key in keys] == [(1, 1), (2, 1)]
 
 
 def test_attempts_end(world):

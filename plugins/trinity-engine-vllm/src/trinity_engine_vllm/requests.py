@@ -56,7 +56,7 @@ def parameters(
 def seed_of(request: GenerationRequest, *, seed: int, version: WeightVersion) -> int:
     """Return the seed of a request's samples: a function of its key, 0 to 2**63 - 1."""
     key = request.key
-    name = (seed, key.batch, key.task, key.run, key.request, key.attempt, int(version))
+    name = (seed, key.batch, key.task, key.run, key.request, key.draw, int(version))
     return int.from_bytes(hashlib.sha256(repr(name).encode()).digest()[:8], "little") >> 1
 
 

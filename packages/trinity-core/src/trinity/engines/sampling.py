@@ -73,7 +73,7 @@ def sample_uniforms(
 
 
 def _digest(key: RunKey, sample: int, seed: int, version: WeightVersion) -> bytes:
-    name = (seed, key.batch, key.task, key.run, key.request, key.attempt, sample, int(version))
+    name = (seed, key.batch, key.task, key.run, key.request, key.draw, sample, int(version))
     return hashlib.sha256(repr(name).encode()).digest()[:16]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.auxiliary import Auxiliary, wrapper_of
 from trinity.common.models.model import ModelWrapper
+from trinity.common.outcome import Outcome
 from trinity.common.workflows.env_pool import end_free_environments
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import EnvError
@@ -46,6 +47,11 @@ class RolloutAttempt:
     def number(self) -> int:
         """Return which try it is, from 1."""
         return len(self.earlier) + 1
+
+    @property
+    def draw(self) -> int:
+        """Return which try it would be if none had taken too long."""
+        return 1 + sum(failure.outcome is not Outcome.TIMEOUT for failure in self.earlier)
 
     def let_go(self) -> bool:
         """Return whether the instance is still the runner's; from now on nobody else closes it."""
@@ -213,7 +219,7 @@ class Runner:
     def _instance(self, attempt: RolloutAttempt, environments: Environments | None) -> _Instance:
         """Return an instance that was reset to the task, or a new one."""
         order = attempt.order
-        key = replace(order.key, attempt=attempt.number)
+        key = replace(order.key, attempt=attempt.number, draw=attempt.draw)
         instance = self._pool.take(order.workflow.cls)
         task = replace(order.task.with_reward_class(), environments=environments)
         if instance is not None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trinity.extend import PluginManager
 
 Determinism = Literal["same numbers", "same order", "same ledger"]
+LEAST: Determinism = "same ledger"
 IN_ORDER = "in_order"
 
 

@@ -16,7 +16,7 @@ from trinity.runtime.determinism import reads_in_order
 from trinity.runtime.staleness import Staleness
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
@@ -50,6 +50,23 @@ class Observer:
 
     def close(self) -> None:
         """Write out what is held; nothing is told any more."""
+
+
+class TimeOuts(Observer):
+    """Tells of the first rollout that was dropped because its time was up.
+
+    Args:
+        tell: is called with its step.
+    """
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell: Callable[[int], None] | None = tell
+
+    def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
+        tell = self._tell
+        if tell is not None and metrics.get("rollout/failed_runs/timeout"):
+            self._tell = None
+            tell(step)
 
 
 class StepHook(Observer):

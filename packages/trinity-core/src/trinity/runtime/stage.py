@@ -14,8 +14,9 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import CheckpointError, WorkerLostError
 from trinity.extend import get_manager
 from trinity.runtime.bench import run_bench
-from trinity.runtime.determinism import determinism_of
+from trinity.runtime.determinism import LEAST, Determinism, determinism_of
 from trinity.runtime.loop import Interrupted, Loop
+from trinity.runtime.observers import TimeOuts
 from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore, check_models
@@ -137,6 +138,8 @@ class _StageRun:
         self._status: RunStatus | None = None  # None: it did not begin
         self._restarts = RestartLimit()
         self._files = files
+        # After which no two runs of a seed are equal; None: they are, as far as the style goes.
+        self._timed_out_step: int | None = before.get("timed_out_step")
         self._began = time.perf_counter()
 
     def run(self) -> None:
@@ -209,6 +212,7 @@ class _StageRun:
         self._progress = read_progress(state, policy) if state else Progress()
         parts = self._parts = self._build()
         parts.growing = self._files
+        parts.observers.append(TimeOuts(self._note_time_out))
         loop = Loop(parts, Rollouts(parts))
         if self._status is None:
             parts.manager.call("trinity_run_started", run=parts.info)
@@ -230,6 +234,22 @@ class _StageRun:
         self._status = RunStatus.RUNNING
         self._write()
         return parts, loop
+
+    def _note_time_out(self, step: int) -> None:
+        """Take back that two runs of a seed are equal: which rollout is late, a machine decides."""
+        if self._guarantee() != LEAST:
+            self._timed_out_step = step
+            self._display.say(
+                f"a rollout of explore step {step} was dropped because its time was up: two runs "
+                f"of a seed have the {LEAST} from here on. Raise explorer.max_timeout to keep more."
+            )
+            self._write()
+
+    def _guarantee(self) -> Determinism:
+        assert self._parts is not None
+        if self._timed_out_step is not None:
+            return LEAST
+        return determinism_of(self._config, self._parts.manager)
 
     def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
         """Return where the stage goes on: a checkpoint and its state, empty at the beginning."""
@@ -304,7 +324,8 @@ class _StageRun:
             "train_steps": progress.train_steps,
             "trained_experiences": progress.trained_experiences,
             "total_steps": self._parts.total_steps,
-            "guarantee": determinism_of(self._config, self._parts.manager),
+            "guarantee": self._guarantee(),
+            **({"timed_out_step": self._timed_out_step} if self._timed_out_step else {}),
             "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,

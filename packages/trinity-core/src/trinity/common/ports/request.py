@@ -16,7 +16,8 @@ class RunKey:
     """Which request this is: orders requests of a step and seeds their randomness.
 
     ``batch`` is the explore step (an evaluation uses ``"eval/<step>/<taskset>"``), ``attempt``
-    counts retries after an error, from 1.
+    counts retries from 1, and ``draw`` those after an error: what took too long is drawn again as
+    it was, so that a slow machine changes no number.
     """
 
     batch: str = "0"
@@ -24,6 +25,7 @@ class RunKey:
     run: int = 0
     request: int = 0
     attempt: int = 1
+    draw: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
