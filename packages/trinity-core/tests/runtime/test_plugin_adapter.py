@@ -172,3 +172,19 @@ def test_weights_come_as_the_configuration_says_where_the_engine_can(
         engine, "rollout_engine", can=frozenset(abilities), name="swaps", in_flight=in_flight
     ).load_weights("w")
     assert engine.given == [("w", how)]
+
+
+class OldPriority:
+    """A priority function of before; what it calls state_dict is no method."""
+
+    state_dict = None
+
+    def __call__(self, experiences):
+        return float(len(experiences)), True
+
+
+def test_a_priority_function_without_words_judges_and_has_no_state() -> None:
+    judge = adapted_part(OldPriority(), "priority_fn", can=frozenset(), name="old")
+
+    assert judge([1, 2]) == (2.0, True)
+    assert judge.state_dict() == {}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from trinity.algorithm import AdvantageFn, EntropyLossFn, KLFn, PolicyLossFn, SampleStrategy
 from trinity.buffer.operators import ExperienceOperator
-from trinity.buffer.priority import PriorityFunction
+from trinity.common.ports import PriorityFn
 from trinity.common.rewards import RewardFn
 from wrong_loss_parts import Right as RightLoss
 from wrong_workflow_parts import Right as RightWorkflow
@@ -168,7 +168,7 @@ class HidesTheLastToken(ExperienceOperator):
         return exps, {}
 
 
-class CountsUses(PriorityFunction):
+class CountsUses(PriorityFn):
     """Counts a use where it only judges."""
 
     def __call__(self, experiences):

@@ -3,8 +3,8 @@
 import torch
 from trinity.algorithm import EntropyLossFn, KLFn
 from trinity.buffer.operators import ExperienceOperator
-from trinity.buffer.priority import PriorityFunction
 from trinity.buffer.selectors import Selector
+from trinity.common.ports import PriorityFn
 
 
 class SumsRows(KLFn):
@@ -92,7 +92,7 @@ class ForgetsItsPlace(Selector):
         self.position = 0
 
 
-class NeedsAVersion(PriorityFunction):
+class NeedsAVersion(PriorityFn):
     """Is NaN where nobody noted a version."""
 
     def __call__(self, experiences):
@@ -100,7 +100,7 @@ class NeedsAVersion(PriorityFunction):
         return (float("nan") if version is None else float(version)), True
 
 
-class CountsJudgements(PriorityFunction):
+class CountsJudgements(PriorityFn):
     """Gives less from judgement to judgement, and keeps no state."""
 
     def __init__(self):

@@ -121,23 +121,18 @@ class FileStorage(Storage):
         return taken
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Stand again where the last read began; its experiences were not used."""
         self._opened().stand_at(self._place_before)
 
     def available(self) -> int:
-        """Return how many experiences are left; 0 if the file is only written."""
         return self._opened().num_left if Path(self._path).exists() or self._reader else 0
 
     def close(self) -> None:
-        """Take no more; what was written can be read."""
         self._is_closed = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how far the file is written and read."""
         return {"size": self._size, **self._read_place()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; what was written after it is written again."""
         place = {name: value for name, value in state.items() if name != "size"}
         self._size, self._place, self._reader = state["size"], place, None
 

@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
+
+from trinity.common.ports import PriorityFn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
     from trinity.common.experience import Experience
-    from trinity.common.ports import PriorityFn
 
 
-class PriorityFunction(ABC):
-    """Judges experiences that were written together."""
-
-    @abstractmethod
-    def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
-        """Return the priority, higher first, and whether they are worth keeping."""
-
-    def state_dict(self) -> dict[str, Any]:  # Any: each function's own, as json can hold it
-        """Return what a resumed run needs."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 -- most have none
-        """Go on from a state."""
-
-
-class StatelessPriority(PriorityFunction):
-    """Stands before a function that has no state.
-
-    Args:
-        judge: the function.
-    """
-
-    def __init__(self, judge: PriorityFn) -> None:
-        self._judge = judge
-
-    def __call__(self, experiences: Sequence[Experience]) -> tuple[float, bool]:
-        return self._judge(experiences)
-
-
-class LinearDecay(PriorityFunction):
+class LinearDecay(PriorityFn):
     """``model_version - decay * use_count``: new before old, fresh before used.
 
     Args:
@@ -57,7 +28,7 @@ class LinearDecay(PriorityFunction):
         return _decayed(experiences[0], self.decay), True
 
 
-class DecayLimitRandomization(PriorityFunction):
+class DecayLimitRandomization(PriorityFn):
     """``model_version - decay * use_count + sigma * N(0, 1)``, for so many uses.
 
     Args:

@@ -21,8 +21,8 @@ from trinity.errors import BufferClosedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from trinity.buffer.priority import PriorityFunction
     from trinity.common.experience import Experience
+    from trinity.common.ports import PriorityFn
 
 
 @dataclass(eq=False)
@@ -55,7 +55,7 @@ class PriorityHeap:
             ``too_old``, and ``untrained``: those of the last three that were never used.
     """
 
-    def __init__(self, capacity: int, priority_fn: PriorityFunction) -> None:
+    def __init__(self, capacity: int, priority_fn: PriorityFn) -> None:
         self._capacity = capacity
         self._priority_fn = priority_fn
         self._held: list[_Held] = []
@@ -226,7 +226,7 @@ class PriorityQueue:
     def __init__(
         self,
         capacity: int,
-        priority_fn: PriorityFunction,
+        priority_fn: PriorityFn,
         *,
         reuse_cooldown_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,

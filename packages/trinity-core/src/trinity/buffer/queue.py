@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trinity.common.ports import Storage
 from trinity.errors import BufferClosedError
@@ -103,38 +103,26 @@ class QueueStorage(Storage):
         return experiences
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Store what was read last and not used in its old place, however full the queue is."""
         with self._changed:
             self._batches.appendleft(deque(experiences))
             self._changed.notify_all()
 
     def drop_older(self, min_model_version: int) -> None:
-        """Drop what older models made."""
         with self._changed:
             self._drop_older(min_model_version)
 
     def available(self) -> int:
-        """Return how many experiences can be read without waiting."""
         with self._changed:
             return self._count()
 
     def waiting(self) -> list[Experience]:
-        """Return what was written and not read, without taking it."""
         with self._changed:
             return [experience for batch in self._batches for experience in batch]
 
     def close(self) -> None:
-        """Take no more; what is held can still be read. Waiting writers and readers go on."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: a checkpoint holds the experiences that ``waiting`` gives."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Accept the empty state; the experiences are written again."""
 
     def _has_capacity(self) -> bool:
         return len(self._batches) < self._capacity or self._count() < self._wanted

@@ -15,9 +15,9 @@ from trinity.common.ports import Storage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trinity.buffer.priority import PriorityFunction
     from trinity.common.config import ExperienceBufferConfig
     from trinity.common.experience import Experience
+    from trinity.common.ports import PriorityFn
 
 
 class ReplayStorage(Storage):
@@ -31,7 +31,7 @@ class ReplayStorage(Storage):
         priority_fn: which batches come first.
     """
 
-    def __init__(self, config: ExperienceBufferConfig, *, priority_fn: PriorityFunction) -> None:
+    def __init__(self, config: ExperienceBufferConfig, *, priority_fn: PriorityFn) -> None:
         self.name = config.name or "experience_buffer"
         self.gives_again = config.replay_buffer.reuse_cooldown_time is not None
         self._queue = PriorityQueue(
@@ -66,29 +66,23 @@ class ReplayStorage(Storage):
             raise TimeoutError(f"{self.name}: {error} Check that the explorer runs.") from None
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Store what was read last and not used as if it had not been read."""
         self._queue.put_back(experiences)
 
     def drop_older(self, min_model_version: int) -> None:
-        """Drop what older models made."""
         self._queue.drop_older(min_model_version)
 
     def available(self) -> int:
-        """Return how many experiences can be read without waiting."""
         return self._queue.num_experiences()
 
     def waiting(self) -> list[Experience]:
-        """Return all that is held, what rests after a use too, without taking it."""
         return self._queue.contents()
 
     def counts(self) -> dict[str, int]:
-        """Return experiences by what became of them, and how many are held."""
         names = ("written", "uses", "reused", "evicted", "given_up", "too_old", "untrained")
         counts = self._queue.counts()
         return {name: counts.get(name, 0) for name in names} | {"held": len(self.waiting())}
 
     def close(self) -> None:
-        """Take no more; what can be had can still be read. Waiting readers go on."""
         self._queue.close()
 
     def state_dict(self) -> dict[str, Any]:

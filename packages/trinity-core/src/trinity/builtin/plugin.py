@@ -237,7 +237,7 @@ def trinity_storages() -> Mapping[str, str | ComponentSpec]:
     return {
         "queue": ComponentSpec(
             "trinity.buffer.queue:QueueStorage",
-            provides=frozenset({"waiting", "state", "put_back", "drop_older", "in_order"}),
+            provides=frozenset({"waiting", "put_back", "drop_older", "in_order"}),
         ),
         "file": ComponentSpec(
             "trinity.buffer.file:FileStorage",

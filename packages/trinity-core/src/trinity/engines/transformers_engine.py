@@ -178,11 +178,9 @@ class TransformersEngine(RolloutEngine):
         return future
 
     def run_began(self, key: RunKey) -> None:
-        """Note that a run may send requests: first requests wait for its first one."""
         self._gate.run_began(key)
 
     def run_ended(self, key: RunKey) -> None:
-        """Note that the run that began with this key sends nothing more."""
         self._gate.run_ended(key)
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
@@ -234,7 +232,6 @@ class TransformersEngine(RolloutEngine):
         done.result()
 
     def close(self) -> None:
-        """End the worker; requests without an answer fail."""
         self._refuse_waiting()
         self._worker.join(_CLOSE_TIMEOUT_S)
 

@@ -30,14 +30,12 @@ class JsonlMonitor(Monitor):
         self._file = (directory / FILE_NAME).open("a", encoding="utf-8")
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        """Write one line and hand it to the operating system."""
         numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         row = {**numbers, "step": step, "role": self._role}
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -20,7 +20,6 @@ class TensorboardMonitor(Monitor):
         self._writer = EventFileWriter(str(directory / "tensorboard" / role))
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        """Write one scalar for each metric."""
         import time
 
         from tensorboard.compat.proto.event_pb2 import Event
@@ -34,7 +33,6 @@ class TensorboardMonitor(Monitor):
         )
 
     def log_samples(self, samples: Sequence[Mapping[str, Any]], *, step: int) -> None:
-        """Write one text for each sample: its numbers, the prompt and the response as code."""
         import time
 
         from tensorboard.compat.proto.event_pb2 import Event
@@ -55,11 +53,9 @@ class TensorboardMonitor(Monitor):
         )
 
     def flush(self) -> None:
-        """Hand to the operating system what was logged: a checkpoint notes how much that is."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Flush and close the event file."""
         self._writer.close()
 
 

@@ -83,14 +83,10 @@ def _storage(
 
 
 def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> Storage:
-    from trinity.buffer.priority import StatelessPriority
     from trinity.buffer.replay import ReplayStorage
 
     replay = buffer.replay_buffer
-    component = manager.find("priority_fn", replay.priority_fn)
-    judge = component.load()(**replay.priority_fn_args)
-    if not KINDS["priority_fn"].can(component, "state"):
-        judge = StatelessPriority(judge)
+    judge = _made(manager.find("priority_fn", replay.priority_fn), replay.priority_fn_args)
     return ReplayStorage(buffer, priority_fn=judge)
 
 

@@ -20,13 +20,12 @@ from trinity.runtime.standalone_roles import meet
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
-    from trinity.common.ports import SyncMethod
+    from trinity.common.ports import SyncMethod, Trainer
     from trinity.explorer.scheduler import Scheduler
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.record.rundir import RunDir
-    from trinity.runtime.roles import TrainerRole
 
 
 def build_parts(
@@ -73,7 +72,7 @@ class _Builder(StageBuilder):
     def _chat_format(self) -> ChatFormat:
         return self._format
 
-    def _make_trainer(self, *, total_steps: int) -> TrainerRole:
+    def _make_trainer(self, *, total_steps: int) -> Trainer:
         parts, config = self._parts, self._config
         trainer = make_trainer(config, self._manager, total_steps=total_steps)
         samples = SampleLog.of(config, self._manager, trainer=trainer, rundir=parts.rundir)

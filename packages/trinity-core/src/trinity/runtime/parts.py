@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.common.experience import Experience
-    from trinity.common.ports import Storage, WeightSnapshot
+    from trinity.common.ports import (
+        RolloutEngine,
+        Storage,
+        SyncMethod,
+        Trainer,
+        WeightSnapshot,
+    )
     from trinity.common.sync_policy import SyncPolicy
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
@@ -35,13 +41,10 @@ if TYPE_CHECKING:
     from trinity.runtime.roles import (
         BatchSource,
         Closable,
-        Engine,
         EngineWeights,
         ExplorerRole,
         GroupsRole,
         ReadySource,
-        SyncRole,
-        TrainerRole,
         WritingRole,
     )
     from trinity.runtime.standalone import Coordinator
@@ -84,12 +87,12 @@ class Parts:
     in_turns: bool = True  # whether no rollout begins beside a train step
     explorer: ExplorerRole | None = None
     groups: GroupsRole | None = None  # the explorer, where groups begin one by one
-    engines: Sequence[Engine] = ()
-    trainer: TrainerRole | None = None
+    engines: Sequence[RolloutEngine] = ()
+    trainer: Trainer | None = None
     strategy: BatchSource | None = None
     source: ReadySource | None = None
     storage: Storage | None = None
-    sync: SyncRole | None = None
+    sync: SyncMethod | None = None
     writing: WritingRole | None = None  # between the explorer and the storage
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them

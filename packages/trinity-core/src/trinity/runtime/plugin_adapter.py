@@ -1,4 +1,4 @@
-"""Let a storage, engine, trainer or monitor run that has less than its base class.
+"""Let a part run that has less than the base class of its kind.
 
 Plugins were written against protocols, with words of ``provides`` for what they can do. Such a part
 is put into an object of the base class, which passes on what the part has: the defaults do the
@@ -65,7 +65,6 @@ def adapted_part(
 
 
 def abilities_in(part: Any, kind: str) -> frozenset[str]:  # Any: as adapted() returns it
-    """Return what a part can do."""
     return part.can if isinstance(part, _Adapter) else KINDS[kind].abilities_in(type(part))
 
 
@@ -79,7 +78,7 @@ def _adapter_of(cls: type, kind: str, *, can: frozenset[str]) -> type:
     """Return a class of the base that passes on what ``cls`` has and says that it can."""
     base, own = KINDS[kind].base(), _OWN.get(kind, _Adapter)
     unsaid = {name for one in KINDS[kind].abilities if one.word not in can for name in one.members}
-    public = {name for name in dir(base) if name[:1] != "_"} | {"__len__"}
+    public = {name for name in dir(base) if name[:1] != "_"} | {"__len__", "__call__"}
     passed = {
         name: property(lambda self, name=name: getattr(self.part, name))
         for name in public - unsaid - vars(own).keys()

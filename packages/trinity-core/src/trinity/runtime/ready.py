@@ -42,7 +42,6 @@ class GroupStorage(Storage):
         self._lock = threading.Lock()
 
     def write(self, experiences: Sequence[Experience]) -> None:
-        """Store whole groups."""
         with self._lock:
             self._storage.write(experiences)
             self._fetch()
@@ -87,45 +86,35 @@ class GroupStorage(Storage):
         return rows
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Store what was read last and not used in its old place."""
         with self._lock:
             self._taken = [*experiences, *self._taken]
 
     def available(self) -> int:
-        """Return how many experiences were taken and not read."""
         return len(self._taken)
 
     def waiting(self) -> list[Experience]:
-        """Return what was written and not read."""
         with self._lock:
             return [*self._taken, *(row for group in self._groups.values() for row in group)]
 
     def read_for(self, step: int) -> None:
-        """Say which optimizer step reads from now on."""
         self._storage.read_for(step)
 
     def begin_anew(self) -> None:
-        """Say that the run begins from its start."""
         self._storage.begin_anew()
 
     def forget(self, before: int) -> None:
-        """Say before which step no run goes back."""
         self._storage.forget(before)
 
     def counts(self) -> Mapping[str, int]:
-        """Return what the storage counts."""
         return self._storage.counts()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the storage's state."""
         return self._storage.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of the storage."""
         self._storage.load_state_dict(state)
 
     def close(self) -> None:
-        """Close the storage."""
         self._storage.close()
 
     def _fetch(self) -> None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trinity.common.ports import Stateful
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from trinity.common.metrics import Metrics
-    from trinity.common.ports import WeightSnapshot, WeightVersion
+    from trinity.common.ports import WeightSnapshot
     from trinity.explorer.explorer import ExploreResult
 
 
@@ -93,29 +92,6 @@ class ReadySource(Protocol):
         """Forget what was ready and is not there any more."""
 
 
-class TrainerRole(Closable, Protocol):
-    """Trains on batches."""
-
-    def train_step(self, experiences: Any, *, step: int) -> Metrics:
-        """Return the metrics of one optimizer step on the batch."""
-
-    def snapshot(self, *, copy: bool) -> WeightSnapshot:
-        """Return the weights."""
-
-    def save(self, directory: Path) -> None:
-        """Write what :meth:`load` needs."""
-
-    def load(self, directory: Path) -> None:
-        """Go on from what :meth:`save` wrote."""
-
-
-class Engine(Closable, Protocol):
-    """Takes weights; more of an engine is the explorer's business."""
-
-    def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Replace the weights."""
-
-
 class EngineWeights(Protocol):
     """Has the weights that engines in other processes have."""
 
@@ -124,10 +100,3 @@ class EngineWeights(Protocol):
 
     def load(self, snapshot: WeightSnapshot) -> None:
         """Let all engines load these."""
-
-
-class SyncRole(Protocol):
-    """Brings weights to the engines."""
-
-    def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
-        """Return the version that all engines have now."""

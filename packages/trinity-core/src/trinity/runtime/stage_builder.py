@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.common.models.chat_format import ChatFormat
+    from trinity.common.ports import SyncMethod, Trainer
     from trinity.runtime.observers import Observer
     from trinity.runtime.parts import Parts
-    from trinity.runtime.roles import SyncRole, TrainerRole
 
 
 class StageBuilder(ABC):
@@ -56,7 +56,7 @@ class StageBuilder(ABC):
         """Return what turns rows of a file into tokens; None: there are none."""
 
     @abstractmethod
-    def _make_trainer(self, *, total_steps: int) -> TrainerRole:
+    def _make_trainer(self, *, total_steps: int) -> Trainer:
         """Return the trainer of so many optimizer steps; 0: nobody knows."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class StageBuilder(ABC):
         """Return what runs orders, once there are engines."""
 
     @abstractmethod
-    def _make_sync(self) -> SyncRole:
+    def _make_sync(self) -> SyncMethod:
         """Return what brings weights to the engines."""
 
     def build(self) -> None:

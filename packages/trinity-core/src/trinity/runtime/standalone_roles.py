@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.metrics import Metrics
-    from trinity.common.ports import WeightSnapshot
+    from trinity.common.ports import RolloutEngine, Trainer, WeightSnapshot
     from trinity.common.sync_policy import SyncPolicy
     from trinity.explorer.explorer import ExploreResult
     from trinity.runtime.parts import Parts
-    from trinity.runtime.roles import BatchSource, Engine, ExplorerRole, TrainerRole
+    from trinity.runtime.roles import BatchSource, ExplorerRole
 
 
 def meet(parts: Parts) -> None:
@@ -65,7 +65,7 @@ class StandaloneExplorer:
         explorer: ExplorerRole,
         meeting: Coordinator,
         *,
-        engines: Sequence[Engine],
+        engines: Sequence[RolloutEngine],
         parts: Parts,
     ) -> None:
         config = parts.config
@@ -147,7 +147,7 @@ class StandaloneExplorer:
 class StandaloneTrainer:
     """Publishes its weights when the policy says so."""
 
-    def __init__(self, trainer: TrainerRole, meeting: Coordinator, *, policy: SyncPolicy) -> None:
+    def __init__(self, trainer: Trainer, meeting: Coordinator, *, policy: SyncPolicy) -> None:
         self._trainer, self._meeting, self._policy = trainer, meeting, policy
         self._is_ahead = False  # of what the explorers may have, by a step or more
 

@@ -172,7 +172,6 @@ class TorchTrainer(Trainer):
         return metrics | batch_metrics(batch.experiences, plan) | watch.metrics
 
     def trained_batch(self) -> ExperienceBatch | None:
-        """Return the batch of the last step as the losses saw it, once; None: there is none."""
         batch, self._trained = self._trained, None
         return batch
 
@@ -192,7 +191,6 @@ class TorchTrainer(Trainer):
         return WeightSnapshot(version=self.version, tensors=tensors)
 
     def save(self, directory: Path) -> None:
-        """Write what :meth:`load` needs; the first of several processes does, the others wait."""
         penalty, critic = self._parts.kl_penalty_fn, self._critic
         self._checkpointer.save(
             directory,
@@ -224,7 +222,6 @@ class TorchTrainer(Trainer):
         self._checkpointer.save_hf(directory)
 
     def close(self) -> None:
-        """Free the gradients and the reference model."""
         self._optimizer.zero_grad(set_to_none=True)
         self._scorer.reference = None
 

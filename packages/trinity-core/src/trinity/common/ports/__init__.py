@@ -1,6 +1,6 @@
 """Where rooms and plugins meet: the protocols, with as few methods as their callers call.
 
-explorer --ExperienceSink--> storage --ExperienceSource--> trainer --SyncMethod--> engines
+explorer --ExperienceSink--> storage --StrategySource--> trainer --SyncMethod--> engines
 ^                                                                                     |
 +-- RolloutEngine <----------------------- load_weights(WeightSnapshot) -------------+
 
@@ -31,7 +31,6 @@ from trinity.common.ports.serving import (
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
     ExperienceSink,
-    ExperienceSource,
     Storage,
     StorageUse,
     StrategySource,
@@ -55,7 +54,6 @@ __all__ = [
     "ExperienceOperator",
     "ExperienceProcessor",
     "ExperienceSink",
-    "ExperienceSource",
     "Front",
     "GenerationRequest",
     "InFlight",

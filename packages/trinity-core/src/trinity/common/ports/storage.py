@@ -1,6 +1,6 @@
 """The buffer between exploring and training.
 
-explorer --ExperienceSink--> storage --ExperienceSource--> strategy --> trainer
+explorer --ExperienceSink--> storage --StrategySource--> strategy --> trainer
 
 What a strategy reads from is a :class:`StrategySource`.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["ExperienceSink", "ExperienceSource", "Storage", "StorageUse", "StrategySource"]
+__all__ = ["ExperienceSink", "Storage", "StorageUse", "StrategySource"]
 
 
 class ExperienceSink(Protocol):
@@ -33,21 +33,6 @@ class ExperienceSink(Protocol):
 
     def close(self) -> None:
         """Say that nothing more comes; what is stored can still be read."""
-
-
-class ExperienceSource(Protocol):
-    """Gives experiences to a sample strategy."""
-
-    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        """Return ``count`` experiences, fewer only when the writers closed.
-
-        Raises:
-            TimeoutError: fewer than ``count`` were there in time; none of them is lost.
-            StopIteration: the writers closed and nothing is left.
-        """
-
-    def available(self) -> int:
-        """Return how many experiences can be read without waiting."""
 
 
 class Storage(ABC):
@@ -167,8 +152,14 @@ class StorageUse:
     is_offline: bool = False  # whether it trains what is there, and nobody writes beside it
 
 
-class StrategySource(ExperienceSource, Stateful, Protocol):
-    """What a sample strategy reads from."""
+class StrategySource(Stateful, Protocol):
+    """What a sample strategy reads from; each method is as :class:`Storage` says."""
+
+    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
+        """Return ``count`` experiences, fewer only when the writers closed."""
+
+    def available(self) -> int:
+        """Return how many experiences can be read without waiting."""
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Store what was read last and not used in its old place."""

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trinity.common.generation import PendingReply
+from trinity.common.ports import RolloutEngine
 from trinity.engines.lockstep import is_first
 from trinity.errors import ModelError, WorkerLostError
 from trinity.runtime.ray.engine_worker import run_id
@@ -71,7 +72,7 @@ class _Exchange:
     timeout_s: float
 
 
-class RemoteEngine:
+class RemoteEngine(RolloutEngine):
     """A rollout engine over the handle of its worker; only one process may hold one of it.
 
     Two threads speak with the worker: one waits for answers, the other sends what comes meanwhile.
@@ -172,19 +173,16 @@ class RemoteEngine:
         return len(self._asked)
 
     def run_began(self, key: RunKey) -> None:
-        """Note that a run may send requests: a batch waits for it."""
         with self._changed:
             self._runs[run_id(key)] += 1
             self._add((True, [run_id(key)]))
 
     def run_ended(self, key: RunKey) -> None:
-        """Note that the run that began with this key sends nothing more."""
         with self._changed:
             self._runs -= Counter([run_id(key)])  # without those that are 0
             self._add((False, [run_id(key)]))
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Replace the engine's weights, between two batches."""
         self._worker.call("load_weights", PackedWeights.of(snapshot))
         self._version = snapshot.version
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from trinity.common.ports import Trainer
 from trinity.common.wire import encode
 from trinity.errors import WorkerLostError
 from trinity.runtime.ray.ray_processes import LOOK_S, check_ray
@@ -36,7 +37,7 @@ GRACE_S = 10.0  # for the other ranks, once one has failed
 READ_S = 60.0  # for an answer that is there
 
 
-class RemoteTrainer:
+class RemoteTrainer(Trainer):
     """The trainer as the loop calls it.
 
     Args:
@@ -62,7 +63,6 @@ class RemoteTrainer:
         self._all("init_process_group", endpoint)
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
-        """Return the metrics of one optimizer step, which all ranks make together."""
         packet = ray.put(encode(experiences))  # once for all of them
         metrics: Metrics = self._all("train_step", packet, step=step)[0]
         return metrics
@@ -84,7 +84,6 @@ class RemoteTrainer:
         self._all("save", directory.absolute())
 
     def load(self, directory: Path) -> None:
-        """Let every rank go on from a checkpoint."""
         self._all("load", directory.absolute())
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.common.ports import SyncMethod, WeightSnapshot, WeightVersion
 from trinity.errors import RayLostError
 from trinity.runtime.assembly import make_sync
 from trinity.runtime.ray.ray_processes import LOOK_S
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.common.config import Config
-    from trinity.common.ports import SyncMethod
     from trinity.extend import PluginManager
     from trinity.runtime.ray.engine_supervisor import EngineSupervisor
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
@@ -140,7 +139,7 @@ class RemoteSender:
 logger = logging.getLogger(__name__)
 
 
-class RemoteSync:
+class RemoteSync(SyncMethod):
     """Brings weights to all engines, and remembers where the latest ones are.
 
     An engine that is lost is not waited for where another one has the weights: that answers for

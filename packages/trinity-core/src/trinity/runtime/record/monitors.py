@@ -168,7 +168,6 @@ class ShownSamples(Observer):
         )
 
     def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
-        """Show what an optimizer step trained, if it is time."""
         if role != "trainer" or step % self._interval:
             return
         try:

@@ -88,7 +88,6 @@ class SampleLog(Observer):
         return cls(rundir.path, limit=limit, batch=trainer.trained_batch)
 
     def trained(self, step: int, experiences: Sequence[Experience]) -> None:
-        """Add an optimizer step."""
         if self._is_off:
             return
         try:
