@@ -84,12 +84,6 @@ class RightEngine(RolloutEngine):
             weight_version=self.loaded,
         )
 
-    def run_began(self, key):
-        pass
-
-    def run_ended(self, key):
-        pass
-
     def load_weights(self, snapshot):
         with self.lock:
             self.model.load_state_dict(dict(snapshot.tensors), strict=False)

@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 __all__ = ["ability_problems"]
 
 _BUFFER = "buffer.trainer_input.experience_buffer"
+_LOOKED_AT = frozenset({"storage", "trainer", "rollout_engine"})
 
 
 def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return a notice for what a run can do without, and a problem for what it cannot."""
     problems: list[Problem] = []
     for part in named_parts(config):
+        can = _abilities(part, parts) if part.kind in _LOOKED_AT else None
+        if can is None:
+            continue
         if part.kind == "storage" and part.path == f"{_BUFFER}.storage_type":
-            problems += _of_storage(config, part, abilities=_abilities(part, parts))
+            problems += _of_storage(config, part, can)
         elif part.kind == "trainer" and config.mode == "both":
-            problems += _of_trainer(config, part, abilities=_abilities(part, parts))
+            problems += _of_trainer(config, part, can)
         elif part.kind == "rollout_engine":
-            can = _abilities(part, parts)
-            problems += _of_engine(config, part, abilities=can)
-            problems += _of_preflight(config, part, parts, abilities=can)
+            problems += [*_of_engine(config, part, can), *_of_preflight(config, part, parts, can)]
     return [*problems, *_of_workflows(config, parts)]
 
 
-def _of_storage(
-    config: Config, part: NamedPart, *, abilities: frozenset[str] | None
-) -> Iterator[Problem]:
+def _of_storage(config: Config, part: NamedPart, can: frozenset[str]) -> Iterator[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
-    if abilities is None or buffer is None or buffer.replay_buffer.enable:
+    if buffer is None or buffer.replay_buffer.enable:
         return
-    if not abilities & {"waiting", "state"}:
+    if not can & {"waiting", "state"}:
         yield replace(
             problem_at(
                 config,
@@ -63,15 +63,13 @@ def _of_storage(
         )
     is_counted = config.buffer.total_steps is None and config.trainer.total_steps is None
     is_read_whole = config.mode == "train" and not config.is_standalone
-    if is_read_whole and is_counted and "length" not in abilities:
+    if is_read_whole and is_counted and "length" not in can:
         message = f"storage {part.name} cannot tell how many experiences it holds (no __len__)."
         yield problem_at(config, part.path, f"{message} Set trainer.total_steps.")
 
 
-def _of_trainer(
-    config: Config, part: NamedPart, *, abilities: frozenset[str] | None
-) -> Iterator[Problem]:
-    if abilities is not None and "shares_module" not in abilities:
+def _of_trainer(config: Config, part: NamedPart, can: frozenset[str]) -> Iterator[Problem]:
+    if "shares_module" not in can:
         message = (
             f"trainer {part.name} does not share its module (shares_module), so an engine in the "
             f"same process has a second copy of the model in memory."
@@ -79,11 +77,9 @@ def _of_trainer(
         yield replace(problem_at(config, part.path, message), severity="notice")
 
 
-def _of_engine(
-    config: Config, part: NamedPart, *, abilities: frozenset[str] | None
-) -> Iterator[Problem]:
+def _of_engine(config: Config, part: NamedPart, can: frozenset[str]) -> Iterator[Problem]:
     size = config.explorer.rollout_model.tensor_parallel_size
-    if abilities is not None and size > 1 and "tensor_parallel" not in abilities:
+    if size > 1 and "tensor_parallel" not in can:
         yield problem_at(
             config,
             "explorer.rollout_model.tensor_parallel_size",
@@ -91,7 +87,7 @@ def _of_engine(
             f"'tensor_parallel'). Leave it out, or use more engines (engine_num).",
         )
     how = config.synchronizer.in_flight
-    if abilities is not None and how != "finish" and "in_flight" not in abilities:
+    if how != "finish" and "in_flight" not in can:
         yield problem_at(
             config,
             "synchronizer.in_flight",
@@ -101,10 +97,10 @@ def _of_engine(
 
 
 def _of_preflight(
-    config: Config, part: NamedPart, parts: NamedParts, *, abilities: frozenset[str] | None
+    config: Config, part: NamedPart, parts: NamedParts, can: frozenset[str]
 ) -> Iterator[Problem]:
     """Yield what the engine itself says would keep it from running, and what it would refuse."""
-    if abilities is None or not abilities & {"preflight", "limits"}:
+    if not can & {"preflight", "limits"}:
         return
     component = parts.manager.find(part.kind, part.name)
     arguments = engine_arguments(
@@ -112,9 +108,9 @@ def _of_preflight(
     )
     with named_failure(f"preflight of rollout_engine {part.name}"):
         engine: Any = component.load()
-        for text in engine.preflight(**arguments) if "preflight" in abilities else ():
+        for text in engine.preflight(**arguments) if "preflight" in can else ():
             yield problem_at(config, part.path, text)
-        for text in engine.limits(**arguments) if "limits" in abilities else ():
+        for text in engine.limits(**arguments) if "limits" in can else ():
             yield replace(problem_at(config, part.path, text), severity="notice")
 
 
