@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.ports import PriorityFn
 from trinity.extend import KINDS as ALL
 
 from trinity_testing.builders import an_experience
@@ -39,9 +40,9 @@ def judges_any_experiences(component: Component, context: CheckContext) -> Findi
 
 def state_round_trips(component: Component, context: CheckContext) -> Finding | None:
     """Find a function that judges otherwise after its state went into a new instance."""
-    if not ALL["priority_fn"].can(component, "state"):
-        raise Skipped("it has no state")
     first, second = context.build(component), context.build(component)
+    if not isinstance(first, PriorityFn) and not ALL["priority_fn"].can(component, "state"):
+        raise Skipped("it has no state")
     for use in range(NUM_USES):
         first(_used(use))
     try:
