@@ -89,7 +89,7 @@ COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alon
 
 HEAVY = (  # what CI does not run, the quick ones first
     *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "postgres"),
-    *("hosts", "studio"),
+    *("hosts", "studio", "gpu_rehearsal"),
     *("sdks", "openenv", "verifiers", "agentscope", "vllm", "wheels", "minimums", "acceptance"),
 )
 
@@ -270,6 +270,18 @@ def vllm(session: nox.Session) -> None:
     session.run("uv", "pip", "install", "--python", str(python), *kit)
     chosen = ["-m", "", own, *session.posargs]  # the slow ones, too
     session.run(python, "-m", "pytest", *chosen, env=env, external=True)
+
+
+@nox.session(reuse_venv=True)
+def gpu_rehearsal(session: nox.Session) -> None:
+    """Run engine, trainer and whole runs on pretend GPUs, which count waits, copies and bytes."""
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "pytest", "setuptools")
+    tool = ROOT / "tools" / "pretend_cuda"
+    session.run("bash", tool / "build.sh", "python", external=True)
+    session.install("--no-build-isolation", "--no-deps", "-e", str(tool))
+    env = {**RUN_ENV, "PRETEND_CUDA": "1"}
+    chosen = ["-m", "", "-rP", "tests/gpu_rehearsal", *session.posargs]
+    session.run("python", "-m", "pytest", *chosen, env=env)
 
 
 @nox.session(reuse_venv=True)

@@ -60,8 +60,8 @@ def test_a_gpu_that_only_imitates_bfloat16_does_not_compute_it(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    found = SimpleNamespace(major=generation)
+    found = SimpleNamespace(major=generation, total_memory=80)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda device: True)
 
-    assert machine._gpus() == (1, computes)
+    assert machine._gpus() == (1, computes, 80)

@@ -57,7 +57,7 @@ DIFFERENCES = {
         "not rounded to a multiple of sync_interval behind the user's back",
     ),
     "explorer.listen_address": (25, "who is to reach a service from elsewhere says so"),
-    "explorer.rollout_model.dtype": (5, "not given: trainer.precision instead of bfloat16"),
+    "explorer.rollout_model.engine_num": (1, "not given: half of the GPUs"),
     "explorer.rollout_model.engine_type": (
         23,
         "not given: the engine by priority, here the embedded one",

@@ -66,7 +66,7 @@ def metric_weights(
         whole_mask: ``[B, R]`` action mask of the batch.
     """
     own: Normalizer = "rows" if loss_fn.normalizer == "sum" else loss_fn.normalizer
-    return {
-        name: weight_of_part(loss_fn.metric_normalizers.get(name, own), part_mask, whole_mask)
-        for name in names
-    }
+    over = {name: loss_fn.metric_normalizers.get(name, own) for name in names}
+    # Each of these waits for the GPU that the mask is on.
+    weights = {one: weight_of_part(one, part_mask, whole_mask) for one in set(over.values())}
+    return {name: weights[one] for name, one in over.items()}

@@ -30,6 +30,7 @@ __all__ = [
     "masked_var",
     "masked_whiten",
     "mean_and_std",
+    "numbers_of",
 ]
 
 EPSILON = 1e-8  # keeps a mean over no token 0 instead of NaN
@@ -159,3 +160,11 @@ def mean_and_std(values: Sequence[float], *, ddof: int = 1) -> tuple[float, floa
         return values[0], 0.0
     mean = math.fsum(values) / len(values)
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - ddof))
+
+
+def numbers_of(*scalars: Tensor) -> list[float]:
+    """Return the numbers of scalars of one dtype, with one wait for the GPU that they are on."""
+    import torch
+
+    numbers: list[float] = torch.stack(scalars).tolist()
+    return numbers

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function",
         "Show or export the samples that a run trained.",
     ),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
+    "plan": ("trinity.cli.plan:plan", "Show what a run takes of each GPU, before it starts."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
 }
 

@@ -10,8 +10,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check_names import problem_at, tasksets_in_use
+from trinity.common.config.machine import probe
+from trinity.common.config.parts import NamedParts
 from trinity.common.config.preparation import run_manager
 from trinity.common.config.problem import config_error
+from trinity.common.config.resolve_gpus import fit_one_process
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
@@ -109,14 +112,18 @@ def refuse_local(stages: Sequence[Config], *, local: bool) -> None:
 
 
 def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool) -> None:
-    """Note where weights were to go from process to process and there is only one."""
+    """Use one process where the machine's defaults would use several; note what was asked for."""
     for stage in stages:
         sync = stage.synchronizer
+        if local:
+            machine = probe(model_path=stage.model.model_path)
+            fit_one_process(stage, machine, NamedParts(manager))
         if local and stage.mode in {"both", "serve"} and sends_weights(stage, manager):
-            stage.notes.append(
+            is_asked = stage.origins.get("synchronizer.sync_method") != "machine"
+            stage.notes += is_asked * [
                 f"synchronizer.sync_method {sync.sync_method} sends weights from process to "
                 f"process, and here all parts share one: memory"
-            )
+            ]
             sync.sync_method = "memory"
 
 

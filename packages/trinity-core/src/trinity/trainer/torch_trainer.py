@@ -257,7 +257,7 @@ class TorchTrainer(Trainer):
     ) -> Fields:
         scores = self._policy.score(inputs, wanted)
         values = {
-            name: value.to(self._device) if isinstance(value, Tensor) else value
+            name: value.to(self._device, non_blocking=True) if isinstance(value, Tensor) else value
             for name, value in part.batch.items()
         }
         if "old_logprob" in values:

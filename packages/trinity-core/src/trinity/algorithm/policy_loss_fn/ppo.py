@@ -15,6 +15,7 @@ from trinity.algorithm.ops import (
     masked,
     masked_mean,
     masked_sum,
+    numbers_of,
 )
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
@@ -112,12 +113,13 @@ class PPOPolicyLossFn(PolicyLossFn):
         is_negative_BR = advantages_BR < 0
         losses_BR = larger_BR.minimum(cap_BR).where(is_negative_BR, larger_BR)
         is_capped_BR = (larger_BR > cap_BR) & is_negative_BR
-        metrics = {
-            "pg_clipfrac": masked_mean((clipped_BR > plain_BR).to(plain_BR.dtype), mask_BR).item(),
-            "pg_clipfrac_lower": masked_mean(is_capped_BR.to(plain_BR.dtype), mask_BR).item(),
-            "ppo_kl": masked_mean(-log_ratio_BR.detach(), mask_BR).item(),
-        }
-        return losses_BR, metrics
+        means = (
+            masked_mean((clipped_BR > plain_BR).to(plain_BR.dtype), mask_BR),
+            masked_mean(is_capped_BR.to(plain_BR.dtype), mask_BR),
+            masked_mean(-log_ratio_BR.detach(), mask_BR),
+        )
+        names = ("pg_clipfrac", "pg_clipfrac_lower", "ppo_kl")
+        return losses_BR, dict(zip(names, numbers_of(*means), strict=True))
 
     def _left_rows(
         self, log_ratio_BR: Tensor, advantages_BR: Tensor, mask_BR: Tensor

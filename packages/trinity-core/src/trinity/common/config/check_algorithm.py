@@ -124,7 +124,7 @@ def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     provided |= _named_in_lists(config)
     if any(one and one.held and one.kind == "workflow" for _, one in found):
         provided |= _OF_WORKFLOWS
-    if not _has_reference(config, parts):
+    if not has_reference(config, parts):
         provided.discard("ref_logprob")  # the trainer could, but is not asked to
     missing: dict[str, tuple[NamedPart, Component]] = {}  # the first part that needs a word
     for part, component in found:
@@ -192,6 +192,6 @@ def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
     return [config.source.problem("algorithm.kl_penalty_fn", message, remedy)]
 
 
-def _has_reference(config: Config, parts: NamedParts) -> bool:
+def has_reference(config: Config, parts: NamedParts) -> bool:
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     return not hasattr(algorithm, "setting") or bool(algorithm.setting("use_reference"))

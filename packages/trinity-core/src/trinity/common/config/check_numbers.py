@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trinity.common.config.check_memory import memory_problems
 from trinity.common.sync_policy import policy_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
         remedy = f"Use {machine.num_gpus} or less."
         problems.append(config.source.problem("cluster.gpu_per_node", message, remedy))
     have = max(1, config.cluster.node_num) * (asked or machine.num_gpus)
-    return problems + _allocation_problems(config, parts, have=have)
+    problems += _allocation_problems(config, parts, have=have)
+    return problems or list(memory_problems(config, machine, parts))
 
 
 def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> list[Problem]:
@@ -98,7 +100,7 @@ def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> lis
     num_engines = 0 if config.mode == "train" else num_engines
     ranks = max(1, config.trainer.num_ranks) if config.has_trainer else 0
     component = parts.find("rollout_engine", engine.engine_type)
-    can_share = component is None or component.spec.default_for == "cpu"
+    can_share = have == 1 or component is None or component.spec.default_for == "cpu"
     if can_share and num_engines and size == ranks == 1:
         ranks = 0  # the trainer sits on a GPU of theirs
     wanted, left = num_engines * size + ranks, have - num_engines * size

@@ -59,7 +59,7 @@ def _of_sequences(config: Config, machine: Machine, parts: NamedParts) -> Iterat
     if heads is not None and heads % size:
         message = f"is {size}, which does not divide the model's {heads} attention heads."
         yield problem_at(config, _ULYSSES, f"{message} Use one that does.")
-    beside = _trained_beside(config, parts)
+    beside = trained_beside(config, parts)
     if beside:
         message = f"is {size}, but {' and '.join(beside)} cannot use sequence parallelism."
         yield problem_at(config, _ULYSSES, f"{message} Set it to 1.")
@@ -85,14 +85,14 @@ def _of_offloads(config: Config) -> Iterator[Problem]:
 
 def _of_sharding(config: Config, parts: NamedParts) -> Iterator[Problem]:
     """Yield what is trained beside the model, and is not spread with it."""
-    beside = _trained_beside(config, parts)
+    beside = trained_beside(config, parts)
     if beside:
         strategy = config.trainer.trainer_strategy
         message = f"is {strategy}, which does not shard {' and '.join(beside)}. Use ddp."
         yield problem_at(config, "trainer.trainer_strategy", message)
 
 
-def _trained_beside(config: Config, parts: NamedParts) -> list[str]:
+def trained_beside(config: Config, parts: NamedParts) -> list[str]:
     """Return what is trained that is not the model itself."""
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     has_critic = hasattr(algorithm, "setting") and bool(algorithm.setting("use_critic"))

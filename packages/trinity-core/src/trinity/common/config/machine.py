@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from trinity.common.config.memory import ModelShape, known_shape
 from trinity.common.config.model import model_file
 
 __all__ = ["Machine", "probe"]
@@ -29,18 +30,22 @@ class Machine:
     has_bf16: bool = False  # of the GPUs if there are any, else of the CPU
     model_max_len: int | None = None  # max_position_embeddings of the model, where it can be read
     model_num_heads: int | None = None  # of its attention, where it can be read
+    gpu_bytes: int | None = None  # memory of the smallest GPU
+    model: ModelShape | None = None  # where its config.json is a decoder's
 
 
 def probe(*, model_path: str = "") -> Machine:
     """Return what this machine has; with a model, what its ``config.json`` says of it."""
     model = _model_settings(model_path)
-    num_gpus, gpus_have_bf16 = _gpus() if may_have_gpus() else (0, False)
+    num_gpus, gpus_have_bf16, gpu_bytes = _gpus() if may_have_gpus() else (0, False, None)
     return Machine(
         num_gpus=num_gpus,
         num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
         has_bf16=gpus_have_bf16 if num_gpus else _cpu_has_bf16(),
         model_max_len=_count(model, "max_position_embeddings"),
         model_num_heads=_count(model, "num_attention_heads"),
+        gpu_bytes=gpu_bytes,
+        model=ModelShape.of(model) if model else known_shape(model_path),
     )
 
 
@@ -67,12 +72,15 @@ def _torch_is_for_gpus() -> bool:
     return not builds or any(build != "None" for build in builds)
 
 
-def _gpus() -> tuple[int, bool]:
-    """Return how many GPUs torch can use, and whether they compute bfloat16 themselves."""
+def _gpus() -> tuple[int, bool, int | None]:
+    """Return how many GPUs torch can use, whether they compute bfloat16, and their memory."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return count, count > 0 and torch.cuda.is_bf16_supported(including_emulation=False)
+    if not count:
+        return 0, False, None
+    sizes = [torch.cuda.get_device_properties(i).total_memory for i in range(count)]
+    return count, torch.cuda.is_bf16_supported(including_emulation=False), min(sizes)
 
 
 def _cores() -> int:

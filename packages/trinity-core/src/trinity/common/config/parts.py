@@ -65,13 +65,25 @@ class NamedParts:
         return distribution_of_component(kind, name)
 
     def default_engine(self, *, num_gpus: int) -> str | None:
-        """Return the engine that declares itself the default for this machine."""
+        """Return the engine that is the default here: one for GPUs only with all that it needs."""
         wanted = ["gpu", "cpu"] if num_gpus else ["cpu"]
         for place in wanted:
             for component in self.manager.components("rollout_engine"):
-                if component.spec.default_for == place:
+                if component.spec.default_for == place and self._is_whole(component):
                     return component.name
         return None
+
+    def _is_whole(self, component: Component) -> bool:
+        """Return whether all is there that its plugin needs beside Python packages of its own."""
+        from trinity.extend.assets import assets_of, missing_part
+
+        if component.spec.default_for == "cpu":
+            return True
+        for record in self.manager.records:
+            if record.key == component.origin.key:
+                assets = assets_of(record, self.manager)
+                return not any(missing_part(asset, record=record) for asset in assets)
+        return True
 
 
 @contextmanager

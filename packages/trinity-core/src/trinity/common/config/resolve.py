@@ -11,6 +11,7 @@ from trinity.common.config.parts import NamedParts
 from trinity.common.config.paths import leaves, value_at
 from trinity.common.config.resolve_algorithm import resolve_algorithm
 from trinity.common.config.resolve_buffer import resolve_buffer
+from trinity.common.config.resolve_gpus import resolve_memory
 from trinity.common.config.resolve_machine import resolve_machine
 from trinity.common.config.resolve_model import resolve_model
 from trinity.common.config.unused import note_unused
@@ -170,6 +171,8 @@ def resolve(config: Config, machine: Machine, *, manager: PluginManager | None =
     resolve_algorithm(work)
     resolve_buffer(work)
     resolve_endpoint(work)
+    if machine.num_gpus > 0:
+        resolve_memory(work)
     note_unused(work)
     return work.finished()
 

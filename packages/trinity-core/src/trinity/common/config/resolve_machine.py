@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trinity.common.config.resolve_gpus import default_sync_method, resolve_gpus
+
 if TYPE_CHECKING:
     from trinity.common.config.resolve import Resolution
 
@@ -21,6 +23,8 @@ def resolve_machine(work: Resolution) -> None:
     _resolve_engine(work)
     if work.machine.num_gpus == 0:
         _run_without_gpus(work)
+    else:
+        resolve_gpus(work)
     _resolve_precision(work)
     _resolve_sync(work)
 
@@ -127,10 +131,11 @@ def _resolve_sync(work: Resolution) -> None:
         return
     is_asked = work.asked("synchronizer.sync_method")
     has_gpus = work.machine.num_gpus > 0 or method == "checkpoint"
-    # nccl, which nobody has run on GPUs yet, is for those who name it
     if is_asked and has_gpus and work.parts.find("sync_method", method) is not None:
         return
+    found = default_sync_method(work.config, work.machine)
     if is_asked and work.config.mode == "both":
         have = "one process" if has_gpus else "no GPU"
+        found = "memory"
         work.note(f"requested synchronizer.sync_method {method}, found {have}, using memory")
-    work.fill("synchronizer.sync_method", "memory", origin="machine")
+    work.fill("synchronizer.sync_method", found, origin="machine")

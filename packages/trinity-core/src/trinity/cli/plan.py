@@ -1,0 +1,93 @@
+"""``trinity plan``: what a configuration needs of its GPUs, before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from trinity.common.config import Config, Machine
+    from trinity.common.config.parts import NamedParts
+
+_FOLLOWS_GPUS = (
+    "explorer.rollout_model.engine_type",
+    "explorer.rollout_model.engine_num",
+    "explorer.rollout_model.dtype",
+    "explorer.rollout_model.gpu_memory_utilization",
+    "trainer.precision",
+    "trainer.trainer_strategy",
+    "trainer.gradient_checkpointing",
+    "trainer.max_token_len_per_gpu",
+    "synchronizer.sync_method",
+)
+_UNKNOWN = (
+    "memory is not computed: it is known of decoders whose config.json is at hand, trained without "
+    "adapters and critic"
+)
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file.")],
+    gpus: Annotated[
+        int | None, typer.Option(min=0, help="GPUs of each machine; default: those of this one.")
+    ] = None,
+    gpu_memory: Annotated[
+        float, typer.Option(min=1, help="GB of each GPU, where --gpus says how many.")
+    ] = 80.0,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a value. Repeatable."),
+    ] = None,
+) -> None:
+    """Show what a run takes of each GPU, and what it chooses for them; nothing is started.
+
+    Needs the model's config.json and neither weights nor GPUs. The exit code is 1 if it cannot fit.
+    """
+    from trinity.common.config import check, load_config, probe, resolve_stages
+    from trinity.common.config.parts import NamedParts
+    from trinity.common.config.preparation import run_manager
+    from trinity.common.config.problem import listed
+
+    config = load_config(file, overrides=settings or ())
+    manager = run_manager(config)
+    machine = probe(model_path=config.model.model_path)
+    if gpus is not None:
+        machine = replace(
+            machine, num_gpus=gpus, gpu_bytes=int(gpu_memory * 1e9) if gpus else None, has_bf16=True
+        )
+    problems: dict[str, None] = {}
+    for stage in resolve_stages(config, machine, manager=manager):
+        found = check(stage, machine, manager=manager)
+        problems |= dict.fromkeys(listed(one for one in found if one.severity != "notice"))
+        typer.echo(f"{stage.name}, on {_words(machine, stage)}:")
+        for line in _lines(stage, machine, NamedParts(manager)):
+            typer.echo(f"  {line}")
+    for line in problems:
+        typer.echo(line)
+    raise typer.Exit(int(bool(problems)))
+
+
+def _words(machine: Machine, stage: Config) -> str:
+    if machine.num_gpus == 0:
+        return f"{machine.num_cores} CPU cores, without GPUs"
+    nodes = stage.cluster.node_num
+    each = f"{machine.num_gpus} GPU{'s'[: machine.num_gpus > 1]}"
+    size = f" of {machine.gpu_bytes / 1e9:.0f} GB" if machine.gpu_bytes else ""
+    return f"{nodes} machines with {each}{size} each" if nodes > 1 else f"{each}{size}"
+
+
+def _lines(stage: Config, machine: Machine, parts: NamedParts) -> list[str]:
+    from trinity.common.config.resolve_gpus import plan_lines
+
+    lines = plan_lines(stage, machine, parts)
+    if machine.num_gpus and not lines:
+        lines = [
+            "memory is not computed: the model's config.json is not there, or its shape is not"
+        ]
+        lines[0] += " that of a decoder, or it has adapters or a critic"
+    values = {path: (value, stage.origins[path]) for path, value in stage.flat().items()}
+    shown = [(path, *values[path]) for path in _FOLLOWS_GPUS if path in values]
+    return lines + [f"{path} = {value!r}  # {origin}" for path, value, origin in shown]

@@ -1,0 +1,163 @@
+"""Bytes that a GPU holds, at rest and at the peak of a train step, computed from the model's shape.
+
+With P parameters, N ranks, T tokens of a micro-batch, L layers, h hidden numbers, V entries of the
+vocabulary (numbers are bytes; measured on a device that counts them, see docs/explanation/gpus.md):
+
+    at rest    12 P, and 4 P of a reference model (2 P with bfloat16); with fsdp2 divided by N
+    gradients  4 P, with fsdp2 divided by N
+    rounded    2 P with bfloat16 where nothing is recomputed
+    gathered   with fsdp2: embedding and output layer three times, and two layers with a gradient
+    layer      T (32 h + 16 m) with float32, times 0.62 with bfloat16; m numbers are in the MLP
+    logits     14 min(2^27, T V)
+
+A step holds all of them, and the layer L times. Where layers are recomputed it holds 4 T L h, and
+the logits, or gradients and one layer, whichever is more.
+
+Left out, and reserved as a part of each GPU: CUDA's context, NCCL's buffers, fragmentation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ModelShape", "TrainerMemory", "cache_tokens", "engine_bytes", "known_shape", "usable"]
+
+RESERVED_BYTES = 2.0e9  # of a GPU: CUDA's context and NCCL's buffers
+USABLE = 0.92  # of the rest: what fragments is lost
+_OF_BFLOAT16 = 0.62  # of an activation's bytes: half of most, all of norms and soft-maxes
+_RECOMPUTED = 4
+_MOST_TOKENS = 2**24
+_LOGITS_AT_ONCE = 2**27  # numbers; the loss computes them in parts
+_SIZES = ("hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelShape:
+    """What of a decoder's ``config.json`` decides how much memory it takes."""
+
+    parameters: int
+    num_layers: int
+    hidden: int
+    mlp: int  # hidden numbers of a layer's MLP, of all experts that a token goes to
+    vocab: int
+    root: int  # parameters of embedding and output layer
+    cache_numbers: int  # keys and values of one token in all layers
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> ModelShape | None:
+        """Return the shape; None: ``config.json`` does not give it as decoders do.
+
+        >>> ModelShape.of({"hidden_size": 896, "num_hidden_layers": 24, "vocab_size": 151936,
+        ...     "intermediate_size": 4864, "num_attention_heads": 14, "num_key_value_heads": 2,
+        ...     "tie_word_embeddings": True, "model_type": "qwen2"}).parameters
+        494032768
+        """
+        sizes = [settings.get(name) for name in (*_SIZES, "num_attention_heads")]
+        if not all(isinstance(size, int) and size > 0 for size in sizes):
+            return None
+        hidden, layers, vocab, width, heads = (int(size) for size in sizes if size is not None)
+        head = settings.get("head_dim") or hidden // heads
+        kv = head * int(settings.get("num_key_value_heads") or heads)
+        query = head * heads
+        root = vocab * hidden * (1 if settings.get("tie_word_embeddings", False) else 2)
+        experts = settings.get("num_experts") or settings.get("num_local_experts") or 1
+        width = settings.get("moe_intermediate_size") or width
+        biases = query + 2 * kv if settings.get("model_type") == "qwen2" else 0
+        attention = 2 * hidden * query + 2 * hidden * kv + biases
+        layer = attention + 3 * hidden * int(width) * int(experts) + 2 * hidden
+        return cls(
+            parameters=layers * layer + root + hidden,
+            num_layers=layers,
+            hidden=hidden,
+            mlp=int(width) * int(settings.get("num_experts_per_tok") or 1),
+            vocab=vocab,
+            root=root,
+            cache_numbers=2 * layers * kv,
+        )
+
+
+def known_shape(model_path: str) -> ModelShape | None:
+    """Return the shape of a published model by its name, where its files are not at hand.
+
+    >>> known_shape("Qwen/Qwen2.5-7B-Instruct").parameters
+    7615616512
+    """
+    name = Path(model_path).name.lower()
+    known = json.loads(Path(__file__).with_name("known_models.json").read_text("utf-8"))
+    found = [one for one in known if name == one or name.startswith(f"{one}-")]
+    return ModelShape.of(known[found[0]]) if found else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerMemory:
+    """How the trainer holds the model; its bytes on each GPU."""
+
+    shape: ModelShape
+    strategy: str = "ddp"
+    num_ranks: int = 1
+    precision: str = "float32"
+    recomputes: bool = False
+    has_reference: bool = False
+
+    @property
+    def at_rest(self) -> float:
+        """Return the bytes between steps: weights, two Adam states, the reference model."""
+        p = self.shape.parameters
+        reference = (2 if self.precision == "bfloat16" else 4) * p if self.has_reference else 0
+        return (12 * p + reference) / (self.num_ranks if self.is_sharded else 1)
+
+    def peak(self, tokens: int, *, scored: int | None = None) -> float:
+        """Return the bytes at the peak of a step with micro-batches of so many tokens.
+
+        Args:
+            tokens: of the micro-batch.
+            scored: those of them that a loss reads, as of responses; None: all.
+        """
+        shape, is_rounded = self.shape, self.precision == "bfloat16"
+        layers, num = shape.parameters - shape.root, shape.num_layers
+        gradients, rounded, gathered = 4.0 * shape.parameters, 2.0 * shape.parameters, 0.0
+        if self.is_sharded:
+            gradients, rounded = gradients / self.num_ranks, 2.0 * layers
+            gathered = 8.0 * shape.root + 12.0 * layers / num
+            gathered += 2.0 * shape.vocab * shape.hidden if is_rounded else 0.0
+        numbers = (tokens if scored is None else scored) * shape.vocab
+        logits = 14.0 * min(_LOGITS_AT_ONCE, numbers)
+        layer = tokens * (32 * shape.hidden + 16 * shape.mlp) * (_OF_BFLOAT16 if is_rounded else 1)
+        if self.recomputes:  # logits are gone before the gradients are all there
+            kept = tokens * num * _RECOMPUTED * shape.hidden
+            return self.at_rest + gathered + kept + max(logits, gradients + layer)
+        held = gathered + gradients + (rounded if is_rounded else 0.0)
+        return self.at_rest + held + num * layer + logits
+
+    def most_tokens(self, room: float) -> int:
+        """Return the largest micro-batch whose peak is within ``room`` bytes; 0: none is."""
+        return max(0, bisect_right(range(_MOST_TOKENS), room, key=self.peak) - 1)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Return whether each rank holds a part of the weights."""
+        return self.strategy in {"fsdp", "fsdp2"} and self.num_ranks > 1
+
+
+def engine_bytes(shape: ModelShape, *, dtype: str, width: int = 1) -> float:
+    """Return the bytes of an engine's weights on each of the GPUs that it spreads over."""
+    return shape.parameters * (4 if dtype == "float32" else 2) / width
+
+
+def cache_tokens(shape: ModelShape, room: float, *, dtype: str, width: int = 1) -> int:
+    """Return how many tokens of keys and values fit into ``room`` bytes of each GPU."""
+    size = 4 if dtype == "float32" else 2
+    return max(0, math.floor(room * width / (shape.cache_numbers * size)))
+
+
+def usable(gpu_bytes: float) -> float:
+    """Return what of a GPU's memory a plan may use."""
+    return max(0.0, gpu_bytes - RESERVED_BYTES) * USABLE

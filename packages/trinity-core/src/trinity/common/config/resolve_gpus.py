@@ -1,0 +1,218 @@
+"""Defaults that follow the GPUs: engines, number formats, sync method, and what fits into memory.
+
+A value of the file wins always. Each default that is filled in here has its reason as its origin,
+which ``trinity config show`` prints, and the run's header has a line of the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trinity.common.config.check_algorithm import has_reference
+from trinity.common.config.check_ranks import trained_beside
+from trinity.common.config.memory import TrainerMemory, cache_tokens, engine_bytes, usable
+
+if TYPE_CHECKING:
+    from trinity.common.config.config import Config
+    from trinity.common.config.machine import Machine
+    from trinity.common.config.parts import NamedParts
+    from trinity.common.config.resolve import Resolution
+
+__all__ = [
+    "default_sync_method",
+    "fit_one_process",
+    "gpu_share",
+    "num_gpus",
+    "num_ranks",
+    "plan_lines",
+    "resolve_gpus",
+    "resolve_memory",
+    "shares_gpu",
+    "trainer_capacity",
+    "trainer_memory",
+]
+
+_ENGINE = "explorer.rollout_model"
+_SHARE = f"{_ENGINE}.gpu_memory_utilization"
+_TOKENS = "trainer.max_token_len_per_gpu"
+_LEAST_CACHE = 0.1  # of a GPU that an engine shares: what it may keep for keys and values at least
+_MOST_OF_ENGINE = 0.6  # of a GPU that the trainer uses, too
+_COPIES = 4  # a model that fits so often beside its gradients and states need not be sharded
+_HALF = "half of the GPUs"
+
+
+def resolve_gpus(work: Resolution) -> None:
+    """Fill in how many engines there are, and the number format, on a machine with GPUs."""
+    config, machine = work.config, work.machine
+    width, total = config.explorer.rollout_model.tensor_parallel_size, num_gpus(config, machine)
+    if config.mode in {"both", "explore", "bench"}:
+        part = 2 * width if config.mode == "both" else width
+        work.default(f"{_ENGINE}.engine_num", max(1, total // part), origin=_HALF)
+    if machine.has_bf16:
+        reason = "GPUs compute bfloat16; master weights stay float32"
+        work.default("trainer.precision", "bfloat16", origin=reason)
+
+
+def default_sync_method(config: Config, machine: Machine) -> str:
+    """Return how weights go to the engines where the file does not say it.
+
+    ``nccl`` from GPU to GPU; ``ipc`` where trainer and engines share the only one.
+    """
+    if machine.num_gpus == 0 or config.mode != "both":
+        return "memory"
+    return "ipc" if num_gpus(config, machine) == 1 else "nccl"
+
+
+def resolve_memory(work: Resolution) -> None:
+    """Fill in what lets the trainer fit: sharding, recomputing, micro-batches, the engine's part.
+
+    Where nothing of it fits, nothing is changed, and the check of the configuration says so.
+    """
+    config, machine = work.config, work.machine
+    plan = trainer_memory(config, machine, work.parts)
+    if plan is None or machine.gpu_bytes is None:
+        return
+    state = 16 * plan.shape.parameters
+    is_large = _COPIES * state > machine.gpu_bytes
+    if plan.num_ranks > 1 and is_large and not trained_beside(config, work.parts):
+        reason = f"weights, gradients and optimizer states are {_gb(state)}"
+        work.default("trainer.trainer_strategy", "fsdp2", origin=reason)
+        plan = replace(plan, strategy=config.trainer.trainer_strategy)
+    room, tokens = (
+        trainer_capacity(config, machine, plan),
+        config.trainer.max_token_len_per_gpu or 0,
+    )
+    if plan.peak(tokens) > room and not plan.recomputes:
+        reason = f"without it a step needs {_gb(plan.peak(tokens))} of {_gb(machine.gpu_bytes)}"
+        work.default("trainer.gradient_checkpointing", value=True, origin=reason)
+        plan = replace(plan, recomputes=config.trainer.gradient_checkpointing)
+    longest = (config.model.max_prompt_tokens or 0) + (config.model.max_response_tokens or 0)
+    if plan.peak(tokens) > room and plan.most_tokens(room) >= longest:
+        work.default(_TOKENS, plan.most_tokens(room), origin="what fits into a GPU")
+    share = gpu_share(config, machine, work.parts)
+    if share is not None:
+        work.default(_SHARE, share, origin="the trainer uses the same GPU")
+    for line in plan_lines(config, machine, work.parts)[:2]:
+        work.note(f"{line} (computed)")
+
+
+def fit_one_process(config: Config, machine: Machine, parts: NamedParts) -> None:
+    """Let one process do with one GPU what the defaults would spread over several."""
+    if machine.num_gpus == 0:
+        return
+    rollout, alone = config.explorer.rollout_model, replace(machine, num_gpus=1)
+    if config.origins.get(f"{_ENGINE}.engine_num") == _HALF:
+        rollout.engine_num = 1
+    config.cluster.gpu_per_node = min(1, config.cluster.gpu_per_node)
+    share = gpu_share(config, alone, parts)
+    if share is not None and "gpu_memory_utilization" not in rollout.model_fields_set:
+        rollout.gpu_memory_utilization = share
+
+
+def gpu_share(config: Config, machine: Machine, parts: NamedParts) -> float | None:
+    """Return what part of the one GPU an engine beside the trainer gets; None: nothing to share."""
+    plan = trainer_memory(config, machine, parts)
+    if plan is None or machine.gpu_bytes is None or not shares_gpu(config, machine):
+        return None
+    peak = plan.peak(config.trainer.max_token_len_per_gpu or 0)
+    left = (usable(machine.gpu_bytes) - peak) / machine.gpu_bytes
+    return round(min(_MOST_OF_ENGINE, max(_engine_part(config, machine, plan), left)), 2)
+
+
+def trainer_memory(config: Config, machine: Machine, parts: NamedParts) -> TrainerMemory | None:
+    """Return how the trainer would hold the model; None: it trains none, or its shape is unknown.
+
+    Adapters train almost nothing of the model, and a critic is another model: neither is planned.
+    """
+    if machine.model is None or not config.has_trainer or trained_beside(config, parts):
+        return None
+    trainer = config.trainer
+    return TrainerMemory(
+        shape=machine.model,
+        strategy=trainer.trainer_strategy,
+        num_ranks=num_ranks(config, machine),
+        precision=trainer.precision,
+        recomputes=trainer.gradient_checkpointing,
+        has_reference=has_reference(config, parts),
+    )
+
+
+def trainer_capacity(config: Config, machine: Machine, plan: TrainerMemory) -> float:
+    """Return the bytes that the trainer may use on each of its GPUs."""
+    assert machine.gpu_bytes is not None
+    room = usable(machine.gpu_bytes)
+    if shares_gpu(config, machine):
+        room -= _engine_part(config, machine, plan) * machine.gpu_bytes
+    return max(0.0, room)
+
+
+def num_gpus(config: Config, machine: Machine) -> int:
+    """Return how many GPUs the run may use, on all of its machines."""
+    return max(1, config.cluster.node_num) * (config.cluster.gpu_per_node or machine.num_gpus)
+
+
+def num_ranks(config: Config, machine: Machine) -> int:
+    """Return how many processes train: as asked, else one for each GPU that no engine uses."""
+    if config.trainer.num_ranks:
+        return config.trainer.num_ranks
+    rollout = config.explorer.rollout_model
+    used = 0 if config.mode == "train" else rollout.engine_num * rollout.tensor_parallel_size
+    return max(1, num_gpus(config, machine) - used)
+
+
+def shares_gpu(config: Config, machine: Machine) -> bool:
+    """Return whether trainer and engine have one GPU between them."""
+    return config.mode in {"both", "serve"} and config.has_trainer and _is_one(config, machine)
+
+
+def plan_lines(config: Config, machine: Machine, parts: NamedParts) -> list[str]:
+    """Return what trainer, engines and a weight sync need; empty: it is not known."""
+    plan = trainer_memory(config, machine, parts)
+    if plan is None or machine.gpu_bytes is None:
+        return []
+    room, tokens = (
+        trainer_capacity(config, machine, plan),
+        config.trainer.max_token_len_per_gpu or 0,
+    )
+    how = f"{plan.strategy}, {plan.precision}{', recomputing' if plan.recomputes else ''}"
+    lines = [
+        f"trainer on {_gpus(plan.num_ranks)} ({how}): {_gb(plan.at_rest)} at rest, "
+        f"{_gb(plan.peak(tokens))} at the peak of a step, of {_gb(room)} that can be used; "
+        f"micro-batches of {tokens:,} tokens, at most {plan.most_tokens(room):,} fit"
+    ]
+    if config.mode == "train":
+        return lines
+    rollout = config.explorer.rollout_model
+    dtype, width = rollout.dtype or plan.precision, rollout.tensor_parallel_size
+    weights = engine_bytes(plan.shape, dtype=dtype, width=width)
+    cache = max(0.0, rollout.gpu_memory_utilization * machine.gpu_bytes - weights)
+    num_tokens = cache_tokens(plan.shape, cache, dtype=dtype, width=width)
+    where = "beside the trainer" if shares_gpu(config, machine) else f"on {_gpus(width)}"
+    engines = f"{rollout.engine_num} engines, each" if rollout.engine_num > 1 else "engine"
+    return [
+        *lines,
+        f"{engines} {where} ({dtype}): {_gb(weights)} of weights, cache for {num_tokens:,} tokens",
+        f"weight sync ({config.synchronizer.sync_method}): {_gb(4 * plan.shape.parameters)}",
+    ]
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU{'s'[: number > 1]}"
+
+
+def _is_one(config: Config, machine: Machine) -> bool:
+    rollout = config.explorer.rollout_model
+    engines = rollout.engine_num * rollout.tensor_parallel_size
+    return num_gpus(config, machine) == engines == num_ranks(config, machine) == 1
+
+
+def _engine_part(config: Config, machine: Machine, plan: TrainerMemory) -> float:
+    """Return the least part of a shared GPU that an engine works with."""
+    assert machine.gpu_bytes is not None
+    dtype = config.explorer.rollout_model.dtype or plan.precision
+    return engine_bytes(plan.shape, dtype=dtype) / machine.gpu_bytes + _LEAST_CACHE
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"

@@ -1,0 +1,239 @@
+"""What a GPU holds is computed from the model's shape, and decides what the machine's defaults are.
+
+The numbers are those of a device that counts its bytes (docs/explanation/gpus.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from trinity.common.config import Machine, check, load_config, resolve
+from trinity.common.config.memory import (
+    TrainerMemory,
+    cache_tokens,
+    engine_bytes,
+    known_shape,
+    usable,
+)
+from trinity.common.config.parts import NamedParts
+from trinity.common.config.resolve_gpus import fit_one_process
+from trinity.extend import ComponentSpec, get_manager
+
+FILES = sorted((Path(__file__).parent / "data" / "trinity_rft").glob("*.yaml"))
+GPU = 80 * 10**9
+YAML = "project: p\nname: n\nmode: both\nalgorithm: {algorithm_type: grpo, repeat_times: 4}\n"
+
+
+def machine(num_gpus: int, model: str = "Qwen/Qwen2.5-7B-Instruct", *, size: int = GPU) -> Machine:
+    return Machine(num_gpus=num_gpus, has_bf16=True, gpu_bytes=size, model=known_shape(model))
+
+
+@pytest.fixture
+def resolved(tmp_path):
+    """Return a function that resolves a small file for a machine."""
+    path = tmp_path / "run.yaml"
+    path.write_text(YAML)
+
+    def make(found: Machine, *settings: str):
+        lengths = ("model.max_prompt_tokens=1024", "model.max_response_tokens=4096")
+        return resolve(load_config(path, overrides=(*lengths, *settings)), found)
+
+    return make
+
+
+def refusals(config, found: Machine) -> list[str]:
+    return [f"{p.message} {p.remedy}" for p in check(config, found) if "computed" in p.message]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("Qwen/Qwen2.5-0.5B", 0.494),
+        ("Qwen/Qwen2.5-1.5B-Instruct", 1.544),
+        ("qwen2.5-7b", 7.616),
+        ("/models/Qwen2.5-32B-Instruct", 32.764),
+        ("Qwen/Qwen3-8B", 8.191),
+    ],
+)
+def test_the_parameters_of_published_models_are_counted_from_their_shape(name, billions) -> None:
+    shape = known_shape(name)
+
+    assert shape is not None
+    assert shape.parameters / 1e9 == pytest.approx(billions, abs=5e-4)
+
+
+def test_a_model_of_another_name_or_shape_is_not_planned() -> None:
+    assert known_shape("Qwen/Qwen3-30B-A3B-Instruct-2507") is None
+    assert known_shape("qwen2.5-7b2") is None
+
+
+def test_a_model_of_7b_takes_what_was_measured_in_the_rehearsal() -> None:
+    shape = known_shape("qwen2.5-7b")
+    plain = TrainerMemory(shape=shape, has_reference=True)
+    sharded = replace(plain, strategy="fsdp2", num_ranks=4, precision="bfloat16", recomputes=True)
+
+    assert plain.at_rest / 1e9 == pytest.approx(122, abs=0.5)  # 12 P, and 4 P of the reference
+    assert plain.peak(10240) / 1e9 == pytest.approx(276, rel=0.02)
+    assert sharded.peak(10240) / 1e9 == pytest.approx(56, rel=0.05)
+
+
+@pytest.mark.parametrize("recomputes", [True, False])
+@pytest.mark.parametrize("room", [60e9, 75e9, 500e9])
+def test_the_largest_micro_batch_is_the_last_that_fits(room, recomputes) -> None:
+    plan = TrainerMemory(
+        shape=known_shape("qwen2.5-1.5b"), precision="bfloat16", recomputes=recomputes
+    )
+
+    most = plan.most_tokens(room)
+
+    assert plan.peak(most) <= room < plan.peak(most + 1)
+
+
+def test_a_model_whose_weights_alone_are_too_large_has_no_micro_batch() -> None:
+    assert TrainerMemory(shape=known_shape("qwen2.5-32b")).most_tokens(usable(GPU)) == 0
+
+
+def test_an_engines_weights_and_cache_are_spread_over_its_gpus() -> None:
+    shape = known_shape("qwen2.5-7b")
+
+    assert engine_bytes(shape, dtype="bfloat16", width=2) == shape.parameters
+    assert cache_tokens(shape, 1e9, dtype="bfloat16") == int(1e9 / (2 * 28 * 4 * 128 * 2))
+    assert cache_tokens(shape, -1e9, dtype="bfloat16") == 0
+
+
+def test_a_7b_model_on_eight_gpus_fits_by_defaults_alone(resolved) -> None:
+    config = resolved(machine(8))
+
+    assert config.explorer.rollout_model.engine_num == 4
+    assert config.trainer.trainer_strategy == "fsdp2"
+    assert config.trainer.precision == config.explorer.rollout_model.dtype == "bfloat16"
+    assert config.trainer.gradient_checkpointing
+    assert config.synchronizer.sync_method == "nccl"
+    assert "121.8 GB" in config.origins["trainer.trainer_strategy"]
+    assert any("at the peak of a step" in note for note in config.notes)
+    assert refusals(config, machine(8)) == []
+
+
+def test_a_small_model_is_neither_sharded_nor_recomputed(resolved) -> None:
+    config = resolved(machine(8, "qwen2.5-0.5b"))
+
+    assert config.trainer.trainer_strategy == "ddp"
+    assert not config.trainer.gradient_checkpointing
+
+
+def test_what_the_file_says_wins_over_the_machine(resolved) -> None:
+    asked = ("trainer.precision=float32", "explorer.rollout_model.engine_num=2")
+    config = resolved(machine(8), *asked, "trainer.gradient_checkpointing=false")
+
+    assert config.trainer.precision == "float32"
+    assert config.explorer.rollout_model.engine_num == 2
+    assert not config.trainer.gradient_checkpointing
+
+
+def test_a_model_that_cannot_fit_is_refused_with_what_makes_it_fit(resolved) -> None:
+    (said,) = refusals(resolved(machine(4)), machine(4))
+
+    assert "7.6 billion parameters: a train step needs 88 GB on each of 2 GPUs" in said
+    assert "explorer.rollout_model.engine_num: 1 (slower rollouts)" in said
+
+
+def test_a_model_that_no_single_change_makes_fit_is_refused_too(resolved) -> None:
+    (said,) = refusals(resolved(machine(1)), machine(1))
+
+    assert "on 1 GPU (computed)" in said
+    assert "use more GPUs, or a smaller model" in said
+
+
+def test_a_micro_batch_is_cut_to_what_fits(resolved) -> None:
+    config = resolved(machine(1, "qwen2.5-1.5b", size=42_600_000_000))
+
+    tokens = config.trainer.max_token_len_per_gpu
+    assert 5120 <= tokens < 10240
+    assert config.origins["trainer.max_token_len_per_gpu"] == "what fits into a GPU"
+    assert refusals(config, machine(1, "qwen2.5-1.5b", size=42_600_000_000)) == []
+
+
+def test_one_gpu_is_shared_by_trainer_and_engine(resolved) -> None:
+    config = resolved(machine(1, "qwen2.5-0.5b"))
+
+    assert config.explorer.rollout_model.engine_num == 1
+    assert config.synchronizer.sync_method == "ipc"
+    assert config.explorer.rollout_model.gpu_memory_utilization == 0.55
+    assert [p for p in check(config, machine(1, "qwen2.5-0.5b")) if "GPU" in p.message] == []
+
+
+def test_in_one_process_the_defaults_of_eight_gpus_use_one(resolved) -> None:
+    config = resolved(machine(8, "qwen2.5-0.5b"))
+
+    fit_one_process(config, machine(8, "qwen2.5-0.5b"), NamedParts(get_manager()))
+
+    assert config.explorer.rollout_model.engine_num == 1
+    assert config.explorer.rollout_model.gpu_memory_utilization == 0.55
+
+
+def test_engines_that_are_asked_for_stay_in_one_process(resolved) -> None:
+    found = machine(8, "qwen2.5-0.5b")
+    config = resolved(found, "explorer.rollout_model.engine_num=2")
+
+    fit_one_process(config, found, NamedParts(get_manager()))
+
+    assert config.explorer.rollout_model.engine_num == 2
+
+
+def test_without_gpus_nothing_is_planned(resolved) -> None:
+    config = resolved(Machine(model=known_shape("qwen2.5-7b")))
+
+    assert config.trainer.precision == "float32"
+    assert config.synchronizer.sync_method == "memory"
+    assert not any("GPU" in note for note in config.notes)
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if "7B" in f.read_text()], ids=lambda f: f.stem)
+def test_each_published_file_of_7b_fits_eight_gpus_or_says_what_is_missing(file) -> None:
+    text = file.read_text()
+    name = "qwen3-8b" if "Qwen3-8B" in text else "qwen2.5-7b"
+    found = machine(8, name)
+    env = {
+        "TRINITY_CHECKPOINT_ROOT_DIR": "ROOT",
+        "TRINITY_MODEL_PATH": name,
+        "TRINITY_TASKSET_PATH": "DATA",
+    }
+    config = resolve(load_config(file, env=env), found)
+
+    for said in refusals(config, found):
+        assert "What makes it fit" in said
+
+
+def test_an_engine_for_gpus_without_its_package_is_no_default(our_engine) -> None:
+    assert NamedParts(our_engine(missing="it is not installed")).default_engine(num_gpus=1) == (
+        "transformers"
+    )
+    assert NamedParts(our_engine(missing="")).default_engine(num_gpus=1) == "for_gpus"
+
+
+@pytest.fixture
+def our_engine(monkeypatch):
+    """Return a function that adds a plugin with an engine for GPUs, with or without its package."""
+    from trinity.extend import assets
+
+    class Manager:
+        def __init__(self, missing: str) -> None:
+            self._real, self.missing = get_manager(), missing
+
+        def components(self, kind: str):
+            made = next(c for c in self._real.components(kind) if c.spec.default_for == "cpu")
+            spec = ComponentSpec(made.spec.target, default_for="gpu")
+            return [replace(made, name="for_gpus", spec=spec), made]
+
+        @property
+        def records(self):
+            return self._real.records
+
+    def make(*, missing: str) -> Manager:
+        monkeypatch.setattr(assets, "assets_of", lambda record, manager: ["vllm"])
+        monkeypatch.setattr(assets, "missing_part", lambda asset, *, record: missing)
+        return Manager(missing)
+
+    return make

@@ -1,0 +1,105 @@
+"""The trainer on a GPU: nothing on the wrong device, waits within a budget, memory as planned."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from pretend_cuda import Recorder
+from trinity.common.config.memory import ModelShape, TrainerMemory
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gpu_parts import CASES, a_model, a_trainer, rows
+
+WAITS_A_MICRO_BATCH = 9  # of the host for the device; more of them is a step back
+COPIES_A_MICRO_BATCH = 1  # blocking ones to the device
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
+def test_a_train_step_of_each_kind_runs_on_the_gpu(case, tmp_path) -> None:
+    made = a_trainer(a_model(tmp_path), **CASES[case])
+
+    losses = [made.train_step(rows(), step=step)["actor/loss"] for step in (1, 2)]
+
+    assert all(map(math.isfinite, losses))
+    where = Counter(parameter.device.type for parameter in made.model.parameters())
+    assert set(where) == {"cpu"} if case == "offload" else {"cuda"}
+
+
+def test_a_micro_batch_waits_for_the_gpu_within_its_budget(tmp_path) -> None:
+    options = {"max_token_len_per_gpu": 200, "prefix_sharing": "off"}
+    made = a_trainer(a_model(tmp_path), trainer=options)
+    made.train_step(rows(), step=1)
+
+    with Recorder() as recorder:
+        metrics = made.train_step(rows(), step=2)
+
+    num = metrics["perf/num_micro_batches"]
+    waits, copies = recorder.events.get("d2h_sync", 0), recorder.events.get("h2d_sync", 0)
+    print(recorder.table(per=num, top=12))
+    assert waits / num <= WAITS_A_MICRO_BATCH
+    assert copies / num <= COPIES_A_MICRO_BATCH
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("layers", "hidden", "vocab"), [(10, 384, 8192), (14, 512, 24576)])
+def test_the_peak_of_a_step_is_within_a_tenth_of_the_plan(
+    layers, hidden, vocab, precision, recomputes, tmp_path
+) -> None:
+    """Sizes that the formulas were not fitted to."""
+    path = a_model(tmp_path, layers=layers, hidden=hidden, vocab=vocab)
+    shape = ModelShape.of(json.loads((path / "config.json").read_text()))
+    before = torch.cuda.memory_allocated()
+    options = {"precision": precision, "gradient_checkpointing": recomputes}
+    made = a_trainer(
+        path, trainer={**options, "prefix_sharing": "off", "max_token_len_per_gpu": 16384}
+    )
+    batch = rows(8, prompt=64, response=192, vocab=vocab)
+    made.train_step(batch, step=1)
+    at_rest = torch.cuda.memory_allocated() - before
+    torch.cuda.reset_peak_memory_stats()
+
+    made.train_step(rows(8, prompt=64, response=192, vocab=vocab), step=2)
+
+    peak = torch.cuda.max_memory_allocated() - before
+    plan = TrainerMemory(shape=shape, precision=precision, recomputes=recomputes)
+    tokens = sum(len(one.tokens) for one in batch)
+    scored = tokens - sum(one.prompt_length for one in batch)
+    planned = plan.peak(tokens, scored=scored)
+    print(*(f"{size / 1e6:.0f} MB" for size in (at_rest, peak, planned)), sep=", ")
+    assert shape.parameters == sum(p.numel() for p in made.model.parameters())
+    assert plan.at_rest == pytest.approx(at_rest, rel=0.01)
+    assert planned == pytest.approx(peak, rel=0.1)
+
+
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path) -> None:
+    path = a_model(tmp_path)
+    one, two = a_trainer(path), a_trainer(path)
+    one.train_step(rows(), step=1)
+    one.save(tmp_path / "checkpoint")
+    one.train_step(rows(), step=2)
+
+    two.load(tmp_path / "checkpoint")
+    two.train_step(rows(), step=2)
+
+    other = dict(two.model.named_parameters())
+    for name, tensor in one.model.named_parameters():
+        assert torch.equal(tensor.cpu(), other[name].cpu()), name
+
+
+def test_without_room_on_the_gpu_the_message_names_memory(tmp_path) -> None:
+    import pretend_cuda
+
+    made = a_trainer(a_model(tmp_path, hidden=64, vocab=4096))
+    pretend_cuda.backend.set_limit(torch.cuda.memory_allocated() + 2**20)
+    try:
+        with pytest.raises(Exception, match=r"(?i)out of memory"):
+            made.train_step(rows(vocab=4096), step=1)
+    finally:
+        pretend_cuda.backend.set_limit(2**62)
