@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from trinity_envs_alfworld.failures import INSTALL
-from trinity_envs_alfworld.games import DATA_VERSION, PUBLISHED_COUNTS, SPLITS, playable_games
+from trinity_envs_alfworld.games import (
+    DATA_VERSION,
+    PUBLISHED_COUNTS,
+    SPLITS,
+    playable_games,
+    read_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +52,7 @@ def expected_counts(root: Path) -> Mapping[str, int]:
     if not mark.is_file():
         return PUBLISHED_COUNTS
     try:
-        counts = json.loads(mark.read_bytes())["num_games"]
+        counts = read_json(mark)["num_games"]
         return {split: int(counts.get(split, 0)) for split in SPLITS}
     except (ValueError, KeyError, TypeError, AttributeError):
         return PUBLISHED_COUNTS  # the making of them was cut short

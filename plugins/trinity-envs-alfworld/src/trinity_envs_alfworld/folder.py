@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,8 @@ from stat import S_ISREG
 
 from trinity.errors import BadTaskError, DataError, EnvError
 
-from trinity_envs_alfworld.games import DATA_VERSION, GAME_FILE
+from trinity_envs_alfworld.games import DATA_VERSION, GAME_FILE, read_json
+from trinity_envs_alfworld.limits import wrong_text
 
 __all__ = ["DATA_VARIABLE", "check_named_folder", "data_folder", "found_game"]
 
@@ -117,7 +117,7 @@ def _problem(path: Path, changed_ns: int) -> str:
         OSError: it cannot be read; that is not remembered.
     """
     try:
-        game: object = json.loads(path.read_bytes())
+        game: object = read_json(path)
     except ValueError as error:
         return f"it is no game of ALFWorld ({error}). {_REMEDY}."
     lacking = [name for name in _PARTS if not isinstance(game, dict) or not game.get(name)]
@@ -126,6 +126,9 @@ def _problem(path: Path, changed_ns: int) -> str:
             f"it is no game of ALFWorld, it has no {' and no '.join(lacking)}. A game is a file "
             f"named {GAME_FILE}. {_REMEDY}."
         )
+    wrong = next(((name, how) for name in _PARTS if (how := wrong_text(game[name]))), None)
+    if wrong:
+        return f"its {wrong[0]} {wrong[1]}. {_REMEDY}."
     if game.get("solvable") is False:
         return (
             "it is marked as not solvable. The published selection leaves it out; make the dataset "

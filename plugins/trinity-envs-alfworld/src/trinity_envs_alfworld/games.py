@@ -24,6 +24,7 @@ __all__ = [
     "SPLITS",
     "TASK_TYPES",
     "playable_games",
+    "read_json",
     "rows",
     "task_type_of",
 ]
@@ -96,9 +97,22 @@ def _may_be_played(game_file: Path) -> bool:
     return task_type in TASK_TYPES and _json_of(game_file).get("solvable") is True
 
 
+def read_json(path: Path) -> Any:  # Any: what the file holds
+    """Return what a file of JSON holds.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, or nested without an end.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def _json_of(path: Path) -> dict[str, Any]:
     try:
-        found: object = json.loads(path.read_bytes())
+        found = read_json(path)
     except (OSError, ValueError) as error:
         raise DataError(
             f"{path} cannot be read: {error}. Fetch it again: trinity plugins setup alfworld"

@@ -6,13 +6,13 @@ which nobody could learn. The other searches, by what it was shown, as a model h
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trinity.errors import DataError
 
+from trinity_envs_alfworld.games import read_json
 from trinity_envs_alfworld.generate_things import APPLIANCES, Goal
 from trinity_envs_alfworld.prompt import (
     AlfWORLD_SYSTEM_PROMPT,
@@ -82,7 +82,7 @@ def goal_of(game_file: str | Path) -> Goal:
     """
     path = Path(game_file).with_name("traj_data.json")
     try:
-        told = json.loads(path.read_bytes())
+        told = read_json(path)
         asked = told["pddl_params"]
         return Goal(
             task_type=told["task_type"],
@@ -104,7 +104,7 @@ def walkthrough_of(game_file: str | Path) -> list[str]:
         DataError: it holds none.
     """
     try:
-        return [str(command) for command in json.loads(Path(game_file).read_bytes())["walkthrough"]]
+        return [str(command) for command in read_json(Path(game_file))["walkthrough"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{game_file} holds no walkthrough ({error!r}). Take a game that was generated, or a "

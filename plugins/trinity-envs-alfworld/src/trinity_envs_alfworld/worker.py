@@ -6,7 +6,6 @@ textworld is not thread-safe, and each of its environments copies and keeps a li
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import BadTaskError
 
-from trinity_envs_alfworld import caches, expressions
+from trinity_envs_alfworld import caches, expressions, limits
+from trinity_envs_alfworld.games import read_json
 from trinity_envs_alfworld.translations import GameFile, Translation
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AlfworldEngine"]
 
-_DUMMY = "val1"  # the one thing in the translation of a game that cannot be won
+_WON = "its goal is true before the first command: there is nothing to do"
+_DUMMY = "val1"  # the one thing in the translation of a game whose goal is always or never true
 
 
 class AlfworldEngine:
@@ -40,9 +41,10 @@ class AlfworldEngine:
         with _data_folder_left_alone():
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
         from textworld import EnvInfos
-        from textworld.envs.pddl import PddlEnv, textgen
+        from textworld.envs.pddl import PddlEnv, logic, textgen
 
         expressions.install(textgen)
+        limits.install(textgen, logic)
         self._textgen = textgen
         self._plain = plain = PddlEnv(EnvInfos(won=True, admissible_commands=True))
         self._obstacle, self._translator = _hasten(plain) if fast else ("", None)
@@ -67,8 +69,17 @@ class AlfworldEngine:
         except (ImportError, OSError, MemoryError, BadTaskError):  # not of the game, or said
             raise
         except (Exception, SystemExit) as error:  # whatever upstream says of a text it cannot read
-            raise BadTaskError(_why_not(error)) from error
+            raise BadTaskError(self._why_not(error)) from error
+        if self._plain.downward_lib.check_goal():
+            raise BadTaskError(_WON)
         self._problem = content["pddl_domain"], content["pddl_problem"]
+
+    def _why_not(self, error: BaseException) -> str:
+        if isinstance(error, KeyError) and error.args == (_DUMMY,):
+            if self._plain.downward_lib.check_goal():
+                return _WON
+            return "no commands can reach its goal"
+        return f"the engine cannot read it ({type(error).__name__}: {error!s:.500})"
 
     def _templates(self) -> Iterator[str]:
         for action in self._plain._logic.actions.values():
@@ -85,7 +96,7 @@ class AlfworldEngine:
         meant to be.
         """
         state = self._env.reset()
-        return state.feedback, {**_info(state), "obstacle": self._obstacle}
+        return state.feedback, {**_shown(state), "obstacle": self._obstacle}
 
     def step(self, command: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Return the text, the reward (1: that won the game, else 0), whether it is over, info.
@@ -93,26 +104,23 @@ class AlfworldEngine:
         An unknown command is answered with "Nothing happens.".
         """
         state, score, is_done = self._env.step(command)
-        return state.feedback, float(score), bool(is_done), _info(state)
+        return state.feedback, float(score), bool(is_done), _shown(state)
 
     def close(self) -> None:
         """End the game."""
         self._env.close()
 
 
-def _info(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {"won": bool(state["won"]), "admissible_commands": list(state["admissible_commands"])}
+def _shown(state: Any) -> dict[str, Any]:  # Any: a GameState
+    """Return ``info`` of a state that can be shown to a model."""
+    commands = list(state["admissible_commands"])
+    limits.check_observation(state.feedback, commands)
+    return {"won": bool(state["won"]), "admissible_commands": commands}
 
 
 def _content(game: GameFile) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = json.loads(Path(game.path).read_bytes())
+    content: Mapping[str, Any] = read_json(Path(game.path))
     return content
-
-
-def _why_not(error: BaseException) -> str:
-    if isinstance(error, KeyError) and error.args == (_DUMMY,):
-        return "no commands can reach its goal"
-    return f"the engine cannot read it ({type(error).__name__}: {error})"
 
 
 def _hasten(env: Any) -> tuple[str, caches.Translator | None]:
