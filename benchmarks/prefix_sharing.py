@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.model import ModelConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
@@ -167,6 +168,7 @@ def make_trainer(path: Path, *, mode: str) -> TorchTrainer:
         ),
         trainer=TrainerConfig(prefix_sharing=mode, max_token_len_per_gpu=16384),
         model=ModelConfig(),
+        explorer=ExplorerConfig(),
     )
     return TorchTrainer(config, model_path=str(path), total_steps=10, seed=0)
 

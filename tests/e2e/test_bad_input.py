@@ -42,6 +42,8 @@ PROMISED = {
     "a workflow that returns nothing": "run_workflow_returns_nothing",
     "a workflow that returns wrong lengths": "run_workflow_returns_wrong_lengths",
     "a workflow that returns NaN rewards": "run_workflow_returns_nan",
+    "a workflow that returns more than the context": "run_workflow_returns_too_much",
+    "a workflow that returns an unknown token": "run_workflow_returns_an_unknown_token",
     "a workflow that hangs": "run_workflow_hangs",
     "no space for a checkpoint": "run_disk_full",
     "no space for the first file": "run_disk_full_at_start",

@@ -45,6 +45,18 @@ class ReturnsNan(Workflow):
         return [answer]
 
 
+@WORKFLOWS.register_module("returns_too_much")
+class ReturnsTooMuch(Workflow):
+    def run(self):
+        return [Experience(tokens=[1] * 3000, prompt_length=1, reward=1.0)]
+
+
+@WORKFLOWS.register_module("returns_an_unknown_token")
+class ReturnsAnUnknownToken(Workflow):
+    def run(self):
+        return [Experience(tokens=[1, 2, 10**6], prompt_length=1, reward=1.0)]
+
+
 @WORKFLOWS.register_module("hangs")
 class Hangs(Workflow):
     def run(self):
@@ -80,6 +92,8 @@ def run_workflow(config_dict, taskset, write_yaml, trinity, plugin_dir):
         ("returns_nothing", "run_workflow_returns_nothing"),
         ("returns_wrong_lengths", "run_workflow_returns_wrong_lengths"),
         ("returns_nan", "run_workflow_returns_nan"),
+        ("returns_too_much", "run_workflow_returns_too_much"),
+        ("returns_an_unknown_token", "run_workflow_returns_an_unknown_token"),
     ],
 )
 def test_a_workflow_that_always_fails_ends_the_run_with_its_name(

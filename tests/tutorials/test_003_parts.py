@@ -25,7 +25,7 @@ from trinity.algorithm.entropy_loss_fn import DefaultEntropyLossFn
 from trinity.algorithm.kl_fn import K2KLFn
 from trinity.algorithm.ops import masked_mean
 from trinity.common.batch import ExperienceBatch
-from trinity.common.config import AlgorithmConfig, TrainerConfig
+from trinity.common.config import AlgorithmConfig, ExplorerConfig, ModelConfig, TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.extend import get_manager
 
@@ -90,7 +90,8 @@ def train(tiny_model, a_process):
         config = SimpleNamespace(
             algorithm=AlgorithmConfig(**(settings | {"policy_loss_fn": "noting"} | algorithm)),
             trainer=TrainerConfig(max_token_len_per_gpu=budget),
-            model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=None),
+            model=ModelConfig(),
+            explorer=ExplorerConfig(),
         )
         trainer = TorchTrainer(config, model_path=str(tiny_model), total_steps=2, seed=0)
         trainer.train_step(rows, step=1)

@@ -73,6 +73,18 @@ WRONG = {
         lambda self: [a_row(prompt_length=4, logprobs=None)],
         "prompt_length is 4, the number of all tokens",
     ),
+    "more tokens than the context": (
+        lambda self: [a_row(tokens=[1] * 20_000, logprobs=None)],
+        "has 20,000 tokens, more than model.max_model_len 16,384",
+    ),
+    "a pair with an answer longer than the context": (
+        lambda self: [a_row(logprobs=None, chosen=[1], rejected=[1] * 20_000)],
+        "has 20,002 tokens, more than model.max_model_len 16,384",
+    ),
+    "a pair with a token that is none": (
+        lambda self: [a_row(logprobs=None, chosen=[1], rejected=[-1])],
+        "holds the token -1",
+    ),
     "a prompt of half a token": (
         later(prompt_length=2.0),
         "prompt_length is 2.0, a float; it must be the whole number of prompt tokens",
@@ -91,7 +103,7 @@ WRONG = {
     ),
     "padding among the tokens": (
         lambda self: [a_row(tokens=[1, 2, 3, -100])],
-        "tokens contains -100",
+        "holds the token -100",
     ),
     "a mask of another length": (
         later(action_mask=torch.ones(4, dtype=torch.bool)),

@@ -7,6 +7,7 @@ from trinity_testing.tiny import CHAT_TEMPLATE
 
 ASK = {"role": "user", "content": "what is the answer"}
 MORE = {"role": "user", "content": "and the other"}
+LONG = {"role": "user", "content": "word " * 3000}
 # Of earlier replies it shows only what follows a thought, as some published templates do.
 FORGETS_THOUGHTS = CHAT_TEMPLATE.replace(
     "message['content']",
@@ -142,6 +143,18 @@ def test_a_conversation_that_was_not_recorded_is_masked_whole(scripted, chat_for
     assert experience.prompt_length == len(chat_format.encode(head))
     assert not experience.action_mask.any()
     assert experience.response_text == "yes<|im_end|>\n"
+
+
+@pytest.mark.parametrize("messages", [[LONG, said("no")], [ASK, {**LONG, "role": "assistant"}]])
+def test_a_conversation_that_the_log_called_cut_off_was_trained_whole(messages, scripted, letters):
+    model, engine = scripted(letters("no"), max_model_len=48)
+    model.chat([LONG])
+    whole = model.convert_messages_to_experience(messages)
+    assert len(engine.requests[0].prompt_token_ids) == 47
+    assert whole.truncate_status == "prompt_truncated"
+    assert len(whole.tokens) == 48
+    assert len(whole.logprobs) == whole.response_length > 0
+    assert not whole.action_mask.any()
 
 
 def test_a_broken_chain_keeps_its_last_link(scripted, letters):

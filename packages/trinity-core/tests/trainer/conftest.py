@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.trainer.torch_trainer import TorchTrainer
@@ -71,7 +72,16 @@ def ragged(an_experience):
 def a_trainer(tiny):
     """Return a builder of trainers; keywords are settings of ``algorithm`` and ``trainer``."""
 
-    def build(*, total_steps=10, lr=1e-3, trainer=None, model_path=tiny, lora=None, **algorithm):
+    def build(
+        *,
+        total_steps=10,
+        lr=1e-3,
+        trainer=None,
+        model_path=tiny,
+        lora=None,
+        max_model_len=4096,
+        **algorithm,
+    ):
         settings = {
             "algorithm_type": "grpo",
             "advantage_fn": "grpo",
@@ -83,7 +93,13 @@ def a_trainer(tiny):
         config = SimpleNamespace(
             algorithm=AlgorithmConfig(**(settings | algorithm)),
             trainer=TrainerConfig(**({"max_token_len_per_gpu": 4096} | (trainer or {}))),
-            model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=lora),
+            model=SimpleNamespace(
+                trust_remote_code=False,
+                critic_model_path="",
+                lora_configs=lora,
+                max_model_len=max_model_len,
+            ),
+            explorer=ExplorerConfig(),
         )
         return TorchTrainer(config, model_path=str(model_path), total_steps=total_steps, seed=0)
 

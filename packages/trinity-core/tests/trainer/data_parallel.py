@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import torch
 from torch import distributed
 from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.explorer import ExplorerConfig
+from trinity.common.config.model import ModelConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.errors import TrinityError
@@ -33,7 +35,8 @@ def a_trainer(model_path, *, group=None):
         trainer=TrainerConfig(
             max_token_len_per_gpu=40, critic={"optimizer": {"lr": 1e-2}}, grad_clip=0.0
         ),
-        model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=None),
+        model=ModelConfig(),
+        explorer=ExplorerConfig(),
     )
     return TorchTrainer(config, model_path=str(model_path), total_steps=10, seed=0, group=group)
 
@@ -65,7 +68,8 @@ def a_spread_trainer(
             **settings,
         ),
         synchronizer=SimpleNamespace(sync_timeout=60.0),
-        model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=None),
+        model=ModelConfig(),
+        explorer=ExplorerConfig(),
     )
     return TorchTrainer(config, model_path=str(model_path), total_steps=10, seed=0, group=group)
 

@@ -17,6 +17,8 @@ from trinity.algorithm.ops import LossAggMode
 from trinity.algorithm.value_loss import clipped_value_loss
 from trinity.common.batch import ExperienceBatch, Fields
 from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.explorer import ExplorerConfig
+from trinity.common.config.model import ModelConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.extend import get_manager
@@ -174,7 +176,8 @@ def a_trainer_away_from_its_reference(path, algorithm):
     config = SimpleNamespace(
         algorithm=algorithm,
         trainer=TrainerConfig(max_token_len_per_gpu=4096),
-        model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=None),
+        model=ModelConfig(),
+        explorer=ExplorerConfig(),
     )
     trainer = TorchTrainer(config, model_path=str(path), total_steps=10, seed=0)
     draw = torch.Generator().manual_seed(1)

@@ -9,10 +9,11 @@ import pytest
 import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
+from trinity.common.experience_values import TokenLimits
 from trinity.errors import DataError
 from trinity.trainer.microbatch import plan_packs
 from trinity.trainer.prefix_tree import rows_of
-from trinity.trainer.preparation import as_rows, check_token_ids
+from trinity.trainer.preparation import as_rows, check_rows
 from trinity_testing import builders
 
 DPO = {
@@ -116,20 +117,28 @@ def test_the_gradient_is_that_of_the_batch_however_it_is_cut(a_trainer, max_toke
     assert (cut - whole).norm() <= 5e-6 * whole.norm()
 
 
-@pytest.mark.parametrize(("token", "what"), [(64, "64"), (-100, "-100")])
-def test_a_row_with_an_unknown_token_is_named(token, what):
-    rows = [builders.an_experience(), builders.an_experience(response=[3, token], run=1)]
+@pytest.mark.parametrize(
+    ("response", "words"),
+    [
+        ([3, 64], "holds the token 64, and the model knows tokens 0 to 63. Return"),
+        ([3, -100], "holds the token -100, and the model knows tokens 0 to 63. Return"),
+        ([3] * 31, "has 33 tokens, more than model.max_model_len 32. Raise it, or"),
+    ],
+)
+def test_a_stored_row_that_cannot_be_trained_is_named(response, words):
+    info = {"workflow": "my_workflows:Wf", "row": "tasks.jsonl, row 7"}
+    rows = [builders.an_experience(), builders.an_experience(response=response, run=1, info=info)]
 
     with pytest.raises(DataError) as caught:
-        check_token_ids(rows, num_known=64)
+        check_rows(rows, limits=TokenLimits(max_len=32, vocab=64))
 
-    assert str(caught.value).startswith(
-        f"experience 0/0/1/0 holds the token {what}, and the model knows tokens 0 to 63. Return"
-    )
+    named = "experience 0/0/1/0, workflow my_workflows:Wf, row tasks.jsonl, row 7: "
+    assert str(caught.value).startswith(named + words)
 
 
-def test_the_first_and_the_last_token_are_known():
-    check_token_ids([builders.an_experience(response=[0, 63])], num_known=64)
+def test_the_longest_row_and_the_first_and_the_last_token_are_known():
+    row = builders.an_experience(response=[0, 63])
+    check_rows([row], limits=TokenLimits(max_len=len(row.tokens), vocab=64))
 
 
 def test_a_training_step_refuses_them(a_trainer, an_experience):
@@ -139,3 +148,10 @@ def test_a_training_step_refuses_them(a_trainer, an_experience):
 
     with pytest.raises(DataError, match="holds the token 1000000"):
         trainer.train_step([row], step=1)
+
+
+def test_a_row_of_3000_tokens_was_trained_with_a_limit_of_32(a_trainer, an_experience):
+    trainer = a_trainer(max_model_len=32)
+
+    with pytest.raises(DataError, match=r"3,00\d tokens, more than model\.max_model_len 32"):
+        trainer.train_step([an_experience(0, reward=1.0, response=3000)], step=1)

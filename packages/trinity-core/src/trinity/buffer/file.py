@@ -218,7 +218,9 @@ class _Reader:
                 f"template to tokenize it. Set model.model_path."
             )
         make = self._maker(row)
-        return make(row, chat_format=self._chat_format, keys=self._keys, origin=origin)
+        made = make(row, chat_format=self._chat_format, keys=self._keys, origin=origin)
+        made.info["row"] = origin
+        return made
 
     def _maker(self, row: dict[str, Any]) -> Callable[..., Experience]:
         """Return what makes an experience of the row: by the schema, or else by its keys."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +12,42 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["as_tensor", "is_of", "token_ids", "whole_number"]
+__all__ = ["TokenLimits", "as_tensor", "is_of", "token_ids", "whole_number"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenLimits:
+    """What a row of tokens may be, so that the model can be trained on it.
+
+    Attributes:
+        max_len: most tokens of prompt and response together.
+        vocab: how many tokens the model has; None: not known here.
+    """
+
+    max_len: int
+    vocab: int | None
+
+    def problem(self, *, length: int, lowest: int, highest: int) -> str:
+        """Return in words what is wrong with a row; an empty string if nothing.
+
+        >>> TokenLimits(max_len=32, vocab=64).problem(length=3000, lowest=0, highest=7)[:49]
+        'has 3,000 tokens, more than model.max_model_len 3'
+        """
+        if length > self.max_len:
+            return (
+                f"has {length:,} tokens, more than model.max_model_len {self.max_len:,}. Raise it, "
+                f"or make prompt and response shorter: nothing is cut off silently."
+            )
+        if lowest >= 0 and (self.vocab is None or highest < self.vocab):
+            return ""
+        known = "token ids are 0 or more"
+        if self.vocab is not None:
+            known = f"the model knows tokens 0 to {self.vocab - 1}"
+        return (
+            f"holds the token {lowest if lowest < 0 else highest}, and {known}. Return the ids "
+            f"that this run's engine sampled, without padding; rows of a file must be tokenised "
+            f"with this model's tokenizer."
+        )
 
 
 def is_of(value: Any, dtype: torch.dtype) -> bool:  # Any: of a user's own code

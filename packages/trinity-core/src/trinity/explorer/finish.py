@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trinity.common.experience import EID, Experience
+from trinity.common.experience_values import TokenLimits
 from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.workflows.returned import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 EARLIER_CHAIN, ENGINE = "is_earlier_chain", "engine"  # in info
 SIGNALS = ("reward", "token_level_reward", "teacher_logprobs")  # one of them is trained on
+ANY_TOKENS = TokenLimits(max_len=sys.maxsize, vocab=None)
 ROUNDING = 1e-3  # how far above 0 a log-probability may lie that was computed in half precision
 
 
@@ -31,6 +34,7 @@ def finished(
     *,
     order: RolloutRequest,
     version: int,
+    limits: TokenLimits = ANY_TOKENS,
     engine: str = "engine-0",
     earlier_chains: Callable[[Experience], list[Experience]] = lambda _: [],
 ) -> list[Experience]:
@@ -44,6 +48,7 @@ def finished(
         returned: what the workflow returned; anything at all.
         order: the order that it was called with.
         version: of the oldest weights that answered, for experiences that do not say theirs.
+        limits: of the tokens of an experience that is to be trained.
         engine: the name of the engine that answered.
         earlier_chains: gives what the model left out of an experience.
 
@@ -54,12 +59,15 @@ def finished(
     """
     experiences = _checked_list(returned)
     HANDED_OVER.check(experiences)
+    if order.task.is_eval:  # nobody trains on it
+        limits = ANY_TOKENS
     for place, experience in enumerate(experiences):
-        _check(experience, place=place, is_eval=order.task.is_eval)
+        _check(experience, place=place, is_eval=order.task.is_eval, limits=limits)
         if experience.prompt_text is None and experience.response_text is None:
             experience.temperature = order.task.rollout_args.temperature or 1.0
         experience.info.setdefault("model_version", version)
         experience.info.setdefault("task_index", dict(order.task.index))
+        experience.info.setdefault("workflow", order.workflow.name)
         experience.info.setdefault(ENGINE, engine)
     check_rows(experiences)
     _fill_eids(experiences, order=order)
@@ -79,7 +87,7 @@ def _earlier(experience: Experience, chains: list[Experience]) -> list[Experienc
     for place, chain in enumerate(chains):
         chain.reward = reward
         chain.eid = replace(experience.eid, suffix=f"chain-{place}")
-        own = {name: experience.info[name] for name in ("task_index", ENGINE)}
+        own = {name: experience.info[name] for name in ("task_index", "workflow", ENGINE)}
         chain.info |= own | {EARLIER_CHAIN: True}
     return chains
 
@@ -96,14 +104,16 @@ def _checked_list(returned: Any) -> list[Experience]:
     return list(returned)
 
 
-def _check(experience: Experience, *, place: int, is_eval: bool) -> None:
+def _check(experience: Experience, *, place: int, is_eval: bool, limits: TokenLimits) -> None:
     try:
         experience.__post_init__()  # fields may have been set since it was built
     except (TypeError, ValueError) as e:
         raise WorkflowError(f"experience {place}: {e}. Correct what run() returns.") from e
     experience.reward = reward_of(experience.reward, what=f"experience {place}: reward")
     experience.metrics = _numbers(experience.metrics or {}, place=place)
-    problem = _wrong_tokens(experience, is_eval=is_eval) or _wrong_numbers(experience)
+    problem = _wrong_tokens(experience, is_eval=is_eval, limits=limits) or _wrong_numbers(
+        experience
+    )
     if problem:
         raise WorkflowError(f"experience {place}: {problem}")
     has_signal = NOT_JUDGED in experience.info or any(
@@ -114,7 +124,7 @@ def _check(experience: Experience, *, place: int, is_eval: bool) -> None:
         raise WorkflowError(f"experience {place}: reward is None. Set it, or raise an error.")
 
 
-def _wrong_tokens(experience: Experience, *, is_eval: bool) -> str:
+def _wrong_tokens(experience: Experience, *, is_eval: bool, limits: TokenLimits) -> str:
     """Return in words what is wrong with the tokens; an empty string if nothing."""
     num, is_cut = experience.tokens.shape[0], experience.truncate_status == "prompt_truncated"
     may_be_empty = is_eval or is_cut or experience.is_preference_pair
@@ -123,13 +133,12 @@ def _wrong_tokens(experience: Experience, *, is_eval: bool) -> str:
             f"prompt_length is {num}, the number of all tokens, so there is no response. Set it "
             "to the number of tokens before the first sampled token."
         )
-    lowest = min(experience.tokens.tolist())
-    if lowest < 0:
-        return (
-            f"tokens contains {lowest}, but token ids are 0 or more. Return the engine's token ids "
-            "without padding."
-        )
-    return ""
+    # Torch gives up the interpreter for such a check; a list of numbers does not.
+    ids = experience.tokens.tolist()
+    answers = [one.tolist() for one in (experience.chosen, experience.rejected) if one is not None]
+    if answers:
+        num, ids = experience.prompt_length + max(map(len, answers)), sum(answers, ids)
+    return limits.problem(length=num, lowest=min(ids), highest=max(ids))
 
 
 def _wrong_numbers(experience: Experience) -> str:

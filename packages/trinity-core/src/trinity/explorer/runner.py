@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.machine import model_vocab
+from trinity.common.experience_values import TokenLimits
 from trinity.common.models.auxiliary import Auxiliary, wrapper_of
 from trinity.common.models.model import ModelWrapper
 from trinity.common.outcome import Outcome
@@ -154,6 +156,10 @@ class Runner:
         self._loop = loop or EventLoopThread()
         self._environments = environments
         self._engine_name = engine_name
+        settings = model.settings
+        self._limits = TokenLimits(
+            max_len=settings.max_model_len, vocab=model_vocab(settings.model_path)
+        )
         self._pool = _Pool()
         self._told: set[str] = set()
 
@@ -202,6 +208,7 @@ class Runner:
                 returned,
                 order=order,
                 version=version,
+                limits=self._limits,
                 engine=self._engine_name,
                 earlier_chains=instance.model.earlier_chains,
             )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from trinity.common.experience_values import TokenLimits
     from trinity.trainer.algorithm_parts import AlgorithmParts
     from trinity.trainer.critic import Critic
     from trinity.trainer.scorer import Scorer
@@ -68,7 +69,7 @@ class Preparation:
             DataError: rows lack what the algorithm needs.
         """
         rows = as_rows(experiences, wants_pairs=self._parts.wants_pairs)
-        check_token_ids(rows, num_known=self._scorer.num_known_tokens)
+        check_rows(rows, limits=self._scorer.token_limits)
         if self._parts.advantage_fn is not None and self._parts.advantage_fn.compute_in_trainer():
             _forget_advantages(rows)
         try:
@@ -199,23 +200,18 @@ def _row(experience: Experience, answer: Tensor, *, name: str) -> Experience:
     )
 
 
-def check_token_ids(rows: Iterable[Experience], *, num_known: int) -> None:
-    """Refuse a row with a token id below 0 or beyond the vocabulary.
+_NAMED = ("workflow", "task_index", "run", "row")  # in info: where an experience comes from
 
-    Args:
-        rows: of a batch.
-        num_known: how many tokens the model has.
+
+def check_rows(rows: Iterable[Experience], *, limits: TokenLimits) -> None:
+    """Refuse a row that the model cannot be trained on, wherever it was stored.
 
     Raises:
         DataError: the message names the row.
     """
     for row in rows:
         lowest, highest = (int(bound) for bound in row.tokens.aminmax())
-        if lowest >= 0 and highest < num_known:
-            continue
-        wrong = highest if lowest >= 0 else lowest
-        raise DataError(
-            f"experience {row.eid} holds the token {wrong}, and the model knows tokens 0 to "
-            f"{num_known - 1}. Return the ids that this run's engine sampled; rows of a file must "
-            "be tokenised with this model's tokenizer."
-        )
+        problem = limits.problem(length=len(row.tokens), lowest=lowest, highest=highest)
+        if problem:
+            known = [f", {name} {row.info[name]}" for name in _NAMED if name in row.info]
+            raise DataError(f"experience {row.eid}{''.join(known)}: {problem}")

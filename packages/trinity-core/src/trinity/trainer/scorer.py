@@ -5,10 +5,12 @@ B rows of a batch   R response
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import torch
 
+from trinity.common.experience_values import TokenLimits
 from trinity.trainer.microbatch import plan_packs, select_inputs
 from trinity.trainer.policy import Wanted
 from trinity.trainer.prefix_tree import rows_of
@@ -57,9 +59,12 @@ class Scorer:
         self.reference: Policy | None = None  # None: not needed so far
 
     @property
-    def num_known_tokens(self) -> int:
-        """Return how many tokens the model has."""
-        return int(self._policy.module.config.vocab_size)
+    def token_limits(self) -> TokenLimits:
+        """Return what a row may be: what the engines make, and what the model knows."""
+        given = (self._config.model, self._config.explorer.rollout_model)
+        longest = max(part.max_model_len or 0 for part in given)
+        vocab = int(self._policy.module.config.vocab_size)
+        return TokenLimits(max_len=longest or sys.maxsize, vocab=vocab)
 
     def plan(self, batch: ExperienceBatch, *, policy: Policy | None = None) -> Plan:
         """Return the packs of each micro-batch, as a model (None: the policy) can take them."""

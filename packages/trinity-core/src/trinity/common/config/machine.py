@@ -13,7 +13,7 @@ from pathlib import Path
 from trinity.common.config.memory import ModelShape, known_shape
 from trinity.common.config.model import model_file
 
-__all__ = ["Machine", "probe"]
+__all__ = ["Machine", "model_vocab", "probe"]
 
 _CPUINFO = Path("/proc/cpuinfo")
 #: what a driver of GPUs shows: two makers' on Linux, and Windows' for Linux inside it
@@ -47,6 +47,11 @@ def probe(*, model_path: str = "") -> Machine:
         gpu_bytes=gpu_bytes,
         model=ModelShape.of(model) if model else known_shape(model_path),
     )
+
+
+def model_vocab(model_path: str) -> int | None:
+    """Return how many tokens a model has; None: its ``config.json`` cannot be read, or is mute."""
+    return _count(_model_settings(model_path), "vocab_size")
 
 
 def may_have_gpus() -> bool:

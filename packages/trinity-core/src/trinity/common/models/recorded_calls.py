@@ -213,11 +213,12 @@ def experiences_of_chat(
         chat_format: tokenizer and chat template.
         temperature: of the experience where nothing was recorded.
         max_len: what follows the last reply is left out where the whole would be longer; a
-            conversation that leaves no room for another token is ``response_truncated``.
+            conversation that leaves no room for another token is ``response_truncated``. Of one
+            that was not recorded the last tokens stay, as of a prompt that is cut.
     """
     chains = history.chains(chat)
     if not chains:
-        return [_unrecorded(chat, chat_format, temperature)]
+        return [_unrecorded(chat, chat_format, temperature, max_len=max_len)]
     earlier = [_chain_experience(chain, chain.chat, (), chat_format) for chain in chains[:-1]]
     last = chains[-1]
     whole = last.chat.with_messages(chat.messages)
@@ -261,16 +262,20 @@ def _rest_ids(conversation: RecordedChat, chat: Chat, chat_format: ChatFormat) -
     return chat_format.encode(rest.text) if rest.broken is None else []
 
 
-def _unrecorded(chat: Chat, chat_format: ChatFormat, temperature: float) -> Experience:
+def _unrecorded(
+    chat: Chat, chat_format: ChatFormat, temperature: float, *, max_len: int
+) -> Experience:
     text = chat.render(chat_format, add_generation_prompt=False)
     head = _head(chat, text, chat_format)
-    prompt_ids = chat_format.encode(head)
-    rest_ids = chat_format.encode(text[len(head) :])
+    prompt_ids, rest_ids = chat_format.encode(head), chat_format.encode(text[len(head) :])
+    ids = [*prompt_ids, *rest_ids][-max_len:]
+    prompt_length = max(1, len(ids) - len(rest_ids))
+    num_rest = len(ids) - prompt_length
     return Experience(
-        tokens=[*prompt_ids, *rest_ids],  # type: ignore[arg-type]  # becomes a tensor
-        prompt_length=len(prompt_ids),
-        logprobs=[0.0] * len(rest_ids),  # type: ignore[arg-type]
-        action_mask=[False] * len(rest_ids),  # type: ignore[arg-type]
+        tokens=ids,  # type: ignore[arg-type]  # becomes a tensor
+        prompt_length=prompt_length,
+        logprobs=[0.0] * num_rest,  # type: ignore[arg-type]
+        action_mask=[False] * num_rest,  # type: ignore[arg-type]
         temperature=temperature,
         messages=[dict(message) for message in chat.messages],
         tools=[dict(tool) for tool in chat.tools] or None,
