@@ -225,6 +225,7 @@ def test_prompt_and_response_columns_become_a_prompt_and_an_answer(tmp_path):
     assert decoded(experience.tokens[experience.prompt_length :]) == "2<|im_end|>"
     assert experience.action_mask.tolist() == [True] * experience.response_length
     assert experience.reward is None
+    assert experience.info["row"] == f"{path}, row 1"
 
 
 def test_the_prompt_is_tokenised_as_when_the_model_is_asked(tmp_path):

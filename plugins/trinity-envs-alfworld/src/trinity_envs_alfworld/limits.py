@@ -93,7 +93,7 @@ def wrong_text(value: object) -> str:
     r"""Return in words why a value is no text; an empty string: it is one.
 
     >>> wrong_text("a mug"), wrong_text(["a mug"]), wrong_text("a \ud800")
-    ('', 'is no text but a list', 'holds \\\\ud800, half of a character')
+    ('', 'is no text but a list', 'holds \\ud800, half of a character')
     """
     if not isinstance(value, str):
         return f"is no text but a {type(value).__name__}"
