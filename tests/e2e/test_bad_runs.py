@@ -45,18 +45,6 @@ class ReturnsNan(Workflow):
         return [answer]
 
 
-@WORKFLOWS.register_module("returns_too_much")
-class ReturnsTooMuch(Workflow):
-    def run(self):
-        return [Experience(tokens=[1] * 3000, prompt_length=1, reward=1.0)]
-
-
-@WORKFLOWS.register_module("returns_an_unknown_token")
-class ReturnsAnUnknownToken(Workflow):
-    def run(self):
-        return [Experience(tokens=[1, 2, 10**6], prompt_length=1, reward=1.0)]
-
-
 @WORKFLOWS.register_module("hangs")
 class Hangs(Workflow):
     def run(self):
@@ -71,6 +59,18 @@ class RaisesLater(Workflow):
         answer = self.model.chat([{"role": "user", "content": "hi"}])[0]
         answer.reward = float(len(answer.response_text) % 2)
         return [answer]
+
+
+@WORKFLOWS.register_module("returns_too_much")
+class ReturnsTooMuch(Workflow):
+    def run(self):
+        return [Experience(tokens=[1] * 3000, prompt_length=1, reward=1.0)]
+
+
+@WORKFLOWS.register_module("returns_an_unknown_token")
+class ReturnsAnUnknownToken(Workflow):
+    def run(self):
+        return [Experience(tokens=[1, 2, 10**6], prompt_length=1, reward=1.0)]
 """
 
 
