@@ -13,9 +13,9 @@ import typer
 from trinity.cli.output import echo_columns
 from trinity.cli.plugins_show import record_named
 from trinity.extend import get_manager
-from trinity.extend.assets import needs_of
 
 from trinity_testing.check import Result, Status
+from trinity_testing.needs import needs_of
 from trinity_testing.planning import run_checks
 
 if TYPE_CHECKING:

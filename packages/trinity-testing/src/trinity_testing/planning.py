@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trinity.errors import UnknownComponentError, unknown_name
-from trinity.extend.assets import needs_of
 
 from trinity_testing.bench import Bench
 from trinity_testing.check import Arguments, Case, Check, CheckContext, Finding, Result
+from trinity_testing.needs import Need, needs_of
 
 if TYPE_CHECKING:
-    from trinity.extend.assets import Need
     from trinity.extend.component import Component
     from trinity.extend.manager import PluginManager, PluginRecord
 

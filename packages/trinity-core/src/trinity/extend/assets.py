@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError, TrinityError
 from trinity.extend.component import AssetSpec, EnvironmentSpec, imported_target
-from trinity.extend.environments import environment_folder, missing_environment, setup_line
 from trinity.extend.failure import described_failure
 
 if TYPE_CHECKING:
@@ -20,12 +18,10 @@ if TYPE_CHECKING:
     from trinity.extend.record import PluginRecord
 
 __all__ = [
-    "Need",
     "assets_of",
     "environment_of",
     "fetch",
     "missing_part",
-    "needs_of",
     "options_of",
     "parameter_of",
 ]
@@ -152,56 +148,3 @@ def _parameters(function: Callable[..., object]) -> list[str]:
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind in by_name]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
-    """Something that a plugin needs, and whether it is there."""
-
-    name: str  # of the asset, or "environment"
-    missing: str = ""  # what of it, in words; "": it is there
-    remedy: str = ""  # the command that gets it; "": there is none, or ``missing`` says it
-    is_spoilt: bool = False  # it was fetched and is not as it must be, or its check failed
-    needed_by: tuple[str, ...] = ()  # "kind/name" of components; empty: all
-
-    @property
-    def sentence(self) -> str:
-        """Return what is missing and what to do, in one line."""
-        what = "its environment" if self.name == "environment" else self.name
-        return f"{what} is missing: {self.missing.rstrip('.')}. {self.remedy}".rstrip(". ")
-
-
-def needs_of(record: PluginRecord, manager: PluginManager) -> list[Need]:
-    """Return what the plugin needs, its environment first."""
-    environment = environment_of(record, manager)
-    found = []
-    if environment is not None and not environment.as_here:  # else it is one way among others
-        found = [_environment(environment)]
-    return [*found, *(_asset(asset, record) for asset in assets_of(record, manager))]
-
-
-def _environment(spec: EnvironmentSpec) -> Need:
-    missing = missing_environment(spec)
-    return Need(
-        name="environment",
-        missing=missing,
-        remedy=setup_line(spec),
-        is_spoilt=bool(missing) and environment_folder(spec).exists(),
-    )
-
-
-def _asset(asset: AssetSpec, record: PluginRecord) -> Need:
-    is_spoilt = False
-    try:
-        missing = missing_part(asset, record=record)
-    except PluginError as error:
-        missing, is_spoilt = str(error), True
-    except TrinityError as error:
-        missing = str(error)
-    return Need(
-        name=asset.name,
-        missing=missing,
-        remedy=f"Run: trinity plugins setup {record.name}" if asset.fetch else "",
-        is_spoilt=is_spoilt,
-        needed_by=asset.needed_by,
-    )
