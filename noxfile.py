@@ -40,6 +40,7 @@ DISTRIBUTIONS = (
     "plugins/trinity-envs-openenv",
     "plugins/trinity-envs-verifiers",
     "plugins/trinity-envs-webshop",
+    "plugins/trinity-ledger",
     "plugins/trinity-monitors",
 )
 # In no shared environment: where a GPU is, an installed engine for GPUs is taken by every run.
@@ -84,6 +85,7 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
 COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alone
     "trinity-testing": ("plugins", "check", "testing"),
     "trinity-debug": ("perf", "--help"),
+    "trinity-ledger": ("plugins", "show", "storage/sql"),
     "trinity-studio": ("view", "--help"),
 }
 
@@ -299,13 +301,11 @@ def postgres(session: nox.Session) -> None:
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if os.name == "posix" else []
     if not programs and shutil.which("pg_ctl") is None:
         session.error("PostgreSQL's programs are missing; on Debian: apt-get install postgresql")
-    core = f"packages/trinity-core{EXTRAS['packages/trinity-core'][:-1]},postgres]"
-    viewer = "packages/trinity-studio"
-    session.install("-c", str(CONSTRAINTS), "-e", core, *GROUPS["run"][2:], "-e", viewer, "pytest")
-    tests = Path("packages/trinity-core/tests/buffer")
-    files = [
-        str(tests / f"test_{name}.py") for name in ("sql_storage", "ledger_groups", "whose_ledger")
-    ]
+    ledger, viewer = "plugins/trinity-ledger", "packages/trinity-studio"
+    own = ["-e", f"{ledger}[postgres]", "-e", viewer, "pytest"]
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], *own)
+    names = ("sql_storage", "ledger_groups", "whose_ledger")
+    files = [f"{ledger}/tests/test_{name}.py" for name in names]
     chosen = session.posargs or [*files, f"{viewer}/tests/test_ledger_page.py"]
     script = ("scripts/with_postgres.py", *map(str, programs[-1:]))
     session.run("python", *script, "--", "python", "-m", "pytest", *chosen, env=RUN_ENV)

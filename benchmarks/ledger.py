@@ -17,9 +17,9 @@ import time
 from typing import TYPE_CHECKING
 
 import torch
-from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
+from trinity_ledger.storage import SqlStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

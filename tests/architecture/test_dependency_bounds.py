@@ -81,6 +81,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "plugins/trinity-envs-openenv",
         "plugins/trinity-envs-verifiers",
         "plugins/trinity-envs-webshop",
+        "plugins/trinity-ledger",
         "plugins/trinity-monitors",
     ],
 )

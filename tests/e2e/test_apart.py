@@ -127,7 +127,7 @@ def test_the_sides_meet_whichever_begins_and_a_killed_one_goes_on(
     sides, start, end, run_dir
 ) -> None:
     explorer, trainer = sides("explore"), sides("train")
-    first = start(trainer, "trinity.buffer.ledger.ledger:Ledger.claim", call=3)
+    first = start(trainer, "trinity_ledger.ledger:Ledger.claim", call=3)
     exploring = start(explorer)
     assert end(first)[0] == -9
 
@@ -146,18 +146,18 @@ def test_the_sides_meet_whichever_begins_and_a_killed_one_goes_on(
     assert sorted(path.name for path in (run_dir / "weights").iterdir()) == ["v3", "v4"]
 
 
-LEDGER, RUN = "trinity.buffer.ledger", "trinity.runtime"
+LEDGER, RUN = "trinity_ledger", "trinity.runtime"
 EXPLORER_KILLS = [
     (f"{LEDGER}.membership:Membership.issue", 2),
     ("trinity.explorer.explorer:Explorer.explore_step", 1),
     (f"{LEDGER}.ledger:Ledger.write", 1),
-    (f"{RUN}.apart:Meeting.newest_weights", 1),
+    (f"{LEDGER}.coordinator:Coordinator.newest_weights", 1),
     (f"{RUN}.parts:Parts.save_progress", 1),
 ]
 TRAINER_KILLS = [
     (f"{LEDGER}.ledger:Ledger.claim", 1),
     ("trinity.trainer.torch_trainer:TorchTrainer.train_step", 1),
-    ("trinity.synchronizer.weights_folder:WeightsFolder.write", 1),
+    ("trinity_ledger.weights_folder:WeightsFolder.write", 1),
     (f"{LEDGER}.membership:Membership.publish", 2),
     (f"{LEDGER}.ledger:Ledger.keep", 1),
     (f"{RUN}.record.checkpoint:CheckpointStore._replace", 1),

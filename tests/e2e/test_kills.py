@@ -192,7 +192,7 @@ def scalars_of(directory) -> dict[str, list[int]]:
     return steps
 
 
-LEDGER = "trinity.buffer.ledger.ledger:Ledger"
+LEDGER = "trinity_ledger.ledger:Ledger"
 
 
 @pytest.mark.parametrize(

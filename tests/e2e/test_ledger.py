@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 import trinity
-from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.config import load_config
 from trinity.errors import DataError
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.history import read_history
+from trinity_ledger.sqlite import SqliteDatabase
 
 pytestmark = pytest.mark.slow
 

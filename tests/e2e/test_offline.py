@@ -156,9 +156,9 @@ def test_contents_stay_so_that_a_training_can_begin_from_them_anew(run, run_dir)
     assert_each_once(run_dir)
 
 
-CLAIM = "trinity.buffer.ledger.ledger:Ledger.claim"
+CLAIM = "trinity_ledger.ledger:Ledger.claim"
 TRAIN = "trinity.trainer.torch_trainer:TorchTrainer.train_step"
-KEEP = "trinity.buffer.ledger.ledger:Ledger.keep"
+KEEP = "trinity_ledger.ledger:Ledger.keep"
 REPLACE = "trinity.runtime.record.checkpoint:CheckpointStore._replace"
 STOP = signal.SIGINT
 
@@ -188,7 +188,7 @@ def test_an_explorer_that_is_killed_and_goes_on_leaves_each_experience_once(
     run, dying, config_dict, write_yaml, run_dir
 ) -> None:
     config = write_yaml(a_config(config_dict, "explore"))
-    for at in ("trinity.buffer.ledger.ledger:Ledger.write", "trinity.runtime.parts:Parts.save"):
+    for at in ("trinity_ledger.ledger:Ledger.write", "trinity.runtime.parts:Parts.save"):
         killed = dying(config, at, call=2, side="after")
         assert killed["code"] == -signal.SIGKILL, killed["said"]
     assert dying(config)["code"] == 0

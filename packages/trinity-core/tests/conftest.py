@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,16 @@ class Site:
         found = importlib.metadata.distributions(path=[str(self.path)])
         entry_points = [point for distribution in found for point in distribution.entry_points]
         return PluginManager.discover(**{"env": {}, "entry_points": entry_points} | switches)
+
+
+@pytest.fixture
+def builtin_only() -> Iterator[PluginManager]:
+    """Leave out what else is installed: messages list what there is."""
+    found = importlib.metadata.entry_points(group="trinity.plugins", name="builtin")
+    manager = PluginManager.discover(env={}, entry_points=found)
+    before = set_manager(manager)
+    yield manager
+    set_manager(before)
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.sqlite import SqliteDatabase
-from trinity.common.config.check_ledger import address_of
+from trinity_ledger.address import address_of
+from trinity_ledger.ledger import Ledger
+from trinity_ledger.sqlite import SqliteDatabase
 from trinity_studio.view.ledger import read_experiences, read_ledger
 
 from .conftest import a_row, change

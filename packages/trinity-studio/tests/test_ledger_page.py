@@ -10,14 +10,15 @@ from functools import partial
 from html import unescape
 
 import pytest
+import typer
 import yaml
 from starlette.testclient import TestClient
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.cli.main import app
-from trinity.common.config.check_ledger import address_of
 from trinity.errors import DataError
+from trinity_ledger.address import address_of
+from trinity_ledger.ledger import Ledger
+from trinity_ledger.opening import open_database
+from trinity_ledger.sqlite import SqliteDatabase
 from trinity_studio.studio.server import served
 from trinity_studio.view.ledger import read_experiences
 from trinity_studio.view.run import find_runs
@@ -233,7 +234,7 @@ def test_a_server_that_does_not_answer_is_said_without_a_password(built, browse,
 
 def test_a_server_that_only_a_run_directory_names_is_not_asked(built, browse, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr("trinity_studio.view.ledger.open_database", partial(no_server, asked))
+    monkeypatch.setattr("trinity_ledger.opening.open_database", partial(no_server, asked))
     of_run(built, "postgresql://me:hush-hush-8@a-stranger/runs")
     page = browse(built.path)
 
@@ -253,8 +254,13 @@ def test_trinity_view_with_a_config_asks_its_server_where_the_command_line_says_
     built, monkeypatch, tmp_path
 ) -> None:
     asked, shown = [], []
-    monkeypatch.setattr("trinity_studio.view.ledger.open_database", partial(no_server, asked))
-    monkeypatch.setattr("trinity_studio.view_command._serve", lambda app, _: shown.append(app))
+    monkeypatch.setattr("trinity_ledger.opening.open_database", partial(no_server, asked))
+
+    def note(app, _, *, message, **__):
+        shown.append(app)
+        typer.echo(message)
+
+    monkeypatch.setattr("trinity_studio.view_command.serve", note)
     of_run(built, "postgresql://me:hush-hush-9@a-stranger/runs")
     file = tmp_path / "mine.yaml"
     names = {"project": "p", "name": "rft", "checkpoint_root_dir": str(tmp_path)}
@@ -271,10 +277,12 @@ def test_trinity_view_with_a_config_asks_its_server_where_the_command_line_says_
 
 def test_the_studios_viewer_asks_servers_where_its_command_line_says_so(built, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr("trinity_studio.view.ledger.open_database", partial(no_server, asked))
+    monkeypatch.setattr("trinity_ledger.opening.open_database", partial(no_server, asked))
     of_run(built, "postgresql://me:hush-hush-9@a-stranger/runs")
     told = []
-    monkeypatch.setattr("trinity_studio.studio_command._serve", lambda app, _: told.append(app))
+    monkeypatch.setattr(
+        "trinity_studio.studio_command.serve", lambda app, *_, **__: told.append(app)
+    )
     monkeypatch.setattr("trinity_studio.studio_command._runs", lambda: find_runs([built.path]))
 
     for options in ([], ["--databases"]):
@@ -294,7 +302,7 @@ def no_server(asked, url, **_):
 
 @pytest.mark.skipif(not POSTGRES, reason="nox -s postgres starts the server")
 def test_a_query_that_a_server_takes_too_long_for_is_ended_and_said(monkeypatch) -> None:
-    monkeypatch.setattr("trinity.buffer.ledger.postgres.READ_S", 0.1)
+    monkeypatch.setattr("trinity_ledger.postgres.READ_S", 0.1)
     database = open_database(POSTGRES, max_retries=0, is_read_only=True)
 
     with pytest.raises(DataError, match=r"A query took more than 0\.1 s"):
@@ -320,6 +328,24 @@ def test_without_what_reads_it_the_page_says_what_to_install(built, browse, monk
 
     assert "needs psycopg, which is not installed" in html
     assert "hush" not in html
+
+
+@pytest.mark.parametrize("url", ["", "postgresql://me:hush-hush-7@127.0.0.1:9/runs"])
+def test_without_the_plugin_the_page_says_how_to_install_it(
+    built, browse, monkeypatch, url
+) -> None:
+    for module in ("address", "opening"):
+        monkeypatch.setitem(sys.modules, f"trinity_ledger.{module}", None)
+    of_run(built, url) if url else with_ledger(built)
+
+    page = browse(built.path)
+
+    for path in ("ledger", "ledger/experiences"):
+        said = "not installed. Run: python -m pip install trinity-ledger"
+        assert said in page.text(path)
+    assert "hush" not in page.html("ledger")
+    ended = CliRunner().invoke(app, ["view", "--url", url or "sqlite:///runs.db"])
+    assert said in str(ended.exception)
 
 
 def test_a_step_that_no_database_counts_to_is_said(built) -> None:

@@ -11,9 +11,9 @@ import urllib.request
 
 import pytest
 import yaml
-from trinity.buffer.ledger.sqlite import SqliteDatabase
-from trinity.common.config.check_ledger import address_of
 from trinity.extend import get_manager, set_manager
+from trinity_ledger.address import address_of
+from trinity_ledger.sqlite import SqliteDatabase
 from trinity_studio.view_command import _of_url
 from typer.testing import CliRunner
 

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 
 import pytest
 import yaml
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.membership import Member, Membership
-from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.cli.status import status
-from trinity.common.experience import EID, Experience
-from trinity.errors import ConfigError, DataError
+from trinity.errors import ConfigError
 from trinity.runtime.record.lock import run_lock
 from trinity.runtime.record.rundir import RunDir
 
@@ -22,7 +16,7 @@ from trinity.runtime.record.rundir import RunDir
 def run_dir(tmp_path):
     """Return a function that makes a run directory as a run leaves it."""
 
-    def make(*, mode="both", storage="queue", ledger=None, **given):
+    def make(*, mode="both", storage="queue", **given):
         rundir = RunDir(tmp_path / "run")
         rundir.create()
         values = {
@@ -31,8 +25,7 @@ def run_dir(tmp_path):
             "seconds": 1.0, "first_evaluation": {}, "evaluation": {}, "buffer": {}, "error": "",
         }  # fmt: skip
         rundir.write_status(values | given, mode=mode)
-        rows = {"storage_type": storage, "path": ledger}
-        buffer = {"trainer_input": {"experience_buffer": rows}}
+        buffer = {"trainer_input": {"experience_buffer": {"storage_type": storage}}}
         (rundir.path / "config.yaml").write_text(yaml.safe_dump({"buffer": buffer}))
         rundir.monitor.mkdir()
         rows = [
@@ -83,71 +76,6 @@ def test_a_failed_run_says_why(run_dir, capsys) -> None:
     assert "DataError: no room" in said
 
 
-def test_a_ledger_tells_of_both_sides(run_dir, capsys) -> None:
-    directory = run_dir(mode="train", storage="sql")
-    database = SqliteDatabase(directory / "buffer/ledger.db")
-    ledger = Ledger(database, name="")
-    presence = Membership(database, is_gone=lambda side: False)
-    side = Member(name="one", token="a", host="far", pid=7, since=1.0, step=3, version=1)
-    presence.enter(side, is_trainer=False)
-    trainer = Member(
-        name="trainer", token="b", host="far", pid=8, since=1.0, step=2, waits_for="8 experiences"
-    )
-    presence.enter(trainer, is_trainer=True)
-    rows = [Experience(tokens=[1, 2], eid=EID("one:1", 0, run)) for run in (0, 1)]
-    ledger.write(rows)
-    ledger.claim(1, step=2, first=0, may_be_fewer=False)
-    presence.issue(side, batch="one:4", num_tasks=1, capacity=9, gives=2)
-
-    status(directory)
-
-    said = capsys.readouterr().out
-    assert "ledger.db: train step 2, 1 untrained" in said
-    assert "trainer: working, step 2, policy version 0, waits for 8 experiences (process 8" in said
-    assert "one: working, step 3, policy version 1 (process 7 on far" in said
-    assert "staleness of train step 2: mean 1, max 1 off-policy steps" in said
-    assert "task one:4/0 has been running for 0 s" in said
-    assert json.loads(_json(directory, capsys))["ledger"]["num_waiting"] == 1
-
-
-def test_of_a_dead_run_nothing_works_or_runs(run_dir, capsys, monkeypatch) -> None:
-    directory = run_dir(mode="train", storage="sql")
-    database = SqliteDatabase(directory / "buffer/ledger.db")
-    ledger = Ledger(database, name="")
-    presence = Membership(database, is_gone=lambda side: False)
-    side = Member(name="one", token="a", host="far", pid=7, since=1.0, waits_for="room")
-    presence.enter(side, is_trainer=False)
-    presence.issue(side, batch="one:4", num_tasks=1, capacity=9, gives=2)
-    ledger.close()
-    later = time.time() + 3600
-    monkeypatch.setattr(time, "time", lambda: later)
-
-    status(directory)
-
-    said = capsys.readouterr().out
-    assert "one: silent, step 0, policy version 0 (process 7 on far, last heard of 3600 s" in said
-    assert "task one:4/0" not in said
-
-
-def test_a_step_that_has_dropped_alone_has_no_age(run_dir, capsys) -> None:
-    directory = run_dir(mode="train", storage="sql")
-    ledger = Ledger(SqliteDatabase(directory / "buffer/ledger.db"), name="")
-    ledger.write([Experience(tokens=[1, 2], eid=EID("one:1", 0, run)) for run in (0, 1)])
-    ledger.claim(1, step=1, first=0, may_be_fewer=False)
-    ledger.drop_older(5, step=7)
-
-    status(directory)
-
-    said = capsys.readouterr().out
-    assert "ledger.db: train step 1, 0 untrained" in said
-    assert "staleness of train step 1" in said
-
-
-def _json(directory, capsys):
-    status(directory, as_json=True)
-    return capsys.readouterr().out
-
-
 def test_a_folder_without_a_run_is_named(tmp_path) -> None:
     with pytest.raises(ConfigError, match="holds no run"):
         status(tmp_path)
@@ -162,48 +90,17 @@ def test_a_folder_of_stages_names_them(run_dir) -> None:
         status(stage.parent)
 
 
-def test_a_server_that_the_run_directory_names_is_asked_only_where_that_is_allowed(
-    run_dir, capsys, monkeypatch
-) -> None:
-    asked = []
-
-    def no_server(url, **_):
-        asked.append(url)
-        raise DataError("the server is away")
-
-    monkeypatch.setattr("trinity.runtime.record.run_report.open_database", no_server)
-    directory = run_dir(storage="sql", ledger="postgresql://me:hush-8@a-stranger/\x1b[2Jruns")
-
-    status(directory)
-    said = capsys.readouterr().out
-    assert asked == []
-    assert "note: the ledger postgresql://me:***@a-stranger/\\x1b[2Jruns is left out" in said
-    assert f"If you know it: trinity status --databases {directory}" in said
-    assert "run: lost, explore step 3" in said  # the rest is told all the same
-
-    status(directory, databases=True)
-    assert len(asked) == 1
-    assert "note: the server is away" in capsys.readouterr().out
-
-
-def buffer_of(**values):
-    return yaml.safe_dump({"buffer": {"trainer_input": {"experience_buffer": values}}}).encode()
-
-
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (buffer_of(storage_type="sql", path=5), "experience_buffer.path is 5, no text"),
         (b"buffer: {trainer_input: {experience_buffer: sql}}", "experience_buffer is 'sql', no"),
         (b"buffer: {trainer_input: {experience_buffer: []}}", "experience_buffer is [], no"),
         (b"[1]", "it is [1], no mapping"),
         (b"name: \xff", "codec can't decode byte 0xff"),
         (b"at: 2001-99-99", "month must be in 1..12"),
         (b"[" * 5000, "maximum recursion depth"),
-        (buffer_of(storage_type="sql", path="x" * 300), "File name too long"),
-        (buffer_of(storage_type="sql", path="a\0b\ud800"), "a\\x00b\\ud800 is not there"),
     ],
-    ids=range(9),
+    ids=range(6),
 )
 def test_a_config_that_no_run_wrote_is_a_note_and_the_rest_is_told(
     run_dir, capsys, config, why
@@ -221,70 +118,19 @@ def test_a_config_that_no_run_wrote_is_a_note_and_the_rest_is_told(
 
 
 @pytest.mark.parametrize(
-    ("statement", "why"),
+    ("storage", "said"),
     [
-        ("UPDATE task SET began = 'x'", "task.began is 'x', no number"),
-        ("UPDATE run SET value = 'x' WHERE key = 'trainer'", "Expecting value"),
-        ("UPDATE run SET value = '{\"step\": 1}' WHERE key = 'trainer'", "missing 5 required"),
-        (
-            "UPDATE run SET value = replace(value, ': 8,', ': [],') WHERE key = 'trainer'",
-            "pid is []",
-        ),
-        ("UPDATE run SET value = replace(value, 'far', '\\ud800')", "surrogates not allowed"),
-        ("UPDATE explorer SET beat = 'x'", "beat is 'x', no number"),
-        ("UPDATE explorer SET name = x'00'", "name of a side is b'\\x00', no text"),
-        ("UPDATE experience SET version = 'x'", "experience.version is 'x', no whole number"),
+        ("sql", "note: no storage named 'sql'"),
+        ("of_somebody", ""),
+        ("os:kill", ""),  # nothing is imported that a file of strangers names
+        ([], ""),
     ],
-    ids=range(8),
 )
-def test_a_ledger_that_no_run_wrote_is_a_note_and_the_rest_is_told(
-    run_dir, capsys, statement, why
+def test_of_a_storage_that_is_not_here_the_line_that_installs_ours_is_told(
+    run_dir, capsys, builtin_only, storage, said
 ) -> None:
-    directory = run_dir(mode="train", storage="sql")
-    database = SqliteDatabase(directory / "buffer/ledger.db")
-    Ledger(database, name="").write([Experience(tokens=[1, 2], eid=EID("one:1", 0, 0))])
-    presence = Membership(database, is_gone=lambda side: False)
-    for name, pid in (("trainer", 8), ("one", 7)):
-        side = Member(name=name, token="a", host="far", pid=pid, since=1.0)
-        presence.enter(side, is_trainer=name == "trainer")
-    presence.issue(side, batch="one:4", num_tasks=1, capacity=9, gives=2)
-    database.write(lambda rows: rows.do(statement))
-    database.close()
+    status(run_dir(storage=storage))
 
-    status(directory)
-
-    said = capsys.readouterr().out
-    assert "trainer: lost, step 3" in said or "trainer: lost, train step 2" in said
-    [note] = [line for line in said.splitlines() if line.startswith("note: ")]
-    assert "ledger.db is left out, for it is not as a run writes one: " in note
-    assert why in note
-    assert json.loads(_json(directory, capsys))["ledger"] is None
-
-
-def test_a_ledger_that_is_a_pipe_or_a_folder_is_not_opened(run_dir, capsys) -> None:
-    directory = run_dir(storage="sql")
-    (directory / "buffer").mkdir(exist_ok=True)
-    path = directory / "buffer/ledger.db"
-    os.mkfifo(path)
-    status(directory)
-    path.unlink()
-    path.mkdir()
-    status(directory)
-
-    assert capsys.readouterr().out.count("ledger.db is no file") == 2
-
-
-def test_a_ledger_that_is_asked_for_too_long_is_a_note(run_dir, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("trinity.buffer.ledger.sqlite.READ_S", 0.0)
-    directory = run_dir(storage="sql")
-    database = SqliteDatabase(directory / "buffer/ledger.db")
-    rows = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 20000) SELECT"
-    many = f"INSERT INTO packet (task, outcome) {rows} x, 'broken' FROM n"
-    database.write(lambda rows: rows.do(many))
-    database.close()
-
-    status(directory)
-
-    said = capsys.readouterr().out
-    assert "run: lost, explore step 3" in said
-    assert "ledger.db took more than 0 s. " in said
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert said in "".join(notes)
+    assert ("python -m pip install trinity-ledger" in "".join(notes)) is bool(said)

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from trinity.common.config import Machine
-from trinity.extend import PluginManager, set_manager
 
 GPUS = Machine(num_gpus=8, num_cores=64, has_bf16=True)
 CPU = Machine(num_gpus=0, num_cores=2, has_bf16=False)
@@ -39,16 +37,6 @@ def a_file(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
-
-
-@pytest.fixture
-def builtin_only() -> Iterator[PluginManager]:
-    """Leave out what else is installed: messages list what there is."""
-    found = entry_points(group="trinity.plugins", name="builtin")
-    manager = PluginManager.discover(env={}, entry_points=found)
-    before = set_manager(manager)
-    yield manager
-    set_manager(before)
 
 
 @pytest.fixture

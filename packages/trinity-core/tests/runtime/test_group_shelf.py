@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from trinity.buffer.queue import QueueStorage
-from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.sync_policy import Consume, SyncPolicy
@@ -12,6 +11,7 @@ from trinity.errors import CheckpointError, PluginError, TrinityError
 from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
 from trinity.runtime.ready import ReadyGroups, group_storage_of
 from trinity.runtime.storage_state import load_state
+from trinity_ledger.storage import SqlStorage
 
 
 @pytest.fixture(params=["queue", "sql"])

@@ -14,7 +14,7 @@ from trinity_studio.listening import HOST, listening_at, serve
 from trinity_studio.options import Databases
 
 if TYPE_CHECKING:
-    from trinity.common.config.check_ledger import Address
+    from trinity_ledger.address import Address
 
     from trinity_studio.view.run import Run
 
@@ -107,7 +107,7 @@ def _of_url(url: str) -> Path | Address:
     Raises:
         ConfigError: it names none.
     """
-    from trinity.common.config.check_ledger import address_of
+    from trinity_studio.view.ledger import address_of
 
     if "://" not in url:
         raise ConfigError(

@@ -232,7 +232,7 @@ def trinity_sync_methods() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_storages() -> Mapping[str, str | ComponentSpec]:
-    """Return the queue in memory, the jsonl file and the tables of a database."""
+    """Return the queue in memory and the jsonl file."""
     rows = {"preference_pairs", "plain_text_rows"}
     return {
         "queue": ComponentSpec(
@@ -242,12 +242,6 @@ def trinity_storages() -> Mapping[str, str | ComponentSpec]:
         "file": ComponentSpec(
             "trinity.buffer.file:FileStorage",
             provides=frozenset({"state", "put_back", "length"} | rows),
-        ),
-        "sql": ComponentSpec(
-            "trinity.buffer.sql:SqlStorage",
-            provides=frozenset(
-                {"state", "put_back", "drop_older", "in_order", "ledger", "groups", "length"}
-            ),
         ),
     }
 

@@ -242,6 +242,8 @@ _ALL_KINDS = (
                 counts="counts",
                 ledger="read_for begin_anew forget",
                 groups="count_groups read_groups",
+                standalone="connect",
+                report="report",
             ),
             Ability(
                 word="gives_again",

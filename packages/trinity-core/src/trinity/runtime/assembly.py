@@ -9,9 +9,9 @@ from trinity.common.config.inference_model import engine_arguments, parameters_o
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
-from trinity.runtime.ledger_of_run import path_of_buffer, use_of_buffer
 from trinity.runtime.plugin_adapter import abilities_in, adapted
 from trinity.runtime.ready import GroupStorage, ReadyGroups, ReadyRows, group_storage_of
+from trinity.runtime.run_sides import use_of_buffer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def _experience_buffer(
         return _replay_storage(buffer, manager)
     total_epochs = None if config.buffer.total_steps is not None else config.buffer.total_epochs
     return _storage(
-        buffer.model_copy(update={"path": path_of_buffer(config, rundir=rundir)}),
+        buffer,
         manager,
         chat_format=chat_format,
         total_epochs=total_epochs,

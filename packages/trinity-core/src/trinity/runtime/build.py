@@ -16,7 +16,6 @@ from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.samples import SampleLog
 from trinity.runtime.serving import ServingRun
 from trinity.runtime.stage_builder import StageBuilder
-from trinity.runtime.standalone_roles import meet
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
@@ -67,7 +66,7 @@ class _Builder(StageBuilder):
         super().build()
         if service is not None:
             service.add_to(self._format)
-        meet(parts)
+        parts.connect()
 
     def _chat_format(self) -> ChatFormat:
         return self._format

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.experience import Experience
     from trinity.common.ports import (
+        Peers,
         RolloutEngine,
         Storage,
         SyncMethod,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
         ReadySource,
         WritingRole,
     )
-    from trinity.runtime.standalone import Coordinator
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Parts:
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them
     is_in_order: bool = False  # whether the storage's `waiting` has the rows as they were written
-    meeting: Coordinator | None = None  # with the other side, where that is a run of its own
+    peers: Peers | None = None  # the other side, where that is a run of its own
     workers: Closable | None = None  # the processes of a run over Ray
     observers: list[Observer] = field(default_factory=list)  # told of each step, in this order
     num_explore_steps: int = 0
@@ -197,10 +197,19 @@ class Parts:
         counts = self.storage.counts() if self.storage is not None else {}
         return {name: float(count) for name, count in counts.items()}
 
+    def connect(self) -> None:
+        """Let the workers wait for the other side, where that is a run of its own.
+
+        Raises:
+            ConfigError: another process is this side of the run.
+        """
+        if self.config.is_standalone and self.storage is not None:
+            self.peers = self.storage.connect(self)
+
     def finish(self) -> None:
         """Say that the run did all that it was asked for, where another one waits for it."""
-        if self.meeting is not None:
-            self.meeting.finish()
+        if self.peers is not None:
+            self.peers.finish()
 
     def close(self) -> None:
         """Close every worker, the last opened first; safe to call twice.
@@ -213,7 +222,7 @@ class Parts:
             self.storage,
             self.trainer,
             self.workers,
-            self.meeting,
+            self.peers,
         ]
         for worker in workers:
             if worker is not None:

@@ -13,7 +13,6 @@ from trinity.runtime.display import Display
 from trinity.runtime.environment import environment
 from trinity.runtime.error_context import no_exit
 from trinity.runtime.interrupt import Interrupt
-from trinity.runtime.ledger_of_run import own_part, part_of
 from trinity.runtime.preflight import (
     check_workflows,
     header_lines,
@@ -30,6 +29,7 @@ from trinity.runtime.record.memory_record import MemoryRecord
 from trinity.runtime.record.records import explained_when_full
 from trinity.runtime.record.result import RunResult, RunStatus, StageResult
 from trinity.runtime.record.rundir import RunDir
+from trinity.runtime.run_sides import own_part, part_of
 from trinity.runtime.stage import run_stage
 
 if TYPE_CHECKING:

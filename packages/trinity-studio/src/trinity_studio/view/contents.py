@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from starlette.requests import Request
-    from trinity.common.config.check_ledger import Address
     from trinity.runtime.record.sample_files import Sample
+    from trinity_ledger.address import Address
 
     from trinity_studio.view.exchanges import Node
     from trinity_studio.view.run import Run

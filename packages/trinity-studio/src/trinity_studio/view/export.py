@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from trinity.common.config.check_ledger import Address
+    from trinity_ledger.address import Address
 
     from trinity_studio.view.ledger import LedgerPage
     from trinity_studio.view.run import Run

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.opening import open_database
 from trinity.buffer.sqlite_file import Bounds
-from trinity.common.config.check_ledger import address_of
 from trinity.common.experience import Experience
 from trinity.errors import ConfigError, DataError
+from trinity.extend.known import how_to_get
 
 from trinity_studio.view.sqlite_file import opened, told
 
@@ -20,9 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from trinity.common.config.check_ledger import Address
+    from trinity_ledger.address import Address
 
-__all__ = ["LedgerPage", "ledger_of", "read_experiences", "read_ledger", "unasked"]
+__all__ = [
+    "LedgerPage",
+    "UnreadLedger",
+    "address_of",
+    "ledger_of",
+    "read_experiences",
+    "read_ledger",
+    "unasked",
+]
 
 _PATH = "buffer.trainer_input.experience_buffer.path"
 _STEPS = """
@@ -77,7 +84,37 @@ class LedgerPage:
     experiences: list[dict[str, Any]] = field(default_factory=list)
 
 
-def ledger_of(directory: Path, settings: Mapping[str, Any]) -> Address | None:
+@dataclass(frozen=True, kw_only=True)
+class UnreadLedger:
+    """Stands for the address of a ledger where trinity-ledger, which reads it, is not installed."""
+
+    file: Path
+    name: str = "the ledger of this run"
+
+    def hidden(self, text: str) -> str:
+        """Return the text: no address is in it."""
+        return text
+
+
+class _NoReaderError(ConfigError):
+    def __init__(self) -> None:
+        super().__init__(f"what reads ledgers is not installed. {how_to_get('trinity-ledger')}")
+
+
+def address_of(path: str) -> Address:
+    """Return which database a path names.
+
+    Raises:
+        ConfigError: it names none, or what reads ledgers is not installed.
+    """
+    try:
+        from trinity_ledger.address import address_of as found
+    except ModuleNotFoundError as error:
+        raise _NoReaderError from error
+    return found(path)
+
+
+def ledger_of(directory: Path, settings: Mapping[str, Any]) -> Address | UnreadLedger | None:
     """Return where a run's ledger is; None: it has none, or its file is not there.
 
     Args:
@@ -85,14 +122,17 @@ def ledger_of(directory: Path, settings: Mapping[str, Any]) -> Address | None:
         settings: of its configuration by path (Any: yaml).
     """
     own = directory / "buffer" / "ledger.db"
-    if own.is_file():
-        return address_of(str(own))
-    named = settings.get(_PATH)
-    if settings.get(_PATH.replace(".path", ".storage_type")) != "sql" or not named:
-        return None
+    is_sql = settings.get(_PATH.replace(".path", ".storage_type")) == "sql"
+    named = settings.get(_PATH) if is_sql else None
     try:
+        if own.is_file():
+            return address_of(str(own))
+        if not named:
+            return None
         address = address_of(str(named))
         return address if address.file is None or address.file.is_file() else None
+    except _NoReaderError:
+        return UnreadLedger(file=own)
     except (ConfigError, OSError):  # a name that is too long
         return None
 
@@ -148,8 +188,13 @@ def _asking(address: Address) -> Iterator[Callable[..., Rows]]:
         ConfigError: what reads such a database is not installed.
         DataError: its tables are computed, or hold too much.
     """
+    try:
+        from trinity_ledger.opening import open_database
+        from trinity_ledger.schema import TABLES
+    except ModuleNotFoundError as error:
+        raise _NoReaderError from error
     if address.file is not None:
-        with closing(opened(address.file)) as file:
+        with closing(opened(address.file, tables=TABLES)) as file:
             bounds = Bounds(name=address.name)
             yield lambda query, *values: _plain(bounds.fetched(file.execute(query, values)))
         return

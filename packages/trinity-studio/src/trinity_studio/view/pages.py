@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from starlette.requests import Request
     from starlette.responses import Response
-    from trinity.common.config.check_ledger import Address
+    from trinity_ledger.address import Address
 
     from trinity_studio.view.run import Run
 

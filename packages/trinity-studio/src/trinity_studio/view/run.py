@@ -21,8 +21,9 @@ from trinity_studio.view.trained import Trained
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trinity.common.config.check_ledger import Address
+    from trinity_ledger.address import Address
 
+    from trinity_studio.view.ledger import UnreadLedger
     from trinity_studio.view.provenance import Provenance
 
 __all__ = ["Run", "find_runs"]
@@ -83,7 +84,7 @@ class Run:
         return self.ledger is not None
 
     @property
-    def ledger(self) -> Address | None:
+    def ledger(self) -> Address | UnreadLedger | None:
         """Return where its ledger is; None: it has none."""
         return ledger_of(self.directory, self.provenance().values)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
-    from trinity.common.config.check_ledger import Address
+    from trinity_ledger.address import Address
 
     from trinity_studio.view.run import Run
 

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from trinity.buffer.ledger.schema import TABLES
 from trinity.buffer.sqlite_file import refuse_computed
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ _READ_S = 10.0  # from the opening on; then "interrupted" is raised
 _INSTRUCTIONS = 10_000  # of SQLite's machine, between two looks at the clock
 
 
-def opened(path: Path, *, tables: Iterable[str] = TABLES) -> sqlite3.Connection:
+def opened(path: Path, *, tables: Iterable[str]) -> sqlite3.Connection:
     """Return a connection that cannot write, and leaves no file beside one that is at rest.
 
     Args:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_active_groups import active_group_problems, replay_problems
 from trinity.common.config.check_algorithm import algorithm_problems
-from trinity.common.config.check_ledger import ledger_problems
 from trinity.common.config.check_names import (
     monitor_problems,
     name_problems,
@@ -56,7 +55,7 @@ def check(
     if "mode" not in guessed:
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
-        problems += [*serve_problems(config), *ledger_problems(config)]
+        problems += serve_problems(config)
         problems += [*problems_of_parts(config, parts), *active_group_problems(config, parts)]
         problems += rank_problems(config, machine, parts)
     if "algorithm" not in guessed:

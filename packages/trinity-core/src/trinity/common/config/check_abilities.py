@@ -35,15 +35,32 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
     problems: list[Problem] = []
     for part in named_parts(config):
         can = _abilities(part, parts) if part.kind in _LOOKED_AT else None
+        is_buffer = part.path == f"{_BUFFER}.storage_type"
+        problems += _of_standalone(config, part, can) if is_buffer else ()
         if can is None:
             continue
-        if part.kind == "storage" and part.path == f"{_BUFFER}.storage_type":
+        if is_buffer:
             problems += _of_storage(config, part, can)
         elif part.kind == "trainer" and config.mode == "both":
             problems += _of_trainer(config, part, can)
         elif part.kind == "rollout_engine":
             problems += [*_of_engine(config, part, can), *_of_preflight(config, part, parts, can)]
     return [*problems, *_of_workflows(config, parts)]
+
+
+def _of_standalone(
+    config: Config, part: NamedPart, can: frozenset[str] | None
+) -> Iterator[Problem]:
+    """Yield why explorer and trainer cannot be the separate runs that are asked for."""
+    if not config.synchronizer.standalone:
+        return
+    key = "synchronizer.standalone"
+    if config.mode not in {"explore", "train"}:
+        what = f"is true, but mode is {config.mode}; standalone runs have mode explore or train."
+        yield config.source.problem(key, what, "Use one of these modes, or leave it out.")
+    if can is not None and "standalone" not in can:
+        what = f"is true, but standalone runs share a SQL buffer, and storage_type is {part.name}."
+        yield config.source.problem(key, what, f"Set {_BUFFER}.storage_type to sql.")
 
 
 def _of_storage(config: Config, part: NamedPart, can: frozenset[str]) -> Iterator[Problem]:

@@ -232,8 +232,7 @@ def _parts_at(config: Config, kind: str, setting: Setting) -> Iterator[NamedPart
     """Yield the component that stands at a setting, or in each entry of its list."""
     for path, args_path in _filled_in(config, setting.path, setting.args):
         name = value_at(config, path)
-        is_absent = name is None or (name == "" and setting.may_be_empty)
-        if is_absent or (kind, name) == ("storage", "sql"):  # said by support_problems
+        if name is None or (name == "" and setting.may_be_empty):
             continue
         args = (value_at(config, args_path) if args_path else None) or {}
         yield NamedPart(path=path, kind=kind, name=name, args_path=args_path, args=args)

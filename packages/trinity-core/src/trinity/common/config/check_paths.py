@@ -78,7 +78,7 @@ def _train_input_problems(config: Config) -> Iterator[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
     assert buffer is not None, "resolve fills it in"
     if buffer.storage_type == "sql" or config.is_standalone:
-        return  # said by check_ledger
+        return  # the storage itself says it
     if buffer.storage_type == "queue":
         what = "is queue, but in mode train nothing writes to a queue of this process."
         yield config.source.problem(

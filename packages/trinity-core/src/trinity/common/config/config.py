@@ -92,11 +92,12 @@ class Config(StrictModel):
     def shares_run_directory(self) -> bool:
         """Return whether this run has a part of a run directory: its explorer's, or its trainer's.
 
-        The SQL buffer in between belongs to all of them.
+        The buffer in between belongs to all of them.
         """
         buffer = self.buffer.trainer_input.experience_buffer
-        is_side = self.mode in {"explore", "train"}
-        return is_side and buffer is not None and buffer.storage_type == "sql"
+        is_sql = buffer is not None and buffer.storage_type == "sql"
+        is_shared = is_sql or bool(self.synchronizer.standalone)
+        return is_shared and self.mode in {"explore", "train"}
 
     @property
     def is_standalone(self) -> bool:

@@ -31,7 +31,9 @@ from trinity.common.ports.serving import (
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
     ExperienceSink,
+    Peers,
     Storage,
+    StorageReport,
     StorageUse,
     StrategySource,
 )
@@ -60,6 +62,7 @@ __all__ = [
     "Monitor",
     "OperatorPort",
     "ParsedReply",
+    "Peers",
     "PriorityFn",
     "ReplyParser",
     "RewardRefusedError",
@@ -72,6 +75,7 @@ __all__ = [
     "ServedRun",
     "Stateful",
     "Storage",
+    "StorageReport",
     "StorageUse",
     "StrategySource",
     "Structure",

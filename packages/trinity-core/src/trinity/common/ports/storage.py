@@ -15,10 +15,18 @@ from trinity.common.ports.state import Stateful
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from trinity.common.experience import Experience
 
-__all__ = ["ExperienceSink", "Storage", "StorageUse", "StrategySource"]
+__all__ = [
+    "ExperienceSink",
+    "Peers",
+    "Storage",
+    "StorageReport",
+    "StorageUse",
+    "StrategySource",
+]
 
 
 class ExperienceSink(Protocol):
@@ -140,13 +148,62 @@ class Storage(ABC):
         """Return what waits of these groups, one after the other, as the step has it."""
         raise NotImplementedError(f"storage {type(self).__name__} is not read by groups")
 
+    def connect(self, parts: Any) -> Peers:
+        """Let a run that is one side alone, as a standalone explorer, wait for the other side.
+
+        It may put its own explorer, trainer and sample strategy around those of ``parts`` (Any:
+        the runtime's ``Parts``), and weights travel its way. Without it,
+        ``synchronizer.standalone`` is refused.
+
+        Raises:
+            ConfigError: another process is this side of the run.
+        """
+        raise NotImplementedError(f"storage {type(self).__name__} connects no standalone runs")
+
+    @classmethod
+    def report(
+        cls, directory: Path, *, path: str, may_ask_servers: bool = False
+    ) -> StorageReport | None:
+        """Return what the storage of a run directory tells ``trinity status``.
+
+        The run may be dead, and anybody can have written the directory. Without it, nothing is
+        shown.
+
+        Args:
+            directory: of the run.
+            path: of the storage, as the run's configuration has it; "": it names none.
+            may_ask_servers: whether to connect to a server that this path names.
+
+        Raises:
+            TrinityError: it cannot be read; the message is shown.
+        """
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageReport:
+    """What a storage tells of a run."""
+
+    lines: Sequence[str]  # for a person
+    facts: Mapping[str, Any]  # for ``--json`` (Any: each storage's own, as json can hold it)
+
+
+class Peers(Protocol):
+    """Connects a run to those that it waits for."""
+
+    def finish(self) -> None:
+        """Say that this run did all that it was asked for."""
+
+    def close(self) -> None:
+        """Say that this run works no more; safe to call twice."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StorageUse:
     """Whose run writes to a storage, or reads from it."""
 
     run: str = ""  # its folders below checkpoint_root_dir
-    id: str = ""  # of its run directory, where a ledger must know it from others of that name
+    directory: Path | None = None  # for buffers, in the run directory that all its sides know
     side: Literal["both", "explore", "train"] = "both"  # of the run that is in this process
     owner: str = ""  # explorer.name where explorers are separate runs; "": the run has one
     is_offline: bool = False  # whether it trains what is there, and nobody writes beside it

@@ -28,7 +28,6 @@ from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.worker_group import WorkerGroup
 from trinity.runtime.ray.worker_spec import WorkerSpec
 from trinity.runtime.stage_builder import StageBuilder
-from trinity.runtime.standalone_roles import meet
 from trinity.runtime.supervisor import LEAST_LOAD_S
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class _RayBuilder(StageBuilder):
             parts.trainer.init_process_group()
         for engine in self._engines:
             engine.supervise()
-        meet(parts)
+        parts.connect()
 
     def _chat_format(self) -> ChatFormat | None:
         return self._format

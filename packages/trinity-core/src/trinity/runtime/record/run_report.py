@@ -1,20 +1,19 @@
 """How a run stands: who works at it, what it waits for, how far it is; by its files alone.
 
-A run that is dead tells the same as one that lives, but for who holds it. A ledger tells who is
-there, what waits, what runs longest and how old the experiences of a step were.
+A run that is dead tells the same as one that lives, but for who holds it. Its storage may tell
+more, as a ledger does.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.membership import LEASE_S, Membership
-from trinity.buffer.ledger.opening import open_database
-from trinity.common.config.check_ledger import address_of
-from trinity.errors import CheckpointError, ConfigError, DataError
+from trinity.errors import CheckpointError, ConfigError, TrinityError
+from trinity.extend import get_manager
+from trinity.extend.kinds import KINDS
+from trinity.extend.known import distribution_of_component
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.lock import owners
@@ -24,109 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from trinity.buffer.ledger.database import Database, ResultRows
-    from trinity.buffer.ledger.membership import Member
+    from trinity.common.ports import StorageReport
 
-_AGES = """
-SELECT AVG(train_step - 1 - version), MAX(train_step - 1 - version) FROM experience
-WHERE train_place IS NOT NULL AND train_step = ?
-"""  # as the view ages, which anybody can have replaced
-_SLOWEST = """
-SELECT task.batch, task.place, task.began FROM task JOIN explorer ON explorer.name = task.owner
-WHERE task.state = 'running' AND explorer.beat > ? ORDER BY task.began, task.id LIMIT 5
-"""  # of an explorer that is dead nothing runs
 _BUFFER = ("buffer", "trainer_input", "experience_buffer")
-_UNASKED = (
-    "the ledger {name} is left out: only this run directory names its server, and a server is told "
-    "who asks. If you know it: trinity status --databases {directory}"
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LedgerReport:
-    """What a ledger tells."""
-
-    name: str
-    sides: list[Member]  # the trainer first; empty where the run is one
-    num_waiting: int  # experiences
-    num_dropped: int
-    trained: int  # the last optimizer step
-    ages: tuple[float, float]  # of that step, the mean and the most
-    oldest_waiting: int | None  # version of the weights that made what waits, the lowest
-    slowest: list[tuple[str, float]]  # running tasks, and since how many seconds
-    broken: int  # packets
-
-
-def read_ledger(database: Database, *, name: str) -> LedgerReport:
-    """Return what a ledger tells.
-
-    Raises:
-        DataError: it cannot be read, or holds what no run writes: anybody can have made it.
-    """
-    presence = Membership(database, is_gone=lambda side: False)
-    try:
-        trainer = presence.trainer()
-        sides = [*([trainer] if trainer else []), *presence.explorers()]
-        told = database.read(_told)
-        for side in sides:
-            _check(side)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise DataError(
-            f"the ledger {name} is left out, for it is not as a run writes one: "
-            f"{str(error).rstrip('.')}."
-        ) from error
-    return LedgerReport(name=name, sides=sides, **told)
-
-
-def _told(rows: ResultRows) -> dict[str, Any]:
-    ((num_waiting, oldest),) = rows.all(
-        "SELECT COUNT(*), MIN(version) FROM experience WHERE train_step IS NULL"
-    )
-    ((trained,),) = rows.all(
-        "SELECT COALESCE(MAX(train_step), 0) FROM experience WHERE train_place IS NOT NULL"
-    )
-    ((mean, most),) = rows.all(_AGES, trained)
-    ((num_dropped,),) = rows.all(
-        "SELECT COUNT(*) FROM experience WHERE train_step IS NOT NULL AND dropped IS NOT NULL"
-    )
-    ((broken,),) = rows.all("SELECT COUNT(*) FROM packet WHERE outcome = 'broken'")
-    return {
-        "num_waiting": num_waiting,
-        "oldest_waiting": None if oldest is None else _whole(oldest, of="experience.version"),
-        "trained": _whole(trained, of="experience.train_step"),
-        "ages": (_number(mean or 0.0, of="the mean age"), _number(most or 0.0, of="the most")),
-        "num_dropped": num_dropped,
-        "broken": broken,
-        "slowest": [
-            (f"{batch}/{place}", max(0.0, time.time() - _number(began, of="task.began")))
-            for batch, place, began in rows.all(_SLOWEST, time.time() - LEASE_S)
-        ],
-    }
-
-
-def _check(side: Member) -> None:
-    """Hold that a side is made of what it is declared to be."""
-    for name, value in asdict(side).items():
-        if name in {"since", "beat"}:
-            _number(value, of=name)
-        elif name in {"pid", "version", "step"}:
-            _whole(value, of=name)
-        elif not isinstance(value, str):
-            raise TypeError(f"{name} of a side is {value!r:.80}, no text")
-        else:
-            value.encode()
-
-
-def _whole(value: object, *, of: str) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"{of} is {value!r:.80}, no whole number")
-    return value
-
-
-def _number(value: object, *, of: str) -> float:
-    if not isinstance(value, (int, float, Decimal)):
-        raise TypeError(f"{of} is {value!r:.80}, no number")
-    return float(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,7 +51,7 @@ class RunReport:
     parts: list[WorkerReport]
     checkpoint: str  # the newest; "": there is none
     checkpoint_s: float | None  # seconds since it was written
-    ledger: LedgerReport | None  # None: the run has a queue, or its ledger was not read
+    ledger: StorageReport | None  # None: the run has a queue, or its ledger was not read
     ledger_problem: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -177,13 +76,13 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> RunRepor
         _part(name, folder, held=of_stages, notes=notes) for name, folder in sorted(folders.items())
     ]
     newest = CheckpointStore(directory).latest()
-    ledger, problem = _ledger(directory, folders, may_ask_servers=may_ask_servers)
+    storage, problem = _storage(directory, folders, may_ask_servers=may_ask_servers)
     return RunReport(
         directory=str(directory),
         parts=[part for part in parts if part is not None],
         checkpoint=newest.path.name if newest else "",
         checkpoint_s=_age(newest.path / "state.json") if newest else None,
-        ledger=ledger,
+        ledger=storage,
         ledger_problem=problem,
         notes=notes,
     )
@@ -262,44 +161,33 @@ def _age(path: Path) -> float | None:
         return None
 
 
-def _ledger(
+def _storage(
     directory: Path, folders: dict[str, Path], *, may_ask_servers: bool
-) -> tuple[LedgerReport | None, str]:
-    """Return what the ledger tells, and why it tells nothing."""
+) -> tuple[StorageReport | None, str]:
+    """Return what the storage tells, and why it tells nothing."""
     try:
-        path = _ledger_path(directory, folders)
-        if not path:
-            return None, ""
-        address = address_of(path)
-        if address.file is not None and not address.file.is_file():
-            is_other = address.file.exists()  # a folder, a pipe
-            said = "is no file" if is_other else "is not there (seen from this folder)"
-            return None, f"the ledger {address.name} {said}"
-        if address.file is None and not may_ask_servers:
-            return None, _UNASKED.format(name=address.name, directory=directory)
-        database = open_database(path, max_retries=0, is_read_only=True)
-        try:
-            return read_ledger(database, name=address.name), ""
-        finally:
-            database.close()
-    except (DataError, ConfigError) as error:
+        for name, path in _buffers(folders):
+            cls = _reporting(name)
+            if cls is not None:
+                return cls.report(directory, path=path, may_ask_servers=may_ask_servers), ""
+    except TrinityError as error:
         return None, str(error)
     except OSError as error:  # of the path, as a name that is too long
         return None, f"the ledger cannot be looked for: {error}"
+    return None, ""
 
 
-def _ledger_path(directory: Path, folders: dict[str, Path]) -> str:
-    """Return the path of the ledger; empty: there is none.
+def _buffers(folders: dict[str, Path]) -> Iterator[tuple[object, str]]:
+    """Yield storage and path of each experience buffer that the configurations name.
 
     Raises:
-        ConfigError: no configuration names one, and one of them is not as a run writes it.
+        ConfigError: afterwards, of a configuration that is not as a run writes it.
     """
     problem: ConfigError | None = None
     for folder in folders.values():
         try:
             buffer = _buffer_of(folder / "config.yaml")
-            if buffer.get("storage_type") == "sql":
-                return _text(buffer.get("path")) or str(directory / "buffer/ledger.db")
+            yield buffer.get("storage_type"), _text(buffer.get("path"))
         except ConfigError as error:
             problem = ConfigError(
                 f"{folder / 'config.yaml'} does not say where the ledger is: {error}. A run writes "
@@ -307,7 +195,24 @@ def _ledger_path(directory: Path, folders: dict[str, Path]) -> str:
             )
     if problem is not None:
         raise problem
-    return ""
+
+
+def _reporting(name: object) -> Any:
+    """Return the storage of that name, if it reports (Any: a class); None: it does not.
+
+    Only a name that a plugin gives is looked up: anybody can have written the configuration, and a
+    dotted one would be imported from wherever it says.
+
+    Raises:
+        PluginError: it cannot be imported, or a distribution that is not installed has it.
+    """
+    manager, kind = get_manager(), KINDS["storage"]
+    for component in manager.components("storage"):
+        if component.name == name:
+            return component.load() if "report" in kind.abilities_of(component) else None
+    if distribution_of_component("storage", str(name)) is not None:
+        manager.find("storage", str(name))  # raises: it names the line that installs it
+    return None
 
 
 def _buffer_of(file: Path) -> dict[str, Any]:  # Any: yaml
@@ -334,3 +239,17 @@ def _text(path: object) -> str:
     if path is not None and not isinstance(path, str):
         raise ConfigError(f"experience_buffer.path is {path!r:.80}, no text")
     return path or ""
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time for a person.
+
+    >>> duration(7.4), duration(200), duration(9000), duration(200000)
+    ('7 s', '3 min', '2.5 h', '2.3 days')
+    """
+    seconds = seconds or 0.0
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 86400 else f"{seconds / 86400:.1f} days"

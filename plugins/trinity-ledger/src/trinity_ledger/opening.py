@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.config.check_ledger import address_of
+from trinity_ledger.address import address_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trinity.buffer.ledger.database import Database
+    from trinity_ledger.database import Database
 
 
 def open_database(
@@ -33,7 +33,7 @@ def open_database(
     """
     address = address_of(str(path))
     if address.file is not None:
-        from trinity.buffer.ledger.sqlite import SqliteDatabase
+        from trinity_ledger.sqlite import SqliteDatabase
 
         return SqliteDatabase(
             address.file,
@@ -41,7 +41,7 @@ def open_database(
             retry_interval_s=retry_interval_s,
             is_read_only=is_read_only,
         )
-    from trinity.buffer.ledger.postgres import PostgresDatabase
+    from trinity_ledger.postgres import PostgresDatabase
 
     return PostgresDatabase(
         address.url,

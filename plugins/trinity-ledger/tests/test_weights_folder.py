@@ -6,7 +6,7 @@ import pytest
 import torch
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import CheckpointError
-from trinity.synchronizer.weights_folder import WeightsFolder
+from trinity_ledger.weights_folder import WeightsFolder
 
 
 def weights(version, value=0.0):

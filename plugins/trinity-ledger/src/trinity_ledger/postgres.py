@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trinity.buffer.ledger.database import Database
-from trinity.buffer.ledger.schema import refuse_foreign, statements
-from trinity.common.config.check_ledger import Address
 from trinity.errors import ConfigError, DataError
+
+from trinity_ledger.address import Address
+from trinity_ledger.database import Database
+from trinity_ledger.schema import refuse_foreign, statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from trinity.buffer.ledger.database import NewExperience, ResultRows
+    from trinity_ledger.database import NewExperience, ResultRows
 
 T = TypeVar("T")
 CONNECT_S = 20
@@ -72,7 +73,7 @@ class PostgresDatabase(Database):
         except ImportError as error:
             raise ConfigError(
                 f"the ledger {name} needs psycopg, which is not installed. "
-                f"Install it: pip install 'trinity-core[postgres]'."
+                f"Install it: pip install 'trinity-ledger[postgres]'."
             ) from error
         self._psycopg = psycopg
         self.errors = (psycopg.Error,)

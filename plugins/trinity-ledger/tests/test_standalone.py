@@ -11,33 +11,28 @@ import pytest
 import torch
 from trinity.algorithm.sample_strategy.checked import CheckedStrategy
 from trinity.algorithm.sample_strategy.staleness_control import StalenessControlSampleStrategy
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.membership import Member, Published
-from trinity.buffer.ledger.sqlite import SqliteDatabase
-from trinity.buffer.sql import SqlStorage
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse, WeightSnapshot, WeightVersion
 from trinity.common.sync_policy import policy_of
-from trinity.errors import ConfigError, TrinityError
+from trinity.errors import TrinityError
 from trinity.explorer.explorer import ExploreResult
-from trinity.runtime.ledger_of_run import database_of
 from trinity.runtime.record.rundir import RunDir
-from trinity.runtime.standalone import Coordinator
-from trinity.runtime.standalone_roles import (
-    StandaloneExplorer,
-    StandaloneStrategy,
-    StandaloneTrainer,
-    meet,
-)
+from trinity_ledger.coordinator import Coordinator
+from trinity_ledger.ledger import Ledger
+from trinity_ledger.membership import Member, Published
+from trinity_ledger.sqlite import SqliteDatabase
+from trinity_ledger.standalone import StandaloneExplorer, StandaloneStrategy, StandaloneTrainer
+from trinity_ledger.storage import SqlStorage
+from trinity_ledger.weights_folder import WeightsFolder
 
 ONE = torch.ones(1)
 
 
 @pytest.fixture
 def side(tmp_path):
-    """Return a function that makes the parts of a side; their meetings end with the test."""
-    meetings = []
+    """Return a function that makes the parts of a side; their coordinators end with the test."""
+    coordinators = []
 
     def make(mode, *, timeout_s=60.0):
         config = Config()
@@ -53,18 +48,22 @@ def side(tmp_path):
             interrupt=SimpleNamespace(is_requested=False),
             display=SimpleNamespace(say=print),
         )
-        parts.meeting = Coordinator(parts)
-        meetings.append(parts.meeting)
+        parts.coordinator = Coordinator(
+            parts,
+            database=lambda: SqliteDatabase(tmp_path / "ledger.db"),
+            weights=WeightsFolder(shared.path / "weights"),
+        )
+        coordinators.append(parts.coordinator)
         parts.ledger = Ledger(
-            database_of(config, rundir=parts.rundir),
+            SqliteDatabase(tmp_path / "ledger.db"),
             name="",
             owner=(mode == "explore" and "explorer") or "",
         )
         return parts
 
     yield make
-    for meeting in meetings:
-        meeting.close()
+    for coordinator in coordinators:
+        coordinator.close()
 
 
 class Engine:
@@ -106,14 +105,14 @@ class Strategy:
 
 def an_explorer(parts, engine=None):
     return StandaloneExplorer(
-        Explorer(parts.ledger), parts.meeting, engines=[engine or Engine()], parts=parts
+        Explorer(parts.ledger), parts.coordinator, engines=[engine or Engine()], parts=parts
     )
 
 
 def a_trainer(parts):
-    trainer = StandaloneTrainer(Trainer(), parts.meeting, policy=parts.policy)
+    trainer = StandaloneTrainer(Trainer(), parts.coordinator, policy=parts.policy)
     strategy = StandaloneStrategy(
-        Strategy(parts.ledger), parts.meeting, trainer=trainer, ledger=parts.ledger, num_rows=2
+        Strategy(parts.ledger), parts.coordinator, trainer=trainer, ledger=parts.ledger, num_rows=2
     )
     return trainer, strategy
 
@@ -129,7 +128,7 @@ def test_the_sides_hand_each_other_experiences_and_weights(side) -> None:
     result = explorer.explore_step(3)
 
     assert engine.version == result.metrics["sync/model_version"] == 2
-    explores.meeting.finish()
+    explores.coordinator.finish()
     assert len(strategy.sample(3)[0]) == 2
     with pytest.raises(StopIteration):
         strategy.sample(4)
@@ -137,7 +136,7 @@ def test_the_sides_hand_each_other_experiences_and_weights(side) -> None:
 
 def test_an_explorer_ends_when_the_trainer_is_finished(side) -> None:
     explores, trains = side("explore"), side("train")
-    trains.meeting.finish()
+    trains.coordinator.finish()
 
     with pytest.raises(StopIteration):
         an_explorer(explores).explore_step(1)
@@ -151,8 +150,8 @@ def test_an_explorer_that_was_finished_goes_on_only_if_its_run_was_told_so(
 ) -> None:
     explores, trains = side("explore"), side("train")
     for one in (explores, trains):
-        one.meeting.finish()
-        one.meeting.close()
+        one.coordinator.finish()
+        one.coordinator.close()
     explores.rundir.create()
     status = {"mode": "explore", "status": told, "asked": [1, None, None], "train_steps": 0}
     values = {
@@ -161,7 +160,7 @@ def test_an_explorer_that_was_finished_goes_on_only_if_its_run_was_told_so(
     }  # fmt: skip
     explores.rundir.write_status(values | status, mode="explore")
 
-    assert side("explore").meeting.trainers()[0].state == state
+    assert side("explore").coordinator.trainers()[0].state == state
 
 
 def test_who_is_asked_to_stop_waits_no_longer(side) -> None:
@@ -184,7 +183,7 @@ def test_an_explorer_says_whom_it_waited_for(side) -> None:
     explorer = an_explorer(explores)
     for step in (1, 2):
         explorer.explore_step(step)
-    trains.meeting.close()
+    trains.coordinator.close()
 
     with pytest.raises(TrinityError, match=r"explorer waited .* trainer: stopped, process \d+ on"):
         explorer.explore_step(3)
@@ -202,7 +201,7 @@ def clock(monkeypatch):
     own = SimpleNamespace(
         time=lambda: now["time"], monotonic=lambda: now["monotonic"], sleep=sleep, now=now
     )
-    monkeypatch.setattr("trinity.runtime.standalone.time", own)
+    monkeypatch.setattr("trinity_ledger.coordinator.time", own)
     return own
 
 
@@ -224,7 +223,7 @@ def test_a_trainer_that_was_stopped_just_now_is_waited_for(side, clock) -> None:
     told = asked_in_order(*says, ("stopped", 300.0))
     looks = asked_in_order(*[False] * 340, True)  # it comes back 30 s later
 
-    explores.meeting.wait(looks, what="room", of=lambda: a_trainer_that(told()))
+    explores.coordinator.wait(looks, what="room", of=lambda: a_trainer_that(told()))
 
 
 def test_a_clock_that_is_set_or_is_another_s_makes_nobody_silent(side, clock) -> None:
@@ -235,34 +234,21 @@ def test_a_clock_that_is_set_or_is_another_s_makes_nobody_silent(side, clock) ->
         clock.now["time"] += 3600.0
         return clock.now["monotonic"] > 250.0
 
-    explores.meeting.wait(looks, what="room", of=lambda: a_trainer_that(told()))
+    explores.coordinator.wait(looks, what="room", of=lambda: a_trainer_that(told()))
 
 
 def test_a_trainer_that_says_the_same_for_too_long_is_not_waited_for(side, clock) -> None:
     explores = side("explore", timeout_s=60.0)
 
     with pytest.raises(TrinityError, match=r"explorer waited 6\d s for room"):
-        explores.meeting.wait(
+        explores.coordinator.wait(
             lambda: False, what="room", of=lambda: a_trainer_that(("working", 1.0))
         )
 
 
-def test_another_run_s_ledger_is_named_without_its_password(side, tmp_path, monkeypatch) -> None:
-    trains, database = side("train"), SqliteDatabase(tmp_path / "other.db")
-    Ledger(database, name="", run="another")
-    section = trains.config.buffer.trainer_input.experience_buffer
-    section.path = "postgresql://me:secret@db/runs"
-    monkeypatch.setattr("trinity.runtime.standalone_roles.database_of", lambda *_, **__: database)
-
-    with pytest.raises(
-        ConfigError, match=r"postgresql://me:\*\*\*@db/runs belongs to run 'another'"
-    ):
-        meet(trains)
-
-
 def missing_weights(parts, monkeypatch, *, back_s=0.2):
-    monkeypatch.setattr("trinity.runtime.standalone._BACK_S", back_s)
-    parts.meeting.presence.publish(Published(version=1, path="weights/v1", digest="d"))
+    monkeypatch.setattr("trinity_ledger.coordinator._BACK_S", back_s)
+    parts.coordinator.presence.publish(Published(version=1, path="weights/v1", digest="d"))
 
 
 def test_weights_that_a_living_trainer_does_not_have_there_are_named(side, monkeypatch) -> None:
@@ -270,7 +256,7 @@ def test_weights_that_a_living_trainer_does_not_have_there_are_named(side, monke
     missing_weights(explores, monkeypatch)
 
     with pytest.raises(TrinityError, match=r"weights in weights/v1, .* same checkpoint_root_dir"):
-        explores.meeting.newest_weights(but=(0, ""))
+        explores.coordinator.newest_weights(but=(0, ""))
 
 
 def test_who_is_asked_to_stop_waits_for_no_weights(side, monkeypatch) -> None:
@@ -279,16 +265,16 @@ def test_who_is_asked_to_stop_waits_for_no_weights(side, monkeypatch) -> None:
     explores.interrupt.is_requested = True
 
     with pytest.raises(StopIteration):
-        explores.meeting.newest_weights(but=(0, ""))
+        explores.coordinator.newest_weights(but=(0, ""))
 
 
 def test_weights_of_a_trainer_that_stopped_are_waited_for(side, monkeypatch) -> None:
     explores, trains = side("explore", timeout_s=0.8), side("train")
     missing_weights(explores, monkeypatch, back_s=0.1)
-    trains.meeting.close()
+    trains.coordinator.close()
 
     with pytest.raises(TrinityError, match=r"waited .* for the newest weights.*trainer: stopped"):
-        explores.meeting.newest_weights(but=(0, ""))
+        explores.coordinator.newest_weights(but=(0, ""))
 
 
 def test_weights_that_others_replace_are_looked_for_anew(side, monkeypatch) -> None:
@@ -299,16 +285,18 @@ def test_weights_that_others_replace_are_looked_for_anew(side, monkeypatch) -> N
     def replaced():
         looks.append(1)
         is_over = time.monotonic() - began > 0.6  # three times as long as weights may be missing
-        if is_over and not trains.meeting.side.version:
-            trains.meeting.note(version=50)
-            trains.meeting.publish(WeightSnapshot(version=WeightVersion(50), tensors={"w": ONE}))
+        if is_over and not trains.coordinator.side.version:
+            trains.coordinator.note(version=50)
+            trains.coordinator.publish(
+                WeightSnapshot(version=WeightVersion(50), tensors={"w": ONE})
+            )
         return published() if is_over else Published(version=len(looks), path="v", digest="d")
 
-    published = explores.meeting.presence.published
-    monkeypatch.setattr(explores.meeting.presence, "published", replaced)
-    monkeypatch.setattr("trinity.runtime.standalone._LONGEST_LOOK_S", 0.1)
+    published = explores.coordinator.presence.published
+    monkeypatch.setattr(explores.coordinator.presence, "published", replaced)
+    monkeypatch.setattr("trinity_ledger.coordinator._LONGEST_LOOK_S", 0.1)
 
-    assert explores.meeting.newest_weights(but=(0, ""))[0].version == 50
+    assert explores.coordinator.newest_weights(but=(0, ""))[0].version == 50
 
 
 def a_strict_trainer(parts, tmp_path, *, interval=1):
@@ -318,10 +306,10 @@ def a_strict_trainer(parts, tmp_path, *, interval=1):
     strict = StalenessControlSampleStrategy(max_staleness=0)
     strict.bind({"buffer": storage}, train_batch_size=2, read_timeout_s=60.0)
     policy = replace(parts.policy, publish_every=interval)
-    trainer = StandaloneTrainer(Trainer(), parts.meeting, policy=policy)
+    trainer = StandaloneTrainer(Trainer(), parts.coordinator, policy=policy)
     strategy = StandaloneStrategy(
         CheckedStrategy(strict, read_for=storage.read_for),
-        parts.meeting, trainer=trainer, ledger=parts.ledger, num_rows=2,
+        parts.coordinator, trainer=trainer, ledger=parts.ledger, num_rows=2,
     )  # fmt: skip
     return trainer, strategy
 
@@ -366,13 +354,13 @@ def test_weights_that_all_rows_are_too_old_for_are_published_early(side, tmp_pat
     trainer, strategy = a_strict_trainer(trains, tmp_path, interval=3)
     explores.ledger.write(rows_of(1, 0))
     trainer.train_step(strategy.sample(1)[0], step=1)
-    assert trains.meeting.presence.published() is None
+    assert trains.coordinator.presence.published() is None
     explores.ledger.write(rows_of(2, 0))
     trains.interrupt.is_requested = True
     with pytest.raises(StopIteration):
         strategy.sample(2)
 
-    assert trains.meeting.presence.published().version == 1
+    assert trains.coordinator.presence.published().version == 1
 
 
 def wait_for(condition):

@@ -20,7 +20,7 @@ from trinity.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trinity.buffer.ledger.database import Database, ResultRows
+    from trinity_ledger.database import Database, ResultRows
 
 LEASE_S = 60.0  # without a word for so long, a side of another machine is taken for dead
 FINISHED, WORKING = "finished", "working"

@@ -8,18 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from trinity.buffer.ledger.membership import Member, Membership
-from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse
 from trinity.errors import ConfigError
+from trinity_ledger.membership import Member, Membership
+from trinity_ledger.opening import open_database
+from trinity_ledger.storage import SqlStorage
 
 
-def opened(path, *, run="a/run", run_id="", side="both", owner=""):
+def opened(path, *, run="a/run", directory=None, side="both", owner=""):
     section = ExperienceBufferConfig(storage_type="sql", max_retry_times=0)
-    use = StorageUse(run=run, id=run_id, side=side, owner=owner)
+    use = StorageUse(run=run, directory=directory, side=side, owner=owner)
     return SqlStorage(section, path=path, use=use)
 
 
@@ -40,22 +40,22 @@ def test_a_ledger_belongs_to_one_run(path) -> None:
         opened(path, run="p/two")
 
 
-@pytest.mark.parametrize("ids", [("a", "b"), ("", "b"), ("a", "")])
-def test_a_run_directory_of_the_same_name_is_another_run(path, ids) -> None:
-    first = opened(path, run_id=ids[0])
-    first.write(rows(0))
+@pytest.mark.parametrize("names", [("a", "b"), ("", "b"), ("a", "")])
+def test_a_run_directory_of_the_same_name_is_another_run(path, tmp_path, names) -> None:
+    one, other = (tmp_path / name if name else None for name in names)
+    opened(path, directory=one).write(rows(0))
 
     with pytest.raises(ConfigError, match=r"of run 'a/run' from another run directory.*remove"):
-        opened(path, run_id=ids[1])
-    assert opened(path, run_id=ids[0]).available() == 2
+        opened(path, directory=other)
+    assert opened(path, directory=one).available() == 2
 
 
-def test_a_ledger_that_holds_nothing_is_taken_over(path) -> None:
-    opened(path, run_id="a")
-    opened(path, run_id="b").write(rows(0))
+def test_a_ledger_that_holds_nothing_is_taken_over(path, tmp_path) -> None:
+    opened(path, directory=tmp_path / "a")
+    opened(path, directory=tmp_path / "b").write(rows(0))
 
     with pytest.raises(ConfigError, match="from another run directory"):
-        opened(path, run_id="a")
+        opened(path, directory=tmp_path / "a")
 
 
 def test_an_explorer_whose_experiences_were_there_already_is_told(path, caplog) -> None:

@@ -11,23 +11,27 @@ import logging
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.opening import open_database
-from trinity.common.config.check_ledger import address_of
 from trinity.common.experience import Experience
 from trinity.common.ports import Storage, StorageUse
 from trinity.errors import BufferClosedError, CheckpointError, ConfigError, DataError
+
+from trinity_ledger.address import address_of
+from trinity_ledger.place import database_of, ledger_of, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from trinity.buffer.ledger.database import Database
-    from trinity.buffer.ledger.ledger import Claimed
     from trinity.common.config import ExperienceBufferConfig
-    from trinity.common.config.check_ledger import Address
+    from trinity.common.ports import StorageReport
+
+    from trinity_ledger.address import Address
+    from trinity_ledger.coordinator import Coordinator
+    from trinity_ledger.database import Database
+    from trinity_ledger.ledger import Claimed
 
 logger = logging.getLogger(__name__)
 
@@ -62,19 +66,14 @@ class SqlStorage(Storage):
         path: Path | str | None = None,
         use: StorageUse | None = None,
     ) -> None:
-        given, use = str(path or config.path or ""), use or StorageUse()
-        database = open_database(
-            given,
-            max_retries=config.max_retry_times,
-            retry_interval_s=config.max_retry_interval,
-        )
+        given = path_of(path or config.path, use=use)
+        self._use = use = use or StorageUse()
         self._name = address_of(given).name
-        self._use = use
+        self._connected = partial(database_of, config, path=given)
+        database = self._connected()
         if use.is_offline:
             _refuse_empty(database, address_of(given))
-        self._ledger = Ledger(
-            database, name=self._name, run=use.run, run_id=use.id, owner=use.owner
-        )
+        self._ledger = ledger_of(database, path=given, use=use)
         # rows that a training found are not its own: another one may begin from them
         self._keeps_all = config.keep_bodies == "all" or use.is_offline
         self._changed = threading.Condition()
@@ -213,6 +212,31 @@ class SqlStorage(Storage):
         waiting = state["waiting"] if self._use.side == "both" else None
         self._ledger.cut_back(state["trained"], waiting=waiting)
         self._step, self._taken, self._num_claimed = state["trained"], [], 0
+
+    def connect(self, parts: Any) -> Coordinator:
+        """Let the parts of a standalone run wait for the other side.
+
+        Raises:
+            ConfigError: another process is this side of the ledger.
+        """
+        from trinity_ledger.standalone import connected  # other runs have no use for it
+
+        assert self._use.directory is not None, "the runtime says it"
+        weights = self._use.directory.parent / "weights"
+        return connected(parts, database=self._connected, weights=weights, ledger=self._ledger)
+
+    @classmethod
+    def report(
+        cls, directory: Path, *, path: str, may_ask_servers: bool = False
+    ) -> StorageReport | None:
+        """Return what the ledger of a run tells.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        from trinity_ledger.report import report_of
+
+        return report_of(directory, path=path, may_ask_servers=may_ask_servers)
 
     def close(self) -> None:
         """Take no more; what is held can still be read. A reader that waits goes on."""

@@ -7,12 +7,12 @@ from contextlib import closing
 
 import pytest
 from trinity.buffer import sqlite_file
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.opening import open_database
-from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.experience import EID, Experience
 from trinity.errors import DataError
-from trinity.runtime.record.run_report import read_ledger
+from trinity_ledger.ledger import Ledger
+from trinity_ledger.opening import open_database
+from trinity_ledger.report import read_ledger
+from trinity_ledger.sqlite import SqliteDatabase
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
 SIDE = "x AS name, '' AS token, '' AS host, x AS pid, x AS since, x AS beat, x AS version"

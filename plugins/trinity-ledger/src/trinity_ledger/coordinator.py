@@ -19,18 +19,19 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.membership import Member, Membership, Published
 from trinity.errors import TrinityError
-from trinity.runtime.ledger_of_run import database_of, shared_part
 from trinity.runtime.record.lock import Owner
 from trinity.runtime.record.result import RunStatus
-from trinity.synchronizer.weights_folder import WeightsFolder
+
+from trinity_ledger.membership import Member, Membership, Published
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.ports import WeightSnapshot
-    from trinity.runtime.parts import Parts
+
+    from trinity_ledger.database import Database
+    from trinity_ledger.weights_folder import WeightsFolder
 
 logger = logging.getLogger(__name__)
 
@@ -45,22 +46,25 @@ class Coordinator:
     """What one side tells the others and hears of them; beats until it is closed.
 
     Args:
-        parts: of the run of this side.
+        parts: of the run of this side (Any: the runtime's ``Parts``).
+        database: gives a connection of its own to the ledger.
+        weights: by which they travel.
 
     Raises:
         ConfigError: another process is this side of the ledger.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(
+        self, parts: Any, *, database: Callable[[], Database], weights: WeightsFolder
+    ) -> None:
         config = parts.config
-        shared = shared_part(config, rundir=parts.rundir)
         self.is_trainer = config.mode == "train"
         self.name = "trainer" if self.is_trainer else config.explorer.name
         self._timeout_s = config.synchronizer.sync_timeout
         self._interrupt, self._say = parts.interrupt, parts.display.say
-        self.presence = Membership(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
-        self._beats = Membership(database_of(config, rundir=parts.rundir), is_gone=_is_gone)
-        self.weights = WeightsFolder(shared.path / "weights")
+        self.presence = Membership(database(), is_gone=_is_gone)
+        self._beats = Membership(database(), is_gone=_is_gone)
+        self.weights = weights
         self.side = _this_side(self.name)
         self._over = threading.Event()
         self._lock = threading.Lock()

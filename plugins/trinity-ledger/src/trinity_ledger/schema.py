@@ -21,7 +21,7 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from trinity.buffer.ledger.database import ResultRows
+    from trinity_ledger.database import ResultRows
 
 SCHEMA = 1  # version of all below
 TABLES = frozenset({"run", "explorer", "task", "packet", "experience", "weights"})

@@ -6,15 +6,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.sql import TooOldError
-from trinity.common.config.check_ledger import address_of
 from trinity.runtime.assembly import rows_of_a_batch
-from trinity.runtime.ledger_of_run import database_of, path_of_buffer, use_of_buffer
-from trinity.runtime.standalone import Coordinator
+
+from trinity_ledger.coordinator import Coordinator
+from trinity_ledger.storage import TooOldError
+from trinity_ledger.weights_folder import WeightsFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from trinity.common.metrics import Metrics
@@ -24,30 +23,39 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.roles import BatchSource, ExplorerRole
 
+    from trinity_ledger.database import Database
+    from trinity_ledger.ledger import Ledger
 
-def meet(parts: Parts) -> None:
-    """Let the parts of one side wait for the other, where they do.
+
+def connected(
+    parts: Parts, *, database: Callable[[], Database], weights: Path, ledger: Ledger
+) -> Coordinator:
+    """Let the parts of one side wait for the other; return what they do it by.
+
+    Args:
+        parts: of the run of this side.
+        database: gives a connection of its own to the ledger.
+        weights: folder of those that explorers are to have.
+        ledger: that the trainer waits for.
 
     Raises:
         ConfigError: another process is this side of the ledger.
     """
-    if not parts.config.is_standalone:
-        return
-    ledger = _ledger(parts)  # says first whose it is
-    parts.meeting = meeting = Coordinator(parts)
+    num_rows = 0 if parts.trainer is None else rows_of_a_batch(parts.config, parts.manager)
+    coordinator = Coordinator(parts, database=database, weights=WeightsFolder(weights))
     if parts.explorer is not None:
         parts.explorer = StandaloneExplorer(
-            parts.explorer, meeting, engines=parts.engines, parts=parts
+            parts.explorer, coordinator, engines=parts.engines, parts=parts
         )
-        return
+        return coordinator
     assert parts.trainer is not None
     assert parts.strategy is not None
-    parts.trainer = trainer = StandaloneTrainer(parts.trainer, meeting, policy=parts.policy)
-    num_rows = rows_of_a_batch(parts.config, parts.manager)
-    meeting.presence.want(num_rows)
+    parts.trainer = trainer = StandaloneTrainer(parts.trainer, coordinator, policy=parts.policy)
+    coordinator.presence.want(num_rows)
     parts.strategy = StandaloneStrategy(
-        parts.strategy, meeting, trainer=trainer, ledger=ledger, num_rows=num_rows
+        parts.strategy, coordinator, trainer=trainer, ledger=ledger, num_rows=num_rows
     )
+    return coordinator
 
 
 class StandaloneExplorer:
@@ -55,7 +63,7 @@ class StandaloneExplorer:
 
     Args:
         explorer: of this run.
-        meeting: with the trainer.
+        coordinator: with the trainer.
         engines: that answer the explorer.
         parts: of this run.
     """
@@ -63,13 +71,13 @@ class StandaloneExplorer:
     def __init__(
         self,
         explorer: ExplorerRole,
-        meeting: Coordinator,
+        coordinator: Coordinator,
         *,
         engines: Sequence[RolloutEngine],
         parts: Parts,
     ) -> None:
         config = parts.config
-        self._explorer, self._meeting, self._engines = explorer, meeting, engines
+        self._explorer, self._coordinator, self._engines = explorer, coordinator, engines
         self._policy = parts.policy
         self._num_tasks = config.buffer.batch_size
         self._gives = config.algorithm.repeat_times or 1
@@ -83,11 +91,11 @@ class StandaloneExplorer:
             StopIteration: there are no more tasks, the trainer needs none, or the run is to stop.
             TrinityError: nobody has heard of the trainer for ``sync_timeout``.
         """
-        began, batch = time.perf_counter(), f"{self._meeting.name}:{step}"
-        self._meeting.wait(
+        began, batch = time.perf_counter(), f"{self._coordinator.name}:{step}"
+        self._coordinator.wait(
             lambda: self._has_capacity(batch),
             what="room for a step's tasks",
-            of=self._meeting.trainers,
+            of=self._coordinator.trainers,
         )
         waited = time.perf_counter() - began
         self._since = step if self._since is None else self._since
@@ -97,8 +105,8 @@ class StandaloneExplorer:
                 self._take_weights()
             result = self._explorer.explore_step(step)
         finally:
-            self._meeting.presence.step_ended(self._meeting.side, batch=batch)
-        self._meeting.note(step=step)
+            self._coordinator.presence.step_ended(self._coordinator.side, batch=batch)
+        self._coordinator.note(step=step)
         result.metrics["time/wait_trainer_s"] = waited
         result.metrics["sync/model_version"] = float(self._loaded[0])
         return result
@@ -123,10 +131,10 @@ class StandaloneExplorer:
         self._explorer.close()
 
     def _has_capacity(self, batch: str) -> bool:
-        if any(side.is_finished for side in self._meeting.trainers()):
+        if any(side.is_finished for side in self._coordinator.trainers()):
             raise StopIteration
-        return self._meeting.presence.issue(
-            self._meeting.side,
+        return self._coordinator.presence.issue(
+            self._coordinator.side,
             batch=batch,
             num_tasks=self._num_tasks,
             capacity=self._policy.max_active * self._num_tasks,
@@ -134,21 +142,21 @@ class StandaloneExplorer:
         )
 
     def _take_weights(self) -> None:
-        found = self._meeting.newest_weights(but=self._loaded)
+        found = self._coordinator.newest_weights(but=self._loaded)
         if found is None:
             return
         snapshot, digest = found
         for engine in self._engines:
             engine.load_weights(snapshot)
         self._loaded = (snapshot.version, digest)
-        self._meeting.note(version=snapshot.version)
+        self._coordinator.note(version=snapshot.version)
 
 
 class StandaloneTrainer:
     """Publishes its weights when the policy says so."""
 
-    def __init__(self, trainer: Trainer, meeting: Coordinator, *, policy: SyncPolicy) -> None:
-        self._trainer, self._meeting, self._policy = trainer, meeting, policy
+    def __init__(self, trainer: Trainer, coordinator: Coordinator, *, policy: SyncPolicy) -> None:
+        self._trainer, self._coordinator, self._policy = trainer, coordinator, policy
         self._is_ahead = False  # of what the explorers may have, by a step or more
 
     def train_step(self, experiences: Any, *, step: int) -> Metrics:
@@ -159,15 +167,15 @@ class StandaloneTrainer:
         if self._policy.is_published(train_steps=step, version=step - 1):
             self.publish()
             metrics = {**metrics, "time/publish_s": time.perf_counter() - began}
-        self._meeting.note(step=step)
+        self._coordinator.note(step=step)
         return metrics
 
     def publish(self) -> None:
         """Write the weights for the explorers."""
         self._is_ahead = False
         snapshot = self._trainer.snapshot(copy=False)
-        self._meeting.publish(snapshot)
-        self._meeting.note(version=int(snapshot.version))
+        self._coordinator.publish(snapshot)
+        self._coordinator.note(version=int(snapshot.version))
 
     def publish_if_ahead(self) -> None:
         """Write weights that the explorers lack, though an interval is not full."""
@@ -175,6 +183,7 @@ class StandaloneTrainer:
             self.publish()
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
+        """Return the weights."""
         return self._trainer.snapshot(copy=copy)
 
     def save(self, directory: Path) -> None:
@@ -196,13 +205,13 @@ class StandaloneStrategy:
     def __init__(
         self,
         strategy: BatchSource,
-        meeting: Coordinator,
+        coordinator: Coordinator,
         *,
         trainer: StandaloneTrainer,
         ledger: Ledger,
         num_rows: int,
     ) -> None:
-        self._strategy, self._meeting = strategy, meeting
+        self._strategy, self._coordinator = strategy, coordinator
         self._trainer, self._ledger, self._num_rows = trainer, ledger, num_rows
         self._is_first = True
 
@@ -213,14 +222,14 @@ class StandaloneStrategy:
             StopIteration: all explorers are done and nothing is left, or the run is to stop.
             TrinityError: nobody has heard of the explorers for ``sync_timeout``.
         """
-        if self._is_first and (step > 1 or self._meeting.presence.published() is not None):
+        if self._is_first and (step > 1 or self._coordinator.presence.published() is not None):
             self._trainer.publish()  # explorers may have weights that were undone
         self._is_first = False
-        self._meeting.note(step=step - 1)
-        presence = self._meeting.presence
+        self._coordinator.note(step=step - 1)
+        presence = self._coordinator.presence
         presence.want(self._num_rows)
         sampled: list[tuple[Any, Metrics]] = []
-        self._meeting.wait(
+        self._coordinator.wait(
             lambda: self._is_sampled(step, sampled),
             what=f"{self._num_rows} experiences",
             of=presence.explorers,
@@ -249,15 +258,3 @@ class StandaloneStrategy:
             self._trainer.publish_if_ahead()  # or all that comes would be too old again
             return False
         return True
-
-
-def _ledger(parts: Parts) -> Ledger:
-    config, rundir = parts.config, parts.rundir
-    use = use_of_buffer(config, rundir=rundir)
-    return Ledger(
-        database_of(config, rundir=rundir),
-        name=address_of(str(path_of_buffer(config, rundir=rundir))).name,
-        run=use.run,
-        run_id=use.id,
-        owner=use.owner,
-    )

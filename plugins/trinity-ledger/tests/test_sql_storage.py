@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from trinity.buffer.sql import SqlStorage
 from trinity.buffer.sqlite_file import file_system_of, refuse_network
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse
 from trinity.errors import CheckpointError, ConfigError, DataError
+from trinity_ledger.storage import SqlStorage
 
 
 def opened(path, *, run="a/run", side="both", owner="", is_offline=False, **config):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
-from trinity.common.config.check_ledger import address_of, ledger_problems
+from trinity_ledger.address import address_of
+from trinity_ledger.checks import ledger_problems
 
 
-def a_config(mode, *, path=None, storage="sql", **changes):
+def a_config(mode, *, path=None, **changes):
     config = Config()
     config.mode = mode
-    section = ExperienceBufferConfig(storage_type=storage, path=path)
+    section = ExperienceBufferConfig(storage_type="sql", path=path)
     config.buffer.trainer_input.experience_buffer = section
     config.algorithm.optimizer.lr_warmup_steps_ratio = 0.0
     for key, value in changes.items():
@@ -31,7 +32,7 @@ def problems(mode="both", path=None, **changes):
     return [problem.message for problem in found(mode, path, **changes)]
 
 
-@pytest.mark.parametrize("mode", ["both", "explore", "train", "bench"])
+@pytest.mark.parametrize("mode", ["both", "explore", "train"])
 def test_a_ledger_has_a_path_of_its_own_in_every_mode(mode) -> None:
     assert problems(mode) == []
     assert problems(mode, "sqlite:///run.db") == []
@@ -118,28 +119,6 @@ def test_runs_that_wait_for_nobody_have_their_part_of_a_run_directory_too(mode) 
     (said,) = problems(mode, continue_from_checkpoint=False, **{KEY: False})
 
     assert said == "is false, but standalone explorer and trainer share one run directory."
-
-
-@pytest.mark.parametrize(
-    ("mode", "storage", "said"),
-    [
-        ("both", "sql", "is true, but mode is both; standalone runs have mode explore or"),
-        ("serve", "sql", "is true, but mode is serve; standalone runs have mode explore or"),
-        ("train", "file", "is true, but standalone runs share a SQL buffer, and storage_type is f"),
-        ("explore", "queue", "is true, but standalone runs share a SQL buffer, and storage_type i"),
-    ],
-)
-def test_separate_runs_are_asked_for_where_there_are_some(mode, storage, said) -> None:
-    config = a_config(mode, storage=storage, **{KEY: True})
-    (problem,) = [one for one in ledger_problems(config) if one.path == "synchronizer.standalone"]
-
-    assert problem.message.startswith(said)
-    assert problem.severity == "error"
-    assert problem.remedy
-
-
-def test_an_evaluation_does_not_ask_whether_runs_are_separate() -> None:
-    assert problems("bench", **{KEY: True}) == []
 
 
 def test_epochs_over_a_sql_buffer_are_told_to_be_one() -> None:

@@ -6,11 +6,11 @@ import time
 from dataclasses import replace
 
 import pytest
-from trinity.buffer.ledger.ledger import Ledger
-from trinity.buffer.ledger.membership import LEASE_S, Member, Membership, Published
-from trinity.buffer.ledger.sqlite import SqliteDatabase
 from trinity.common.experience import EID, Experience
 from trinity.errors import CheckpointError, ConfigError
+from trinity_ledger.ledger import Ledger
+from trinity_ledger.membership import LEASE_S, Member, Membership, Published
+from trinity_ledger.sqlite import SqliteDatabase
 
 
 @pytest.fixture

@@ -15,16 +15,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from trinity.buffer.ledger.membership import FINISHED, FINISHED_BEFORE, note, want_more
-from trinity.buffer.ledger.schema import SCHEMA
 from trinity.common.codec import to_bytes
 from trinity.errors import ConfigError
+
+from trinity_ledger.membership import FINISHED, FINISHED_BEFORE, note, want_more
+from trinity_ledger.schema import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from trinity.buffer.ledger.database import Database, ResultRows
     from trinity.common.experience import Experience
+
+    from trinity_ledger.database import Database, ResultRows
 
 _FORGET = """
 UPDATE packet SET body = NULL WHERE id IN

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from trinity.buffer.sql import SqlStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse
+from trinity_ledger.storage import SqlStorage
 
 
 def opened(path) -> SqlStorage:

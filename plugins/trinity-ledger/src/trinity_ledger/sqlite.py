@@ -6,16 +6,17 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trinity.buffer.ledger.database import Database
-from trinity.buffer.ledger.schema import TABLES, refuse_foreign, statements
 from trinity.buffer.sqlite_file import Bounds, connect, refuse_computed, refuse_network, transaction
 from trinity.errors import DataError
+
+from trinity_ledger.database import Database
+from trinity_ledger.schema import TABLES, refuse_foreign, statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from trinity.buffer.ledger.database import NewExperience, ResultRows
+    from trinity_ledger.database import NewExperience, ResultRows
 
 T = TypeVar("T")
 LOCKED_S = 60.0  # so long a transaction waits for another process's

@@ -1,0 +1,1 @@
+"""Experiences in the tables of a database, and standalone runs that share them."""
