@@ -29,7 +29,12 @@ SHARED = ROOT / ".nox" / "shared"
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH = next(one for one in CONSTRAINTS.read_text().split() if one.startswith("torch=="))
 MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
-FOR_RUNS = ("packages/trinity-core", "packages/trinity-testing", "plugins/trinity-debug")
+FOR_RUNS = (
+    "packages/trinity-core",
+    "packages/trinity-testing",
+    "plugins/trinity-debug",
+    "plugins/trinity-serve",
+)
 DISTRIBUTIONS = (
     *FOR_RUNS,
     "packages/trinity-studio",
@@ -46,7 +51,7 @@ DISTRIBUTIONS = (
 # In no shared environment: where a GPU is, an installed engine for GPUs is taken by every run.
 BUILT = (*DISTRIBUTIONS, "plugins/trinity-engine-vllm")
 COMPILED = "plugins/trinity-envs-alfworld"  # its engine takes minutes and a C++ compiler
-EXTRAS = {"packages/trinity-core": "[api,lora,structured]"}  # what tests cover and users choose
+EXTRAS = {"packages/trinity-core": "[lora,structured]"}  # what tests cover and users choose
 EDITABLE = {folder: ["-e", f"{folder}{EXTRAS.get(folder, '')}"] for folder in DISTRIBUTIONS}
 GROUPS = {  # what each installs; run: what every command of a run needs
     "run": [*itertools.chain(*(("-e", folder) for folder in FOR_RUNS))],
@@ -86,6 +91,7 @@ COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alon
     "trinity-testing": ("plugins", "check", "testing"),
     "trinity-debug": ("perf", "--help"),
     "trinity-ledger": ("plugins", "show", "storage/sql"),
+    "trinity-serve": ("serve", "--help"),
     "trinity-studio": ("view", "--help"),
 }
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from trinity.common.models.model import ModelWrapper
 from trinity.common.ports import RunKey
-from trinity.endpoint.server import EndpointHost
+from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, script_chat_format
 

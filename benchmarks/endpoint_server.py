@@ -20,7 +20,7 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, GenerationRequest, RunKey, WeightVersion
-from trinity.endpoint.server import EndpointHost
+from trinity_serve.endpoint.server import EndpointHost
 
 if TYPE_CHECKING:
     from trinity.common.ports import RolloutEngine

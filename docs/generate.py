@@ -190,7 +190,8 @@ def commands_page() -> str:
 
     root = get_command(app)
     parts = [introduction("commands.in.md"), command_entry("trinity", root)]
-    beside = ("debug", "perf", "examples", "view", "studio")  # of distributions beside the core
+    # of distributions beside the core
+    beside = ("serve", "debug", "perf", "examples", "view", "studio")
     for name in (*COMMANDS, *beside):
         found = root.resolve_command(None, [name])[1]
         parts += [command_entry(*named) for named in commands(f"trinity {name}", found)]
@@ -303,7 +304,7 @@ def part_page(name: str) -> str:
 
 
 PAGES |= {"parts/index.md": lambda: HEADER + str(part_pages.index_page())}
-PAGES |= {f"parts/{name}.md": partial(part_page, name) for name in KINDS}
+PAGES |= {f"parts/{name}.md": partial(part_page, name) for name in part_pages.SHAPES}
 PAGES |= {
     f"algorithms/{name}.md": partial(algorithm_page, name) for name in algorithm_pages.algorithms()
 }

@@ -23,11 +23,11 @@ NAME = "mine"
 
 
 def index_page() -> str:
-    """Return the page that lists the kinds."""
+    """Return the page that lists the kinds which `trinity plugins new` writes."""
     rows = ["| kind | purpose | hook |", "|---|---|---|"]
-    for name, kind in KINDS.items():
-        rows.append(f"| [`{name}`]({name}.md) | {TEXTS[name]['what']} | `{kind.hook}` |")
-    toctree = ["```{toctree}", ":hidden:", "", *KINDS, "```"]
+    for name in SHAPES:
+        rows.append(f"| [`{name}`]({name}.md) | {TEXTS[name]['what']} | `{KINDS[name].hook}` |")
+    toctree = ["```{toctree}", ":hidden:", "", *SHAPES, "```"]
     return "\n".join([TEXTS["index"].strip(), "", *rows, "", *toctree, ""])
 
 

@@ -24,7 +24,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, GenerationRequest, RunKey
 from trinity.common.workflows.agent import AgentWorkflow
-from trinity.endpoint.server import EndpointHost
+from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine, script_tokenizer
 

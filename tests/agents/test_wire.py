@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trinity.endpoint.server import EndpointHost
+from trinity_serve.endpoint.server import EndpointHost
 
 sys.path.insert(0, str(Path(__file__).parent))
 import wire

@@ -28,7 +28,7 @@ from conversations import RamblingEngine, said
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import Completion, GenerationRequest, RunKey
-from trinity.endpoint.server import EndpointHost
+from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing.checks.replies import TOOL
 
 NUM_STEPS, NUM_AGENTS = 4, 3

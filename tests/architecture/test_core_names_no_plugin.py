@@ -7,7 +7,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "packages/trinity-core/src/trinity"
 EXEMPT = SOURCE / "extend/known_distributions.toml"
-PLUGIN = re.compile(r"alfworld|webshop|opmd|vllm|agentscope|openenv|verifiers", re.IGNORECASE)
+PLUGIN = re.compile(
+    r"alfworld|webshop|opmd|vllm|agentscope|openenv|verifiers|trinity.serve\b", re.IGNORECASE
+)
 
 
 def source_files() -> list[Path]:

@@ -83,6 +83,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "plugins/trinity-envs-webshop",
         "plugins/trinity-ledger",
         "plugins/trinity-monitors",
+        "plugins/trinity-serve",
     ],
 )
 def test_every_package_that_is_imported_is_required(

@@ -29,6 +29,8 @@ COMPONENT_HOOKS = {
     "trinity_experience_operators": "experience_operator",
     "trinity_task_selectors": "task_selector",
     "trinity_monitors": "monitor",
+    "trinity_endpoints": "endpoint",
+    "trinity_run_modes": "run_mode",
 }
 OTHER_HOOKS = {
     "trinity_commands": (),
@@ -72,9 +74,9 @@ def test_a_component_that_a_hook_gives_is_found_by_its_name(tmp_path: Path) -> N
     assert found == {hook: hook.title() for hook in COMPONENT_HOOKS}
 
 
-def test_every_kind_has_a_built_in_that_can_be_imported() -> None:
+def test_every_kind_has_a_component_of_ours_that_can_be_imported() -> None:
     found = PluginManager.discover(env={}).components()
-    own = [component for component in found if component.origin.plugin == "builtin"]
+    own = [component for component in found if component.origin.plugin in {"builtin", "serve"}]
 
     assert {component.kind for component in own} == set(KINDS)
     assert [component for component in own if not isinstance(component.load(), type)] == []

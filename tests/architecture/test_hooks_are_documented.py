@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 
-from trinity.extend import KINDS
 from trinity.extend.hookspecs import TrinityHooks
 
 ROOT = Path(__file__).parents[2]
@@ -27,14 +26,6 @@ def test_a_hook_is_called_by_a_test() -> None:
 
 def test_a_hook_says_what_it_is_for() -> None:
     assert [name for name, hook in HOOKS.items() if not inspect.getdoc(hook)] == []
-
-
-def test_every_kind_of_component_has_a_built_in() -> None:
-    source = (ROOT / "packages/trinity-core/src/trinity/builtin/plugin.py").read_text(
-        encoding="utf-8"
-    )
-
-    assert [kind.name for kind in KINDS.values() if f"def {kind.hook}(" not in source] == []
 
 
 def heading(name: str, function: Callable[..., object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.buffer.run_store import SqliteRunStore
+from trinity_serve.run_store import SqliteRunStore
 
 from .conftest import a_row
 

@@ -24,8 +24,8 @@ from trinity.common.operators import ExperienceOperator, ExperienceOperatorV1
 from trinity.common.ports import RunKey
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.common.workflows import Workflow
-from trinity.endpoint.server import EndpointHost
 from trinity.extend import PluginManager, set_manager
+from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over, script_chat_format

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from trinity.common.models.model import ModelWrapper
-from trinity.endpoint.server import EndpointHost
 from trinity_compat_rft.emails.mailbox import write_mailbox
 from trinity_compat_rft.workflows.email_search import EmailSearchWorkflow
 from trinity_compat_rft.workflows.rubric_judge import RubricJudgeWorkflowWithAPI
+from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing import conformance
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over

@@ -11,9 +11,9 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
 from trinity.common.workflows import Task
-from trinity.endpoint.server import EndpointHost
 from trinity_envs_verifiers.child_process import close_children
 from trinity_envs_verifiers.workflow import VerifiersWorkflow
+from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 

@@ -11,12 +11,12 @@ from typing import Any
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
-from trinity.endpoint.server import EndpointHost
 from trinity.errors import EnvError
 from trinity.extend import environment_python
 from trinity_envs_verifiers.child_process import Child
 from trinity_envs_verifiers.environment import ENVIRONMENT
 from trinity_envs_verifiers.settings import VerifiersSettings
+from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 

@@ -75,12 +75,6 @@ def test_arithmetic_on_a_number_that_is_missing_is_left_alone(a_run, builtin_onl
     assert "max_response_tokens" in text
 
 
-def test_without_a_mode_nobody_says_what_the_mode_would_need(a_run, builtin_only) -> None:
-    text = told(a_run(), "mode=boht", f"{TASKSET}.path=./no/such.jsonl")
-
-    assert "has 1 problem" in text
-
-
 def test_an_anchor_of_a_broken_section_breaks_no_other(a_file) -> None:
     text = told(a_file("model: &m {model_path: a\nlog: {level: *m}\nseed: -1\n"))
 

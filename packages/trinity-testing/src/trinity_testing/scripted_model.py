@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
-from trinity.endpoint.server import EndpointHost
+from trinity.extend import get_manager
 
 from trinity_testing.engines import ScriptedEngine, script_tokenizer
 
 if TYPE_CHECKING:
-    from trinity.common.ports import RolloutEngine
+    from trinity.common.ports import EndpointOpener, RolloutEngine, RunSession
 
 __all__ = ["model_over", "script_chat_format", "scripted_model"]
 
@@ -46,10 +46,20 @@ def model_over(engine: RolloutEngine) -> ModelWrapper:
         enable_history=True,
         enable_openai_api=True,
     )
-    return ModelWrapper(engine, script_chat_format(), settings, endpoints=_endpoints())
+    return ModelWrapper(engine, script_chat_format(), settings, endpoints=_Endpoints())
+
+
+class _Endpoints:
+    """Opens endpoints where one is asked for; most models of tests are never asked by HTTP."""
+
+    def open(self, model: ModelWrapper) -> RunSession:
+        return _server().open(model)
+
+    def close(self) -> None:
+        """Leave the server to the other models: it ends with the process."""
 
 
 @cache
-def _endpoints() -> EndpointHost:
-    """Return what opens endpoints; the server starts with the first, and ends with the process."""
-    return EndpointHost()
+def _server() -> EndpointOpener:
+    server: EndpointOpener = get_manager().load("endpoint", "openai")()
+    return server

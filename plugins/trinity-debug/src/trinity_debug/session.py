@@ -16,9 +16,8 @@ from trinity.common.models.model import ModelWrapper
 from trinity.errors import ConfigError, unknown_name
 from trinity.explorer.requests import restored_request
 from trinity.explorer.runner import RolloutAttempt, Runner
-from trinity.runtime.assembly import make_engine
+from trinity.runtime.assembly import make_endpoints, make_engine
 from trinity.runtime.auxiliary import make_auxiliary_models
-from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.environment import environment
 from trinity.runtime.error_context import boundary
 from trinity.runtime.preflight import check_workflows, plugins_of
@@ -230,7 +229,7 @@ class _DebugSession:
     def _runner(
         self, engine: RolloutEngine | Watched, environments: RepeatedEnvironments | None
     ) -> Iterator[Runner]:
-        config, endpoints = self._config, make_endpoints(self._config)
+        config, endpoints = self._config, make_endpoints(self._config, self._manager)
         model = ModelWrapper(
             engine,
             self._chat_format,

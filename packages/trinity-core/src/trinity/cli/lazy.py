@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function", what it does
     "run": ("trinity.cli.run:run", "Run a configuration: train, explore or evaluate."),
-    "serve": (
-        "trinity.cli.serve:serve",
-        "Serve the model by HTTP, and train on the agents' calls.",
-    ),
     "log": ("trinity.cli.log:log", "Show the logs of a run and its workers."),
     "status": ("trinity.cli.status:status", "Show the progress of a run, and what it waits for."),
     "experiences": (

@@ -98,6 +98,17 @@ class TrinityHooks(Protocol):
         """Return monitors, which receive metrics."""
 
     @hookspec
+    def trinity_endpoints(self) -> Mapping[str, str | ComponentSpec]:
+        """Return endpoints, through which agents call the model of their rollout by HTTP.
+
+        ``openai`` is the one that `enable_openai_api` and auxiliary models mean.
+        """
+
+    @hookspec
+    def trinity_run_modes(self) -> Mapping[str, str | ComponentSpec]:
+        """Return run modes: values of `mode` beside those of the core."""
+
+    @hookspec
     def trinity_commands(self) -> Mapping[str, str | ComponentSpec]:
         """Return commands of the command line: name -> ``"module:typer_app"``, imported on use.
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from trinity.extend.component import Component
 
-__all__ = ["Ability", "Kind", "Setting"]
+__all__ = ["PLUGIN_MODE", "Ability", "Kind", "Setting"]
+
+PLUGIN_MODE = "plugin"  # stands in ``Setting.modes`` for each mode that a plugin brings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +43,9 @@ class Setting:
     """Where a configuration names a component; ``*`` stands for each entry of a list or mapping."""
 
     path: str
+    means: str = ""  # which component any value there means; "": the value is its name
     args: str = ""  # where its arguments stand; "": it has none of its own
-    modes: frozenset[str] = frozenset({"both", "explore", "train", "serve"})  # which read it
+    modes: frozenset[str] = frozenset({"both", "explore", "train", PLUGIN_MODE})  # which read it
     switch: str = ""  # where it is said whether it is read; "": always
     may_be_empty: bool = False  # "" is no name there, as null is none anywhere
 
@@ -59,6 +62,7 @@ class Kind:
     settings: tuple[Setting, ...] = ()
     abilities: tuple[Ability, ...] = ()
     is_pure: bool = False  # made of its own arguments alone, so that a check can make one
+    core_names: tuple[str, ...] = ()  # what the runtime itself does where they are named
 
     @property
     def has_base(self) -> bool:

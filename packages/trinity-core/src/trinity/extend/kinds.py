@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trinity.extend.kind import Ability, Kind, Setting
+from trinity.extend.kind import PLUGIN_MODE, Ability, Kind, Setting
 
 __all__ = ["KINDS"]
 
@@ -13,8 +13,9 @@ _TASKSETS = {  # where -> the modes that read it
     "buffer.explorer_input.tasksets.*": frozenset({"both", "explore"}),
     "buffer.explorer_input.eval_tasksets.*": frozenset({"both", "explore", "bench"}),
 }
-_EXPLORES = frozenset({"both", "explore", "bench", "serve"})
-_TRAINS = frozenset({"both", "train", "serve"})
+_EXPLORES = frozenset({"both", "explore", "bench", PLUGIN_MODE})
+_TRAINS = frozenset({"both", "train", PLUGIN_MODE})
+_RUNS_WORKFLOWS = frozenset({"both", "explore", "bench"})
 _ALL = _EXPLORES | _TRAINS
 
 
@@ -206,7 +207,9 @@ _ALL_KINDS = (
         hook="trinity_sync_methods",
         contract=f"{_PORTS}:SyncMethod",
         provided=("engines", "sender", "config"),
-        settings=(Setting(path="synchronizer.sync_method", modes=frozenset({"both", "serve"})),),
+        settings=(
+            Setting(path="synchronizer.sync_method", modes=frozenset({"both", PLUGIN_MODE})),
+        ),
         abilities=(
             Ability(
                 word="sender",
@@ -328,6 +331,24 @@ _ALL_KINDS = (
             ),
         ),
         abilities=_methods(flush="flush", samples="log_samples"),
+    ),
+    Kind(
+        name="endpoint",
+        hook="trinity_endpoints",
+        contract=f"{_PORTS}:EndpointOpener",
+        provided=("host", "port", "logs_requests", "api_key"),
+        settings=tuple(
+            Setting(path=f"explorer.{key}", means="openai", modes=_RUNS_WORKFLOWS)
+            for key in ("rollout_model.enable_openai_api", "auxiliary_models")
+        ),
+    ),
+    Kind(
+        name="run_mode",
+        hook="trinity_run_modes",
+        contract=f"{_PORTS}:RunMode",
+        provided=("parts",),
+        settings=(Setting(path="mode", modes=frozenset({PLUGIN_MODE})),),
+        core_names=("both", "explore", "train", "bench"),
     ),
 )
 KINDS = {kind.name: kind for kind in _ALL_KINDS}

@@ -13,6 +13,7 @@ from trinity.extend.component import (
     look_in_working_directory,
     split_target,
 )
+from trinity.extend.kinds import KINDS
 from trinity.extend.known import distribution_of_component, how_to_get, stand_in_of
 from trinity.extend.requirements import canonical
 
@@ -119,9 +120,8 @@ class ComponentTable:
         return Component(kind, name, ComponentSpec(target=f"{module}:{qualname}"), origin)
 
     def _unknown(self, kind: str, name: str, plain: str) -> str:
-        message = unknown_name(
-            kind, name, self.names(kind), list_by=f"trinity plugins list --kind {kind}"
-        )
+        known = [*KINDS[kind].core_names, *self.names(kind)]
+        message = unknown_name(kind, name, known, list_by=f"trinity plugins list --kind {kind}")
         provider = self._unusable_provider(kind, plain)
         if provider is not None:
             return (

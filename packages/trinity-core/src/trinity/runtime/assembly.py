@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trinity.common.config.inference_model import InferenceModelConfig
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.ports import (
+        EndpointOpener,
         ExperienceSink,
         Monitor,
         Storage,
@@ -105,7 +106,8 @@ def rows_of_a_batch(config: Config, manager: PluginManager) -> int:
     """
     size, name = config.buffer.train_batch_size, config.algorithm.sample_strategy
     num_read = int(_strategy(config, manager).num_read(size))
-    if num_read < 1 and config.mode in {"both", "serve"} and config.trainer.total_steps is None:
+    has_one_side = config.mode in {"explore", "train"}
+    if num_read < 1 and not has_one_side and config.trainer.total_steps is None:
         raise ConfigError(
             f"algorithm.sample_strategy {name} reads none of the explorer's experiences for a "
             f"batch of {size}, so the training would never end. Change "
@@ -200,6 +202,30 @@ def make_engine(
     if parameters is not None and "in_lockstep" in parameters:
         arguments["in_lockstep"] = not policy_of(config).in_groups
     return adapted(cls(**arguments), component, in_flight=config.synchronizer.in_flight)
+
+
+def make_endpoints(
+    config: Config, manager: PluginManager, *, number: int = 0
+) -> EndpointOpener | None:
+    """Return what opens the endpoints of rollouts; None: the configuration wants none.
+
+    Args:
+        config: a resolved configuration.
+        manager: the plugins.
+        number: of the engine that the process belongs to: each listens at a port of its own.
+    """
+    rollout = config.explorer.rollout_model
+    if not (rollout.enable_openai_api or config.explorer.auxiliary_models):
+        return None
+    opener: EndpointOpener = KINDS["endpoint"].made(
+        manager.load("endpoint", "openai"),
+        {},
+        host=config.explorer.listen_address,
+        port=0 if rollout.base_port is None else rollout.base_port + number,
+        logs_requests=rollout.enable_log_requests,
+        api_key=rollout.api_key,
+    )
+    return opener
 
 
 def make_sync(

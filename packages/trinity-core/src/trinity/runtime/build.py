@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.explorer.scheduler import build_scheduler
-from trinity.runtime.assembly import make_engine, make_sync, make_trainer
+from trinity.extend.kinds import KINDS
+from trinity.runtime.assembly import make_endpoints, make_engine, make_sync, make_trainer
 from trinity.runtime.auxiliary import make_auxiliary_models
-from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.error_context import boundary
 from trinity.runtime.gc_paused import gc_paused
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.record.samples import SampleLog
-from trinity.runtime.serving import ServingRun
 from trinity.runtime.stage_builder import StageBuilder
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
-    from trinity.common.ports import SyncMethod, Trainer
+    from trinity.common.ports import RunMode, SyncMethod, Trainer
     from trinity.explorer.scheduler import Scheduler
     from trinity.extend import PluginManager
     from trinity.runtime.display import Display
@@ -62,11 +61,18 @@ class _Builder(StageBuilder):
     def build(self) -> None:
         parts = self._parts
         self._format = ChatFormat.from_config(self._config.model)
-        service = ServingRun(parts) if self._config.mode == "serve" else None
+        own_mode = self._own_mode()
         super().build()
-        if service is not None:
-            service.add_to(self._format)
+        if own_mode is not None:
+            own_mode.add_workers(self._format)
         parts.connect()
+
+    def _own_mode(self) -> RunMode | None:
+        if not self._config.is_plugin_mode:
+            return None
+        cls = self._manager.load("run_mode", self._config.mode)
+        made: RunMode = KINDS["run_mode"].made(cls, {}, parts=self._parts)
+        return made
 
     def _chat_format(self) -> ChatFormat:
         return self._format
@@ -86,7 +92,7 @@ class _Builder(StageBuilder):
             make_engine(config, self._manager, module=shared)
             for _ in range(config.explorer.rollout_model.engine_num)
         ]
-        endpoints = make_endpoints(config)
+        endpoints = make_endpoints(config, self._manager)
         model = ModelWrapper(
             engines[0],
             self._format,

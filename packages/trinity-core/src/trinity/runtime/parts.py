@@ -120,7 +120,7 @@ class Parts:
     @property
     def total_steps(self) -> int:
         """Return the number of steps that the display counts to; 0: there is no end."""
-        if self.config.mode == "serve":
+        if self.config.is_plugin_mode:
             return 0
         if self.explorer is not None and self.num_explore_steps:
             return self.num_explore_steps

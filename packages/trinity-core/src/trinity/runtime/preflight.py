@@ -104,8 +104,8 @@ def refuse_local(stages: Sequence[Config], *, local: bool) -> None:
         key = max(asked, key=lambda name: asked[name])
         if local and stage.has_trainer and asked[key] > 1:
             remedy = "run over Ray, without --local"
-            if stage.mode == "serve":
-                remedy = "a service trains in its own process: leave it out"
+            if stage.is_plugin_mode:
+                remedy = f"mode {stage.mode} trains in its own process: leave it out"
             raise ConfigError(
                 f"trainer.{key} is {asked[key]}, and here all parts share one process: {remedy}."
             )
@@ -118,7 +118,8 @@ def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool)
         if local:
             machine = probe(model_path=stage.model.model_path)
             fit_one_process(stage, machine, NamedParts(manager))
-        if local and stage.mode in {"both", "serve"} and sends_weights(stage, manager):
+        has_one_side = stage.mode in {"explore", "train", "bench"}
+        if local and not has_one_side and sends_weights(stage, manager):
             is_asked = stage.origins.get("synchronizer.sync_method") != "machine"
             stage.notes += is_asked * [
                 f"synchronizer.sync_method {sync.sync_method} sends weights from process to "
@@ -128,15 +129,16 @@ def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool)
 
 
 def refuse_over_ray(stages: Sequence[Config], *, local: bool) -> None:
-    """Refuse a service whose workers would stand in processes of their own.
+    """Refuse the mode of a plugin, whose workers stand in the driver.
 
     Raises:
         ConfigError: there is one.
     """
-    if not local and any(stage.mode == "serve" for stage in stages):
+    found = [] if local else [stage.mode for stage in stages if stage.is_plugin_mode]
+    if found:
         raise ConfigError(
-            "mode serve keeps all of its parts in one process, so it does not run over Ray. "
-            "Start it with: trinity serve --config FILE."
+            f"mode {found[0]} keeps all of its parts in one process, so it does not run over Ray. "
+            f"Start it with: trinity run --local --config FILE."
         )
 
 

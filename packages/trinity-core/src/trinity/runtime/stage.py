@@ -254,7 +254,7 @@ class _StageRun:
     def _saved_place(self) -> tuple[Checkpoint | None, dict[str, Any]]:
         """Return where the stage goes on: a checkpoint and its state, empty at the beginning."""
         path = self._rundir.path / EXPLORER_STATE
-        collects = self._config.mode in {"explore", "serve"} and not self._config.has_trainer
+        collects = self._config.mode != "bench" and not self._config.has_trainer
         if collects and os.path.lexists(path):
             remedy = EXPLORE_BESIDE if self._config.shares_run_directory else EXPLORE_ANEW
             return None, read_record(path, StateRecord, remedy=remedy)

@@ -75,7 +75,7 @@ class StageBuilder(ABC):
         """
         parts, config, mode = self._parts, self._config, self._config.mode
         parts.observers += self._observers()
-        if mode in {"both", "train", "explore", "serve"}:
+        if mode != "bench":
             parts.storage = self._storage = make_storage(
                 config, self._manager, chat_format=self._chat_format(), rundir=parts.rundir
             )
@@ -149,8 +149,9 @@ class StageBuilder(ABC):
         """Return how much a train step consumes: whole groups, or rows."""
         if self._parts.policy.in_groups:
             return self._config.buffer.batch_size
-        has_explorer = self._config.mode in {"both", "serve"}
-        return rows_of_a_batch(self._config, self._manager) if has_explorer else 1
+        if self._config.mode in {"explore", "train"}:
+            return 1
+        return rows_of_a_batch(self._config, self._manager)
 
     def _marks(self) -> dict[str, Any]:
         return self._parts.files.explorer_marks()  # the stage's own, once all is built

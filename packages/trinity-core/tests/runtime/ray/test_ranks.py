@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from trinity.common.config import Config
 from trinity.errors import ConfigError, DataError, ModelError, WorkerLostError
 from trinity.runtime.preflight import refuse_local
 from trinity.runtime.ray import remote_trainer
@@ -192,7 +193,7 @@ def test_a_rank_that_gives_no_heartbeat_ends_the_others_whatever_they_do(method)
 @pytest.mark.parametrize("key", ["num_ranks", "ulysses_sequence_parallel_size"])
 def test_several_ranks_in_one_process_are_refused_in_one_line(key) -> None:
     asked = {"num_ranks": 0, "ulysses_sequence_parallel_size": 1, key: 2}
-    stage = SimpleNamespace(trainer=SimpleNamespace(**asked), has_trainer=True, mode="both")
+    stage = Config(trainer=asked)
 
     refuse_local([stage], local=False)
     with pytest.raises(ConfigError) as refused:

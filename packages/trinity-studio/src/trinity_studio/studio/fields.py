@@ -271,6 +271,8 @@ def _plain(annotation: Any) -> Any:
         return _plain(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
         kept = [one for one in typing.get_args(annotation) if one is not type(None)]
+        words = [one for one in kept if typing.get_origin(one) is Literal]
+        kept = words if words and set(kept) == {*words, str} else kept  # plugins add words
         return _plain(kept[0]) if len(kept) == 1 else annotation
     return annotation
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.buffer.sqlite_file import Bounds
-from trinity.common.config.check_serve import db_path
+from trinity.common.config.explorer import db_path
 from trinity.common.experience import Experience
 from trinity.errors import DataError
 

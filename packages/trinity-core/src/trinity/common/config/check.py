@@ -16,7 +16,6 @@ from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
 from trinity.common.config.check_ranks import rank_problems
 from trinity.common.config.check_rows import row_problems
-from trinity.common.config.check_serve import serve_problems
 from trinity.common.config.check_support import support_problems
 from trinity.common.config.parts import NamedParts
 
@@ -52,10 +51,10 @@ def check(
     """
     parts = NamedParts(manager)
     problems = [*support_problems(config), *name_problems(config, parts), *monitor_problems(config)]
-    if "mode" not in guessed:
+    has_mode = not config.is_plugin_mode or parts.find("run_mode", config.mode) is not None
+    if has_mode and "mode" not in guessed:
         problems += ability_problems(config, parts)
         problems += [*path_problems(config), *row_problems(config), *replay_problems(config)]
-        problems += serve_problems(config)
         problems += [*problems_of_parts(config, parts), *active_group_problems(config, parts)]
         problems += rank_problems(config, machine, parts)
     if "algorithm" not in guessed:

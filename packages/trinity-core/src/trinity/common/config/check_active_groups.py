@@ -32,8 +32,8 @@ def active_group_problems(config: Config, parts: NamedParts) -> list[Problem]:
     """Return what ``synchronizer.sync_style: fully_async`` cannot go with, or nothing else can."""
     if not begins_groups(config):
         return list(_of_other_styles(config))
-    if config.mode == "serve":
-        what = "is fully_async, but in a service the calling agents start the rollouts."
+    if config.is_plugin_mode:
+        what = f"is fully_async, but mode {config.mode} does not start rollouts from tasks."
         return [config.source.problem("synchronizer.sync_style", what, "Leave it out.")]
     if config.mode != "both":
         return []

@@ -98,7 +98,7 @@ def _own_check(config: Config, parts: NamedParts) -> list[Problem]:
 def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
     name = config.algorithm.advantage_fn
     component, loaded = parts.find("advantage_fn", name), parts.load("advantage_fn", name)
-    if component is None or loaded is None or config.mode in {"train", "serve"}:
+    if component is None or loaded is None or config.mode not in {"both", "explore"}:
         return []
     in_groups = getattr(loaded, "computed_on", "batch") == "group"
     needs_group = getattr(loaded, "needs_group", in_groups) or "group" in component.spec.needs

@@ -12,6 +12,7 @@ from trinity.errors import TrinityError, did_you_mean
 from trinity.extend.component import imported_target
 from trinity.extend.failure import described_failure
 from trinity.extend.held import importing_as
+from trinity.extend.kind import PLUGIN_MODE
 from trinity.extend.kinds import KINDS
 from trinity.extend.requirements import CORE, canonical
 
@@ -202,7 +203,7 @@ def tasksets_in_use(config: Config) -> list[tuple[str, TasksetConfig]]:
     """Return the tasksets that the mode runs, with their paths."""
     uses = {
         "tasksets": config.mode in {"both", "explore"},
-        "eval_tasksets": config.mode not in {"train", "serve"},
+        "eval_tasksets": config.mode in {"both", "explore", "bench"},
     }
     inputs = config.buffer.explorer_input
     return [
@@ -224,7 +225,8 @@ def named_parts(config: Config) -> Iterator[NamedPart]:
     for kind in sorted(KINDS.values(), key=lambda kind: kind.name != "algorithm"):
         for setting in kind.settings:
             is_used = not setting.switch or value_at(config, setting.switch)
-            if config.mode in setting.modes and is_used:
+            mode = PLUGIN_MODE if config.is_plugin_mode else config.mode
+            if mode in setting.modes and is_used:
                 yield from _parts_at(config, kind.name, setting)
 
 
@@ -232,6 +234,8 @@ def _parts_at(config: Config, kind: str, setting: Setting) -> Iterator[NamedPart
     """Yield the component that stands at a setting, or in each entry of its list."""
     for path, args_path in _filled_in(config, setting.path, setting.args):
         name = value_at(config, path)
+        if setting.means:
+            name = setting.means if name else None
         if name is None or (name == "" and setting.may_be_empty):
             continue
         args = (value_at(config, args_path) if args_path else None) or {}

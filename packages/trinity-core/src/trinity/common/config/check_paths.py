@@ -35,7 +35,7 @@ def path_problems(config: Config) -> list[Problem]:
         problems += _auxiliary_problems(config)
     if config.mode in {"both", "explore"}:
         problems += _taskset_problems(config, "tasksets", config.buffer.explorer_input.tasksets)
-    if config.mode not in {"train", "serve"}:
+    if config.mode in {"both", "explore", "bench"}:
         sets = config.buffer.explorer_input.eval_tasksets
         problems += _taskset_problems(config, "eval_tasksets", sets)
     return problems

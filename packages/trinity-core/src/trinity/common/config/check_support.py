@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.base import StrictModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from trinity.common.config.config import Config
     from trinity.common.config.problem import Problem
@@ -78,7 +78,6 @@ def support_problems(config: Config) -> list[Problem]:
         *_below(config, "", config),
         *_templates_of_tasks(config),
         *_missing_peft(config),
-        *_missing_server(config),
         *_repeated_models(config),
         *_external_models(config),
     ]
@@ -118,32 +117,13 @@ def _external_models(config: Config) -> Iterator[Problem]:
             )
 
 
-def _missing_server(config: Config) -> Iterator[Problem]:
-    explorer = config.explorer
-    is_needed = explorer.rollout_model.enable_openai_api or explorer.auxiliary_models
-    if config.mode == "serve":
-        yield from _missing(config, "mode", ("starlette", "uvicorn"), extra="api")
-    elif is_needed and config.mode != "train":
-        path = "explorer.rollout_model.enable_openai_api"
-        yield from _missing(config, path, ("starlette", "uvicorn", "openai"), extra="api")
-
-
 def _missing_peft(config: Config) -> Iterator[Problem]:
-    if config.model.lora_configs and config.has_trainer:
-        yield from _missing(config, "model.lora_configs", ("peft",), extra="lora")
-
-
-def _missing(
-    config: Config, path: str, packages: Sequence[str], *, extra: str
-) -> Iterator[Problem]:
-    """Yield which packages the setting at ``path`` needs that are not installed."""
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        what = "which is" if len(missing) == 1 else "which are"
+    is_used = config.model.lora_configs and config.has_trainer
+    if is_used and find_spec("peft") is None:
         yield config.source.problem(
-            path,
-            f"needs {', '.join(missing)}, {what} not installed.",
-            f"Install it: pip install 'trinity-core[{extra}]'.",
+            "model.lora_configs",
+            "needs peft, which is not installed.",
+            "Install it: pip install 'trinity-core[lora]'.",
         )
 
 

@@ -15,6 +15,7 @@ from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.model import ModelConfig
 from trinity.common.config.problem import Source
 from trinity.common.config.run import (
+    CORE_MODES,
     ClusterConfig,
     LogConfig,
     Mode,
@@ -35,7 +36,9 @@ class Config(StrictModel):
     Made by `load_config`, filled in by `resolve`, judged by `check`.
     """
 
-    mode: Annotated[Mode, Lowercase] = not_yet("both", "what the run does", values=("colocate",))
+    mode: Annotated[Mode, Lowercase] = not_yet(
+        "both", "what the run does; plugins add modes", values=("colocate",)
+    )
     project: str = core("Trinity-RFT", "first folder of the run directory")
     group: str = core("", "second folder of the run directory, if any")
     name: str = core("rft", "last folder of the run directory")
@@ -84,9 +87,14 @@ class Config(StrictModel):
 
     @property
     def has_trainer(self) -> bool:
-        """Return whether a run of this mode trains; mode serve does with a section `trainer`."""
+        """Return whether a run of this mode trains; a plugin's does with a section `trainer`."""
         trains = self.mode in {"both", "train"}
-        return trains or (self.mode == "serve" and "trainer" in self.model_fields_set)
+        return trains or (self.is_plugin_mode and "trainer" in self.model_fields_set)
+
+    @property
+    def is_plugin_mode(self) -> bool:
+        """Return whether a plugin's run mode builds the engines and the explorer."""
+        return self.mode not in CORE_MODES
 
     @property
     def shares_run_directory(self) -> bool:

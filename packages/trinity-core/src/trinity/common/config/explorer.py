@@ -15,7 +15,7 @@ from trinity.common.config.base import (
 )
 from trinity.common.config.inference_model import InferenceModelConfig
 
-__all__ = ["DynamicTimeoutConfig", "ExplorerConfig", "OverRolloutConfig"]
+__all__ = ["DynamicTimeoutConfig", "ExplorerConfig", "OverRolloutConfig", "db_path"]
 
 _RAY, _SERVE = "runs on Ray", "mode serve"
 _ASYNC = "sync style fully_async"
@@ -136,3 +136,13 @@ class ExplorerConfig(StrictModel):
     on_failed_run: Annotated[Literal["drop", "fail"], Lowercase] = core(
         "drop", "drop a failed rollout (and its group if fewer than two remain), or stop the run"
     )
+
+
+def db_path(db_url: str) -> str | None:
+    """Return the file that ``explorer.db_url`` names; None: it names something else.
+
+    >>> db_path("sqlite:///runs/serve.db"), db_path("serve.db"), db_path("postgresql://host/db")
+    ('runs/serve.db', 'serve.db', None)
+    """
+    path = db_url.removeprefix("sqlite:///")
+    return None if "://" in path or not path else path

@@ -103,7 +103,7 @@ class InferenceModelConfig(StrictModel):
     enable_thinking: bool | None = core(None, "thinking switch; default: model's")
     enable_history: bool = core(False, "record every model call of a workflow as an experience")
     enable_openai_api: bool = core(
-        False, "serve the model to workflows and agents by HTTP (OpenAI's API; trinity-core[api])"
+        False, "serve the model to workflows and agents by HTTP (OpenAI's API)"
     )
     enable_log_requests: bool = core(
         False,

@@ -163,7 +163,8 @@ def num_ranks(config: Config, machine: Machine) -> int:
 
 def shares_gpu(config: Config, machine: Machine) -> bool:
     """Return whether trainer and engine have one GPU between them."""
-    return config.mode in {"both", "serve"} and config.has_trainer and _is_one(config, machine)
+    is_fed = config.mode == "both" or config.is_plugin_mode
+    return is_fed and config.has_trainer and _is_one(config, machine)
 
 
 def plan_lines(config: Config, machine: Machine, parts: NamedParts) -> list[str]:

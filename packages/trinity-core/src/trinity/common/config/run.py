@@ -110,7 +110,8 @@ class ServiceConfig(StrictModel):
     data_juicer: DataJuicerServiceConfig | None = not_yet(None, "the Data-Juicer service")
 
 
-Mode = Literal["both", "explore", "train", "bench", "serve", "colocate"]
+CORE_MODES = frozenset({"both", "explore", "train", "bench", "colocate"})
+Mode = Literal["both", "explore", "train", "bench", "serve", "colocate"] | str  # a plugin's too
 
 
 class StageConfig(StrictModel):

@@ -76,7 +76,7 @@ def _missing_reader(
 def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
     if path in _OF_STANDALONE and work.config.is_standalone:
         return None
-    if path == "synchronizer.sync_timeout" and work.config.mode != "serve":
+    if path == "synchronizer.sync_timeout" and not work.config.is_plugin_mode:
         return None  # a run over Ray reads it: nobody knows here whether this is one
     if isinstance(section, InferenceModelConfig) and used_by == ENGINES:
         return _missing_engine(work, path, section)
@@ -123,7 +123,7 @@ def _is_read(work: Resolution, used_by: str) -> bool:
     if used_by in {"storage sql", SIDES}:
         has_ledger = bool(work.value(f"{_EXPERIENCES}.storage_type") == "sql")
         return work.config.shares_run_directory if used_by == SIDES else has_ledger
-    return used_by == "mode serve" and work.config.mode == "serve"
+    return used_by == f"mode {work.config.mode}"
 
 
 def _is_read_by_ranks(work: Resolution, used_by: str) -> bool:
@@ -139,4 +139,4 @@ def _may_share_weights(work: Resolution) -> bool:
     """Return whether ranks share the weights over Ray, and there is one rank in one process."""
     trainer = work.config.trainer
     is_open = trainer.num_ranks == 0 and work.machine.num_gpus > 1
-    return is_open and trainer.trainer_strategy in _SHARING and work.config.mode != "serve"
+    return is_open and trainer.trainer_strategy in _SHARING and not work.config.is_plugin_mode

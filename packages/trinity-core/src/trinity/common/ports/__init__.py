@@ -19,15 +19,7 @@ from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor, OperatorPort
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
 from trinity.common.ports.request import Completion, GenerationRequest, RunKey, Structure
-from trinity.common.ports.serving import (
-    OWN_NAMES,
-    DueRun,
-    Front,
-    RewardRefusedError,
-    RunOverError,
-    RunStore,
-    ServedRun,
-)
+from trinity.common.ports.run_mode import RunMode
 from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
     ExperienceSink,
@@ -47,16 +39,13 @@ from trinity.common.ports.trainer import SyncMethod, Trainer
 from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
 __all__ = [
-    "OWN_NAMES",
     "Completion",
-    "DueRun",
     "Endpoint",
     "EndpointOpener",
     "EvaluationSet",
     "ExperienceOperator",
     "ExperienceProcessor",
     "ExperienceSink",
-    "Front",
     "GenerationRequest",
     "InFlight",
     "Monitor",
@@ -65,14 +54,11 @@ __all__ = [
     "Peers",
     "PriorityFn",
     "ReplyParser",
-    "RewardRefusedError",
     "RolloutEngine",
     "RowValues",
     "RunKey",
-    "RunOverError",
+    "RunMode",
     "RunSession",
-    "RunStore",
-    "ServedRun",
     "Stateful",
     "Storage",
     "StorageReport",

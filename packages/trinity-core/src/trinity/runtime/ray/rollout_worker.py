@@ -19,8 +19,8 @@ from trinity.errors import WorkerLostError
 from trinity.explorer.packing import PackedOrders, PackedResults
 from trinity.explorer.scheduler import build_scheduler
 from trinity.extend import get_manager
+from trinity.runtime.assembly import make_endpoints
 from trinity.runtime.auxiliary import make_auxiliary_models
-from trinity.runtime.endpoints import make_endpoints
 from trinity.runtime.ray.engine_worker import VISIBLE_GPUS
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.ray.worker_handle import find_worker
@@ -62,7 +62,7 @@ class RolloutWorker:
             in_lockstep=not policy_of(config).in_groups,
             has_others=config.explorer.rollout_model.engine_num > 1,
         )
-        endpoints = make_endpoints(config, number=int(engine.rpartition("-")[2]))
+        endpoints = make_endpoints(config, get_manager(), number=int(engine.rpartition("-")[2]))
         model = ModelWrapper(
             self._engine,
             ChatFormat.from_config(config.model),

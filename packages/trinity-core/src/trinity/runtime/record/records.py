@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 CHECKSUM = "checksum"
 
 Count = Annotated[int, Field(ge=0)]
-Mode = Literal["both", "train", "explore", "bench", "serve"]
 Metrics = dict[str, float]
 _CANNOT_WRITE = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
 
@@ -79,7 +78,7 @@ class _Progress(_Record):
 class StateRecord(_Record):
     """``state.json`` of a checkpoint, and ``explorer_state.json``."""
 
-    mode: Mode
+    mode: str
     progress: _Progress
     explorer: dict[str, Any]  # Any: each part's own
     strategy: dict[str, Any]
@@ -95,7 +94,7 @@ class StatusRecord(_Record):
 
     status: Literal["running", "finished", "interrupted", "failed"]
     stage: str
-    mode: Mode
+    mode: str
     asked: Annotated[list[Count | None], Field(min_length=3, max_length=3)]
     explore_steps: Count
     train_steps: Count

@@ -246,7 +246,7 @@ class GrowingFiles:
 
 
 def _explorer_files(config: Config, rundir: RunDir) -> Iterator[Path]:
-    if config.mode not in {"both", "explore", "serve"}:
+    if config.mode in {"train", "bench"}:
         return
     dump = _dump(config, rundir)
     if dump is not None:

@@ -1,0 +1,1 @@
+"""The HTTP endpoint of agents, and the service that trains on what agents outside do."""

@@ -1,0 +1,518 @@
+"""The runs of a service in an SQLite file, which one service at a time has: the one that made it.
+
+A reply is handed to the system before its client hears it, so it outlives a killed process; rewards
+and what was taken are on the disk before their call returns, and all replies before them with them.
+
+The file does not grow without end. What nobody can ask for again is forgotten: the replies of a
+reward that every checkpoint was trained on, or that the newest one was and that are old; then,
+where the run is old and every checkpoint was trained on it, the run and its rewards: till then a
+start from an older one counts what it lacks. What is rewarded and not trained stays, however old.
+What went is counted in the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import sqlite3
+import threading
+import time
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+from trinity.buffer.sqlite_file import connect, transaction
+from trinity.common.experience import Experience
+from trinity.errors import DataError
+
+from trinity_serve.ports import OWN_NAMES, DueRun, RewardRefusedError, RunOverError, ServedRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_FORMAT = 4
+_SCHEMA = """
+CREATE TABLE service (id TEXT NOT NULL, directory TEXT NOT NULL);
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
+    is_named INTEGER NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL, last_call REAL NOT NULL
+);
+CREATE INDEX open_runs ON runs (last_call) WHERE state = 'open';
+CREATE INDEX owners ON runs (owner, last_call);
+CREATE INDEX unnamed ON runs (owner, state) WHERE is_named = 0;
+CREATE TABLE exchanges (
+    run INTEGER NOT NULL, request INTEGER NOT NULL, agent TEXT NOT NULL,
+    num_experiences INTEGER NOT NULL, experiences BLOB NOT NULL, PRIMARY KEY (run, request)
+);
+CREATE TABLE rewards (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, agent TEXT NOT NULL,
+    reward REAL NOT NULL, metrics TEXT NOT NULL, in_commit INTEGER, step INTEGER,
+    num_failures INTEGER NOT NULL DEFAULT 0, UNIQUE (run, agent)
+);
+CREATE INDEX waiting_rewards ON rewards (in_commit) WHERE step IS NULL;
+"""
+# The part of the schema that is about it; what each statement makes is not there before.
+_FORGETTING = """
+ALTER TABLE rewards ADD COLUMN is_forgotten INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX kept_rewards ON rewards (step) WHERE is_forgotten = 0;
+CREATE INDEX runs_over ON runs (last_call) WHERE state != 'open';
+CREATE TABLE forgotten (what TEXT PRIMARY KEY, count INTEGER NOT NULL);
+"""
+_REWARDED = """
+ALTER TABLE runs ADD COLUMN last_reward REAL NOT NULL DEFAULT 0;
+"""
+_LACKS = {2: _FORGETTING + _REWARDED, 3: _REWARDED}  # what earlier formats have not
+# Which exchanges a reward is for: an agent's own, or those of all agents that have none.
+_OF_REWARD = """
+run = :run AND (agent = :agent OR (:agent = '' AND agent NOT IN
+    (SELECT agent FROM rewards WHERE run = :run AND agent != '')))
+"""
+_REWARDS = """
+SELECT rewards.number, run, agent FROM rewards JOIN runs ON runs.number = run
+WHERE is_forgotten = 0 AND step <= :trained AND state != 'open'
+AND (step <= :settled OR (last_call < :before AND last_reward < :before)) LIMIT :limit
+"""
+_RUNS = """
+SELECT number, state FROM runs WHERE state != 'open'
+AND last_call < :before AND last_reward < :before
+AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number
+    AND (is_forgotten = 0 OR step > :settled))
+AND NOT EXISTS (SELECT 1 FROM exchanges WHERE run = runs.number) LIMIT :limit
+"""
+AT_ONCE = 100  # rewards, and runs, that are forgotten in one go: a call may wait for it
+MAX_FAILURES = 2  # what cannot be processed as often is set aside
+_NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {_OF_REWARD}"
+_IS_DUE = f"step IS NULL AND in_commit IS NOT NULL AND num_failures < {MAX_FAILURES}"
+_OLDEST_COMMIT = f"""
+SELECT rewards.number, run, name, task, agent, reward, metrics, num_failures
+FROM rewards JOIN runs ON runs.number = run
+WHERE {_IS_DUE} AND in_commit = (SELECT MIN(in_commit) FROM rewards WHERE {_IS_DUE})
+ORDER BY rewards.number
+"""
+
+
+class _RunFile:
+    """The file, opened; any thread may use it.
+
+    Args:
+        path: of it; its folder is made.
+        service: the identity of whose runs it holds.
+        directory: where those are known, for who reads an error.
+
+    Raises:
+        DataError: it cannot be opened, is something else, or is another service's.
+
+    Attributes:
+        db: for use inside of :meth:`reading` and :meth:`writing`.
+    """
+
+    def __init__(self, path: Path, *, service: str, directory: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._held: IO[str] | None = None
+        self._is_closed = False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._held = _held(path)
+            self.db = connect(path)
+        except (OSError, sqlite3.Error) as error:
+            raise self._failed(error) from error
+        try:
+            with self.reading():
+                self.db.execute("PRAGMA synchronous = NORMAL")
+            with self.writing():
+                self._check(service, directory)
+            with self.reading():
+                self.db.execute("PRAGMA journal_mode = WAL")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Free the file; safe to call twice."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self.db.close()
+                if self._held is not None:
+                    self._held.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read what is inside as one.
+
+        Raises:
+            DataError: the file cannot be used.
+        """
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise self._failed(error) from error
+
+    @contextmanager
+    def writing(self, *, is_durable: bool = False) -> Iterator[None]:
+        """Write all that is inside, or nothing of it.
+
+        Raises:
+            DataError: the file cannot be used.
+        """
+        with self.reading(), transaction(self.db, writes=True, is_durable=is_durable):
+            yield
+
+    def _check(self, service: str, directory: str) -> None:
+        version = self.db.execute("PRAGMA user_version").fetchone()[0]
+        if not self.db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
+            self._run(_SCHEMA + _FORGETTING + _REWARDED)
+            self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
+            self.db.execute(f"PRAGMA user_version = {_FORMAT}")
+            return
+        if version not in {_FORMAT, *_LACKS}:
+            raise DataError(
+                f"{self._path} is not a file of trinity serve, or of another version. Set "
+                f"explorer.db_url to another file."
+            )
+        made_by, made_in = self.db.execute("SELECT id, directory FROM service").fetchone()
+        if made_by != service:
+            raise DataError(
+                f"{self._path} belongs to another service, with the run directory {made_in}. Set "
+                f"explorer.db_url to another file."
+            )
+
+        if version in _LACKS:
+            self._run(_LACKS[version])
+            self.db.execute(f"PRAGMA user_version = {_FORMAT}")
+
+    def _run(self, statements: str) -> None:
+        for statement in statements.split(";")[:-1]:
+            self.db.execute(statement)
+
+    def _failed(self, error: Exception) -> DataError:
+        return DataError(
+            f"{self._path} cannot be used: {error}. Free space, or set explorer.db_url to another "
+            f"file, then run the same command; stored data is kept."
+        )
+
+
+def _held(path: Path) -> IO[str]:
+    """Return the lock beside the file; it is free again when this process ends, however it does.
+
+    Raises:
+        DataError: another process has it.
+    """
+    file = path.with_name(f"{path.name}.lock").open("a")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # children do not inherit it
+    except OSError as error:
+        file.close()
+        if error.errno not in {errno.EACCES, errno.EAGAIN}:
+            raise
+        raise DataError(
+            f"another trinity serve uses {path}. End it, or set explorer.db_url to another file."
+        ) from error
+    return file
+
+
+def forget(db: sqlite3.Connection, *, settled: int, trained: int, before: float, limit: int) -> int:
+    """Forget what nobody can ask for again; return how many rewards and runs that were.
+
+    Args:
+        db: inside of a transaction.
+        settled: the last step that every checkpoint has seen.
+        trained: the last step that the newest one has seen.
+        before: seconds since 1970; what was called and rewarded last before it is old.
+        limit: most rewards, and most runs, of one call.
+    """
+    steps = {"settled": settled, "trained": max(settled, trained)}
+    rewards = db.execute(_REWARDS, {**steps, "before": before, "limit": limit}).fetchall()
+    for number, run, agent in rewards:
+        of = {"run": run, "agent": agent}
+        gone = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {_OF_REWARD}"
+        _count(db, "experiences", db.execute(gone, of).fetchone()[0])
+        db.execute(f"DELETE FROM exchanges WHERE {_OF_REWARD}", of)
+        db.execute("UPDATE rewards SET is_forgotten = 1 WHERE number = ?", (number,))
+    runs = db.execute(_RUNS, {"settled": settled, "before": before, "limit": limit}).fetchall()
+    for run, _ in runs:
+        num_rewards = db.execute("DELETE FROM rewards WHERE run = ?", (run,)).rowcount
+        _count(db, "taken", num_rewards)
+        _count(db, "dropped", int(not num_rewards))
+        db.execute("DELETE FROM runs WHERE number = ?", (run,))
+    _count(db, "runs", len(runs))
+    return len(rewards) + len(runs)
+
+
+def forgotten(db: sqlite3.Connection) -> dict[str, int]:
+    """Return how many experiences and runs were forgotten, and as what their runs had counted."""
+    counts = {"experiences": 0, "runs": 0, "taken": 0, "dropped": 0}
+    return counts | dict(db.execute("SELECT what, count FROM forgotten").fetchall())
+
+
+def num_lost(db: sqlite3.Connection, step: int) -> int:
+    """Return how many rewards later steps took whose replies are gone: nobody trains them again."""
+    query = "SELECT COUNT(*) FROM rewards WHERE step > ? AND is_forgotten = 1"
+    return int(db.execute(query, (step,)).fetchone()[0])
+
+
+def _count(db: sqlite3.Connection, what: str, number: int) -> None:
+    if number:
+        db.execute(
+            "INSERT INTO forgotten VALUES (?, ?) "
+            "ON CONFLICT (what) DO UPDATE SET count = count + excluded.count",
+            (what, number),
+        )
+
+
+class SqliteRunStore:
+    """Keeps runs in one file; see ``RunStore``.
+
+    Args:
+        path: the file; its folder is made.
+        service: the identity of whose runs they are.
+        directory: where those are known, for who reads an error.
+
+    Raises:
+        DataError: it cannot be opened, is something else, or is another service's.
+    """
+
+    def __init__(self, path: Path, *, service: str = "", directory: str = "") -> None:
+        self._file = _RunFile(path, service=service, directory=directory)
+        self._db = self._file.db
+
+    def run(self, name: str, *, owner: str = "", task: str = "") -> ServedRun:
+        """Return the run of that name; it begins where there is none."""
+        with self._file.writing():
+            row = self._found("name = ?", name)
+            return self._served(row or self._begun(name, owner=owner, task=task, is_named=True))
+
+    def unnamed(self, owner: str, *, task: str = "") -> ServedRun:
+        """Return the open run of who gives it no name; it begins where there is none."""
+        with self._file.writing():
+            row = self._found("owner = ? AND state = 'open' AND is_named = 0", owner)
+            if row is None:
+                # The number of the run that begins: no other run is ever given it.
+                last = "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'runs'"
+                name = f"{OWN_NAMES}{owner}-{self._rows(last)[0][0] + 1}"
+                row = self._begun(name, owner=owner, task=task, is_named=False)
+            return self._served(row)
+
+    def latest(self, owner: str) -> str:
+        """Return the name of the run that somebody called last; "": there was none."""
+        with self._file.reading():
+            row = self._found("owner = ?", owner, order="last_call DESC, number DESC")
+        return row[1] if row else ""
+
+    def touch(self, run: int, *, agent: str) -> None:
+        """Note that a call of a run is accepted."""
+        with self._file.writing():
+            self._check_open(run, agent)
+            self._note_call(run)
+
+    def keep(
+        self, run: int, experiences: Sequence[Experience], *, request: int, agent: str
+    ) -> None:
+        """Store what a call of a run was answered with."""
+        stored = Experience.serialize_many(experiences)
+        with self._file.writing():
+            self._check_open(run, agent)
+            self._db.execute(
+                "INSERT INTO exchanges VALUES (?, ?, ?, ?, ?)",
+                (run, request, agent, len(experiences), stored),
+            )
+            self._note_call(run)
+
+    def reward(
+        self, name: str, reward: float, *, agent: str = "", metrics: Mapping[str, float]
+    ) -> tuple[int, int]:
+        """Reward a run, or one of its agents; return the run and how many experiences that are."""
+        with self._file.writing(is_durable=True):
+            row = self._found("name = ?", name)
+            if row is None:
+                raise RewardRefusedError("unknown")
+            number, _, state = row
+            rewarded = self._rows("SELECT agent FROM rewards WHERE run = ?", number)
+            if (agent,) in rewarded or ("",) in rewarded:
+                raise RewardRefusedError("given")
+            if state == "dropped":
+                raise RewardRefusedError("dropped")
+            of = {"run": number, "agent": agent}
+            num_experiences = self._db.execute(_NUM_OF_REWARD, of).fetchone()[0]
+            if not num_experiences:
+                query = "SELECT DISTINCT agent FROM exchanges WHERE run = ? ORDER BY agent"
+                agents = [one for (one,) in self._rows(query, number)]
+                raise RewardRefusedError("empty", agents=agents)
+            self._db.execute(
+                "INSERT INTO rewards (run, agent, reward, metrics) VALUES (?, ?, ?, ?)",
+                (number, agent, reward, json.dumps(dict(metrics))),
+            )
+            query = "UPDATE runs SET last_reward = ? WHERE number = ?"
+            self._db.execute(query, (time.time(), number))
+            if not agent:
+                self._db.execute("UPDATE runs SET state = 'rewarded' WHERE number = ?", (number,))
+        return number, num_experiences
+
+    def commit(self) -> tuple[int, int]:
+        """Make what is rewarded due; return how many rewards and experiences that are."""
+        with self._file.writing(is_durable=True):
+            due = self._rows("SELECT run, agent FROM rewards WHERE in_commit IS NULL")
+            counts = [
+                self._db.execute(_NUM_OF_REWARD, {"run": run, "agent": agent}).fetchone()[0]
+                for run, agent in due
+            ]
+            (last,) = self._rows("SELECT COALESCE(MAX(in_commit), 0) FROM rewards")[0]
+            self._db.execute(
+                "UPDATE rewards SET in_commit = ? WHERE in_commit IS NULL", (last + 1,)
+            )
+        return len(counts), sum(counts)
+
+    def due(self) -> list[DueRun]:
+        """Return what is due and not taken of the oldest commit, in the order of the rewards.
+
+        Of a commit that could not be processed whole, it is one group.
+        """
+        stored = f"SELECT experiences FROM exchanges WHERE {_OF_REWARD} ORDER BY request"
+        with self._file.reading():
+            rows = self._rows(_OLDEST_COMMIT)
+            if any(row[-1] for row in rows):
+                rows = [row for row in rows if row[3:5] == rows[0][3:5]]
+            found = [
+                (row, self._db.execute(stored, {"run": row[1], "agent": row[4]}).fetchall())
+                for row in rows
+            ]
+        return [
+            DueRun(
+                reward_number=number,
+                run_number=run,
+                name=name,
+                task=task,
+                agent=agent,
+                reward=reward,
+                metrics=json.loads(metrics),
+                experiences=tuple(one for (b,) in raw for one in Experience.deserialize_many(b)),
+            )
+            for (number, run, name, task, agent, reward, metrics, _), raw in found
+        ]
+
+    def taken(self, rewards: Sequence[int], *, step: int) -> None:
+        """Note that the explorer took these rewards, by their numbers, in a step."""
+        with self._file.writing(is_durable=True):
+            self._db.executemany(
+                "UPDATE rewards SET step = ? WHERE number = ?", [(step, one) for one in rewards]
+            )
+
+    def failed(self, rewards: Sequence[int]) -> bool:
+        """Note that these could not be processed; return whether they are set aside now."""
+        with self._file.writing(is_durable=True):
+            self._db.executemany(
+                "UPDATE rewards SET step = NULL, num_failures = num_failures + 1 WHERE number = ?",
+                [(one,) for one in rewards],
+            )
+            counts = [
+                self._rows("SELECT num_failures FROM rewards WHERE number = ?", one)[0][0]
+                for one in rewards
+            ]
+        return min(counts, default=0) >= MAX_FAILURES
+
+    def rewind(self, step: int) -> int:
+        """Make due again what was taken in later steps; return how many rewards cannot be."""
+        with self._file.writing(is_durable=True):
+            query = "UPDATE rewards SET step = NULL WHERE step > ? AND is_forgotten = 0"
+            self._db.execute(query, (step,))
+            return num_lost(self._db, step)
+
+    def forget(self, *, settled: int, trained: int, before: float) -> bool:
+        """Forget what nobody can ask for again; return whether there may be more of it."""
+        with self._file.writing():
+            steps = {"settled": settled, "trained": trained}
+            return forget(self._db, **steps, before=before, limit=AT_ONCE) >= AT_ONCE
+
+    def forgotten(self) -> dict[str, int]:
+        """Return how many experiences and runs were forgotten."""
+        with self._file.reading():
+            counts = forgotten(self._db)
+        return {name: counts[name] for name in ("experiences", "runs")}
+
+    def drop(self, *, before: float, spared: Sequence[int] = ()) -> list[int]:
+        """Forget the exchanges without a reward of runs that were silent since; return the runs."""
+        is_unresponsive = "state = 'open' AND last_call < ?"
+        query = f"SELECT number FROM runs WHERE {is_unresponsive}"
+        with self._file.reading():
+            silent = {number for (number,) in self._rows(query, before)}.difference(spared)
+        if not silent:
+            return []
+        dropped: list[int] = []
+        own = "SELECT agent FROM rewards WHERE run = exchanges.run"
+        with self._file.writing():
+            for number in sorted(silent):  # some were rewarded or called since they were found
+                update = f"UPDATE runs SET state = 'dropped' WHERE number = ? AND {is_unresponsive}"
+                if self._db.execute(update, (number, before)).rowcount:
+                    self._db.execute(
+                        f"DELETE FROM exchanges WHERE run = ? AND agent NOT IN ({own})", (number,)
+                    )
+                    dropped.append(number)
+        return dropped
+
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each state, and were before they were forgotten."""
+        queries = {
+            "open": "runs WHERE state = 'open'",
+            "rewarded": "rewards WHERE in_commit IS NULL",
+            "due": f"rewards WHERE {_IS_DUE}",
+            "taken": "rewards WHERE step IS NOT NULL",
+            "set_aside": f"rewards WHERE num_failures >= {MAX_FAILURES}",
+            "dropped": "runs WHERE state = 'dropped' "
+            "AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number)",
+        }
+        with self._file.reading():
+            gone = forgotten(self._db)
+            return {
+                name: self._rows(f"SELECT COUNT(*) FROM {query}")[0][0] + gone.get(name, 0)
+                for name, query in queries.items()
+            }
+
+    def close(self) -> None:
+        """Free the file; safe to call twice."""
+        self._file.close()
+
+    # What follows is for use inside of reading() or writing().
+
+    def _begun(self, name: str, *, owner: str, task: str, is_named: bool) -> tuple[int, str, str]:
+        cursor = self._db.execute(
+            "INSERT INTO runs (name, owner, is_named, task, state, last_call) "
+            "VALUES (?, ?, ?, ?, 'open', ?)",
+            (name, owner, is_named, task, time.time()),
+        )
+        assert cursor.lastrowid is not None, "it was inserted"
+        return cursor.lastrowid, name, "open"
+
+    def _served(self, row: tuple[int, str, str]) -> ServedRun:
+        number, name, state = row
+        agents = "SELECT agent FROM rewards WHERE run = ? AND agent != ''"
+        calls = "SELECT COALESCE(MAX(request) + 1, 0) FROM exchanges WHERE run = ?"
+        return ServedRun(
+            number=number,
+            name=name,
+            state=state,  # type: ignore[arg-type]  # as the schema has it
+            rewarded_agents=frozenset(one for (one,) in self._rows(agents, number)),
+            num_calls=self._rows(calls, number)[0][0],
+        )
+
+    def _check_open(self, number: int, agent: str) -> None:
+        row = self._found("number = ?", number)
+        assert row is not None, "numbers come from run() and unnamed()"
+        is_rewarded = "SELECT 1 FROM rewards WHERE run = ? AND agent = ?"
+        if row[2] != "open" or self._rows(is_rewarded, number, agent):
+            raise RunOverError(self._served(row))
+
+    def _note_call(self, number: int) -> None:
+        self._db.execute("UPDATE runs SET last_call = ? WHERE number = ?", (time.time(), number))
+
+    def _found(
+        self, condition: str, value: str | int, *, order: str = "number DESC"
+    ) -> tuple[int, str, str] | None:
+        query = f"SELECT number, name, state FROM runs WHERE {condition} ORDER BY {order} LIMIT 1"
+        row: tuple[int, str, str] | None = self._db.execute(query, (value,)).fetchone()
+        return row
+
+    def _rows(self, query: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
+        return self._db.execute(query, values).fetchall()

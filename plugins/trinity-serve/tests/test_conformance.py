@@ -1,0 +1,7 @@
+"""The plugin keeps the contracts."""
+
+from __future__ import annotations
+
+from trinity_testing import conformance
+
+test_plugin = conformance.suite("serve")
