@@ -71,7 +71,7 @@ class Watch:
         self._outside: list[int] = []  # the frames of the caller, outermost first
         self._before: Any = None  # Any: what signal.signal returns
         self._error: HungPartError | None = None  # on its way to the main thread
-        self._ended_s = 0.0  # since that
+        self._why, self._ended_s = "", 0.0  # what it says, and the seconds since
         self._is_over = threading.Event()
 
     def __enter__(self) -> Watch:
@@ -105,7 +105,7 @@ class Watch:
             if self._ended_s:
                 self._ended_s += LOOK_S
             if self._ended_s > GRACE_S:
-                leave_hung("a part of the run still does not return: the process is ended")
+                leave_hung(f"Error: {self._why} The process is ended: that did not stop it.")
 
     def _under_way(self, thread: threading.Thread) -> Iterator[FrameType]:
         """Yield the calls from the core into code of others, the outermost first."""
@@ -140,9 +140,10 @@ class Watch:
         limit_s = self._limit(call) or math.inf
         if waited_s >= limit_s and not self._ended_s and self._can_raise:
             self._ended_s = LOOK_S
-            self._error = HungPartError(
+            self._why = (
                 f"{what} did not return in {waited_s:.0f} s: {_stack_of(call)}. {self._remedy}"
             )
+            self._error = HungPartError(self._why)
             signal.pthread_kill(self._caller.ident or 0, signal.SIGURG)
 
 
