@@ -73,16 +73,18 @@ class Watch:
         self._error: HungPartError | None = None  # on its way to the main thread
         self._why, self._ended_s = "", 0.0  # what it says, and the seconds since
         self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="trinity-watch", daemon=True)
 
     def __enter__(self) -> Watch:
         self._outside = [id(frame) for frame in _stack(sys._getframe(1))]
         if self._can_raise:
             self._before = signal.signal(signal.SIGURG, self._raise)
-        threading.Thread(target=self._look_on, name="trinity-watch", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
+        self._thread.join(LOOK_S)
         if self._can_raise:
             signal.signal(signal.SIGURG, self._before or signal.SIG_DFL)
 

@@ -44,14 +44,16 @@ class MemoryRecord:
         self._written: Memory | None = None
         self._is_told = False
         self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="trinity-memory", daemon=True)
 
     def __enter__(self) -> MemoryRecord:
         self.look()
-        threading.Thread(target=self._look_on, name="trinity-memory", daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
+        self._thread.join(LOOK_S)
         self._path.unlink(missing_ok=True)
 
     def look(self) -> None:
