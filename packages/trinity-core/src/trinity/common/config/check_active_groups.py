@@ -101,7 +101,7 @@ def _of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Pro
     component = parts.find(part.kind, part.name)
     if component is None:
         return
-    if part.kind == "sample_strategy" and "in_order" not in KINDS[part.kind].declared_by(component):
+    if part.kind == "sample_strategy" and not KINDS[part.kind].can(component, "in_order"):
         what = f"{part.name} needs all untrained experiences, but {_STYLE} reads the oldest batch."
         yield config.source.problem(part.path, what, f"Use default, {_OTHER}.")
     elif part.kind == "storage" and part.path == f"{_EXPERIENCES}.storage_type":

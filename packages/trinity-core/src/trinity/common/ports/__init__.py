@@ -1,29 +1,26 @@
-"""Where rooms and plugins meet: the protocols, with as few methods as their callers call.
+"""Where component packages and plugins meet: base classes, and protocols.
 
 explorer --ExperienceSink--> storage --StrategySource--> trainer --SyncMethod--> engines
 ^                                                                                     |
 +-- RolloutEngine <----------------------- load_weights(WeightSnapshot) -------------+
 
-Storage, engine, trainer, monitor and sync method are base classes: what a part may leave out has a
-default. The words of ``ComponentSpec.provides`` say what it can do before it is imported.
+Storage, engine, trainer, monitor, sync method and priority function are base classes: what a part
+may leave out has a default. The words of ``ComponentSpec.provides`` say what it can do before it is
+imported.
 """
 
 from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
-from trinity.common.ports.engine import (
-    InFlight,
-    RolloutEngine,
-)
+from trinity.common.ports.engine import InFlight, RolloutEngine
 from trinity.common.ports.monitor import Monitor
-from trinity.common.ports.optional import __getattr__ as __getattr__
 from trinity.common.ports.priority import PriorityFn
 from trinity.common.ports.processing import ExperienceOperator, ExperienceProcessor, OperatorPort
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
 from trinity.common.ports.request import Completion, GenerationRequest, RunKey, Structure
 from trinity.common.ports.run_mode import RunMode
-from trinity.common.ports.state import Stateful
 from trinity.common.ports.storage import (
     ExperienceSink,
     Peers,
+    Stateful,
     Storage,
     StorageReport,
     StorageUse,
@@ -73,3 +70,17 @@ __all__ = [
     "WeightSnapshot",
     "WeightVersion",
 ]
+
+#: Protocols of optional methods, which are methods of the base classes now.
+_NAMES = (
+    "Busy Counted DropsOlder ExperienceSource Flushes GivesAgain GivesGroups KeepsLedger Limits "
+    "OwnOrder Preflight Scores SharesModule SwapsInFlight TakesBack TakesSamples Tallied "
+    "TaskFeedback TellsTrained Waiting"
+)
+
+
+def __getattr__(name: str) -> type:
+    """Return an empty class for a protocol that plugins may still inherit or import."""
+    if name not in _NAMES.split():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return type(name, (), {"__module__": __name__})

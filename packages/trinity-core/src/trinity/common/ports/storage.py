@@ -11,8 +11,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from trinity.common.ports.state import Stateful
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ExperienceSink",
     "Peers",
+    "Stateful",
     "Storage",
     "StorageReport",
     "StorageUse",
@@ -207,6 +206,16 @@ class StorageUse:
     side: Literal["both", "explore", "train"] = "both"  # of the run that is in this process
     owner: str = ""  # explorer.name where explorers are separate runs; "": the run has one
     is_offline: bool = False  # whether it trains what is there, and nobody writes beside it
+
+
+class Stateful(Protocol):
+    """Has a state that a checkpoint holds."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, as json can hold it (Any: each part's own)."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
 
 
 class StrategySource(Stateful, Protocol):
