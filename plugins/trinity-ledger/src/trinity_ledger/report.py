@@ -69,12 +69,13 @@ def report_of(directory: Path, *, path: str, may_ask_servers: bool) -> StorageRe
     """
     given = path or str(directory / "buffer/ledger.db")
     address = address_of(given)
+    is_elsewhere = address.file is None or "${" in given
+    if is_elsewhere and not may_ask_servers:
+        raise DataError(_UNASKED.format(name=address.name, directory=directory))
     if address.file is not None and not address.file.is_file():
         is_other = address.file.exists()  # a folder, a pipe
         said = "is no file" if is_other else "is not there (seen from this folder)"
         raise DataError(f"the ledger {address.name} {said}")
-    if address.file is None and not may_ask_servers:
-        raise DataError(_UNASKED.format(name=address.name, directory=directory))
     with closing(open_database(given, max_retries=0, is_read_only=True)) as database:
         ledger = read_ledger(database, name=address.name)
     return StorageReport(facts=asdict(ledger), lines=list(_lines(ledger)))

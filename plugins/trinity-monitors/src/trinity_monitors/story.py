@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from trinity.common.config.kept import kept_settings
+from trinity.common.secrets import is_secret, masked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["Story"]
 
 _HIDDEN = {"monitor_args", "env_vars"}
-_SECRETS = ("api_key", "token", "password", "secret", "credential")
-_KEYS = ("apikey", "access_key", "openai_key", "private_key", "authorization", "auth")
-_PASSWORD = re.compile(r"://[^/@\s]+@")  # of a URL
-_NO_SECRETS = ("tokens", "token_len", "token_id")  # numbers of tokens, and their ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +38,7 @@ class Story:
         path = run / "config.yaml"
         if not path.is_file():
             return cls(name=run.name or "run")
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = kept_settings(yaml.safe_load(path.read_text(encoding="utf-8")), run)
         name = str(config.get("name") or run.name)
         return cls(
             project=str(config.get("project") or "trinity"),
@@ -62,17 +59,16 @@ class Story:
 
 def _public(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _public(v) for k, v in value.items() if not _is_secret(str(k).lower())}
+        return {
+            name: _public(inner)
+            for name, inner in value.items()
+            if name not in _HIDDEN and not is_secret(str(name), inner)
+        }
     if isinstance(value, list):
         return [_public(entry) for entry in value]
     if isinstance(value, str):
-        return _PASSWORD.sub("://", value)
+        return masked(value)
     return value
-
-
-def _is_secret(name: str) -> bool:
-    looks_so = any(word in name for word in _SECRETS) or name.endswith(_KEYS)
-    return name in _HIDDEN or (looks_so and not any(word in name for word in _NO_SECRETS))
 
 
 def _flat(value: dict[str, Any], *, prefix: str) -> list[tuple[str, Any]]:

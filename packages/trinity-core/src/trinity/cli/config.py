@@ -136,14 +136,19 @@ def _last_time(stage: Config, *, given: Config, name: str) -> list[str]:
 
 
 def _as_json(stage: Config) -> dict[str, object]:
+    from trinity.common.config.kept import shown_setting
+
     values = {
-        path: {"value": value, "origin": stage.origins[path]}
+        path: {"value": shown_setting(stage, path, value), "origin": stage.origins[path]}
         for path, value in stage.flat().items()
     }
     return {"name": stage.name, "values": values, "notes": stage.notes}
 
 
 def _aligned(stage: Config) -> list[str]:
-    texts = [(f"{path} = {value!r}", path) for path, value in stage.flat().items()]
+    from trinity.common.config.kept import shown_setting
+
+    values = stage.flat().items()
+    texts = [(f"{path} = {shown_setting(stage, path, value)!r}", path) for path, value in values]
     width = min(70, max(len(text) for text, _ in texts))
     return [f"{text:<{width}}  # {stage.origins[path]}" for text, path in texts]

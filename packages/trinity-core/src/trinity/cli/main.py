@@ -12,7 +12,7 @@ import typer
 
 from trinity import __version__
 from trinity.cli.lazy import LazyGroup
-from trinity.cli.output import plain
+from trinity.cli.output import masked_output, plain
 from trinity.errors import TrinityError, unknown_name
 from trinity.extend import PluginManager, set_manager
 from trinity.starting import INTERRUPTED, was_interrupted
@@ -42,10 +42,11 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line and leave with 0 fine, 1 findings, 2 usage, 3 internal error."""
-    try:
-        typer.main.get_command(app)(prog_name="trinity")
-    except Exception as error:  # noqa: BLE001 -- the boundary of the command line
-        sys.exit(_failed(error))
+    with masked_output():
+        try:
+            typer.main.get_command(app)(prog_name="trinity")
+        except Exception as error:  # noqa: BLE001 -- the boundary of the command line
+            sys.exit(_failed(error))
 
 
 def show_version(is_wanted: bool) -> None:

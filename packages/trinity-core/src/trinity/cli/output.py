@@ -7,15 +7,53 @@ import secrets
 import shutil
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from trinity.common.secrets import masked, remember, secrets_of
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+    from typing import TextIO
+
+
+class MaskedStream:
+    """A text stream that writes no secret.
+
+    Args:
+        stream: that is written to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text; return its length, as a stream does."""
+        self._stream.write(masked(text) if isinstance(text, str) else text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:  # Any: as the stream's own
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def masked_output() -> Iterator[None]:
+    """Let what is printed inside the block, by whomever, leave without secrets."""
+    remember(secrets_of(os.environ, env={}))
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(MaskedStream, streams)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
 
 
 def echo_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

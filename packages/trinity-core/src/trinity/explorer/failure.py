@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trinity.common.outcome import Outcome, RunFailure
+from trinity.common.secrets import masked
 from trinity.common.workflows import Workflow
 from trinity.errors import (
     BadTaskError,
@@ -45,7 +46,7 @@ def failure_of(error: BaseException, *, order: RolloutRequest, attempt: int) -> 
         outcome = Outcome.TIMEOUT
     return _failure(
         outcome,
-        f"{type(error).__name__}: {_one_line(str(error))}",
+        f"{type(error).__name__}: {_one_line(masked(str(error)))}",
         order=order,
         attempt=attempt,
         where=_where(traceback.extract_tb(error.__traceback__), order.workflow.cls),
@@ -189,7 +190,7 @@ class TracebackLog:
 
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of an error and of its causes, as Python prints it."""
-    return "".join(traceback.format_exception(error))
+    return masked("".join(traceback.format_exception(error)))
 
 
 def stack_text(stack: Iterable[traceback.FrameSummary]) -> str:

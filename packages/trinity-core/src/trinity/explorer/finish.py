@@ -12,6 +12,7 @@ import torch
 from trinity.common.experience import EID, Experience
 from trinity.common.experience_values import TokenLimits
 from trinity.common.rewards.calling import NOT_JUDGED
+from trinity.common.secrets import masked, masked_values
 from trinity.common.workflows.returned import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
 from trinity.explorer.duplicate_check import HANDED_OVER, check_rows, unshared
@@ -65,6 +66,7 @@ def finished(
         _check(experience, place=place, is_eval=order.task.is_eval, limits=limits)
         if experience.prompt_text is None and experience.response_text is None:
             experience.temperature = order.task.rollout_args.temperature or 1.0
+        experience.info = masked_values(experience.info)
         experience.info.setdefault("model_version", version)
         experience.info.setdefault("task_index", dict(order.task.index))
         experience.info.setdefault("workflow", order.workflow.name)
@@ -165,7 +167,7 @@ def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
     """Return the metrics as plain numbers, which a checkpoint can hold."""
     remedy = "Put other values into info."
     return {
-        name: number_of(value, what=f"experience {place}: metrics[{name!r}]", remedy=remedy)
+        masked(name): number_of(value, what=f"experience {place}: metrics[{name!r}]", remedy=remedy)
         for name, value in metrics.items()
     }
 

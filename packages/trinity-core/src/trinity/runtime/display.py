@@ -12,6 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trinity.common.secrets import masked
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -62,7 +64,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Print a line above the picture."""
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(masked(text)), soft_wrap=True)
 
     def explored(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take in the metrics of an explore step."""

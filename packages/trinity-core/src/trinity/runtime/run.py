@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import Config, load_config, prepared_stages
+from trinity.common.config.kept import remember_secrets
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment
@@ -59,6 +61,7 @@ def run(
     """
     set_threads()
     given = config if isinstance(config, Config) else load_config(config)
+    holds_secrets = remember_secrets(given, env=os.environ)
     display = Display(console, title=given.name)
     with Interrupt(display.say) as stop, plugins_of(given) as manager, no_exit():
         watch = watch_of(given, say=display.say)
@@ -68,7 +71,7 @@ def run(
         refuse_local(stages, local=local)
         note_local(stages, manager=manager, local=local)
         check_workflows(stages, manager=manager)
-        shared = _run_directory(stages[0], given, display)
+        shared = _run_directory(stages[0], given, display, holds_secrets=holds_secrets)
         rundir = own_part(stages, rundir=shared)
         for line in header_lines(stages, rundir=rundir, manager=manager):
             display.say(line)
@@ -142,7 +145,9 @@ def _run_stages(
     return results
 
 
-def _run_directory(first: Config, given: Config, display: Display) -> RunDir:
+def _run_directory(
+    first: Config, given: Config, display: Display, *, holds_secrets: bool
+) -> RunDir:
     """Return the folder to use; a used one is left alone if the run is to start anew."""
     rundir = RunDir(RunDir.of(given).path.absolute())
     if not first.continue_from_checkpoint and rundir.is_used():
@@ -153,5 +158,5 @@ def _run_directory(first: Config, given: Config, display: Display) -> RunDir:
             f"this one goes to {renamed.path}"
         )
         rundir = renamed
-    rundir.create()
+    rundir.create(is_private=holds_secrets)
     return rundir

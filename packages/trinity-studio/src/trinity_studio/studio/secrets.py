@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.secrets import Masker, secrets_of
 from trinity.errors import ConfigError
-from trinity.runtime.record.restart import flat, is_secret
 
 from trinity_studio.studio.document import Document
 from trinity_studio.studio.kept_text import kept_text
-from trinity_studio.view.shown import Masker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +23,7 @@ _COMMENTED = re.compile(  # a setting that a comment holds
 
 def without_secrets(values: dict[str, Any]) -> dict[str, Any]:
     """Return the same settings with stars in place of secrets, wherever they stand."""
-    masker = Masker(dict(flat(values)))
-    masked = _masked(values, "", masker)
+    masked = _masked(values, "", _masker(values))
     assert isinstance(masked, dict)
     return masked
 
@@ -38,23 +36,27 @@ def shown_text(text: str, values: dict[str, Any]) -> str:
         values: what it is to say now.
     """
     old = Document.read(text, name="the file").values if text.strip() else {}
-    masker = Masker(dict(flat({"now": values, "before": old})))  # a comment may say either
+    masker = _masker({"now": values, "before": old})  # a comment may say either
     kept = kept_text(text, without_secrets(values))
     return _COMMENTED.sub(r"\1****", masker.text(kept))
 
 
 def holds_secrets(value: Any, path: str) -> bool:
     """Return whether something in a value is not to be shown."""
-    return bool(_masked(value, path, Masker(dict(flat(value, path)))) != value)
+    return bool(_masked(value, path, _masker({path: value})) != value)
 
 
 def masker_of(path: Path) -> Masker:
     """Return what hides the secrets of a file; of none that can be read, those of addresses."""
     try:
         text = path.read_text(encoding="utf-8")
-        return Masker(dict(flat(Document.read(text, name="the file").values)))
+        return _masker(Document.read(text, name="the file").values)
     except (OSError, ValueError, ConfigError):
-        return Masker({})
+        return Masker()
+
+
+def _masker(values: dict[str, Any]) -> Masker:
+    return Masker(secrets_of(values, env={}))
 
 
 def _masked(value: Any, path: str, masker: Masker) -> Any:
@@ -65,7 +67,5 @@ def _masked(value: Any, path: str, masker: Masker) -> Any:
         }
     if isinstance(value, list):
         return [_masked(part, path, masker) for part in value]
-    if isinstance(value, str) and value and "${" not in value:
-        return masker.setting(path, value)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return "****" if is_number and is_secret(path, value) else value
+    is_written = isinstance(value, str) and "${" in value
+    return value if is_written else masker.setting(path, value)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from trinity.runtime.record.restart import flat
-
-from trinity_studio.view.shown import Masker
+from trinity.common.config.kept import flat, kept_settings
+from trinity.common.secrets import Masker, known_secrets, secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,7 @@ class Provenance:
     settings: list[tuple[str, str, str]] = field(default_factory=list)
     plugins: list[dict[str, Any]] = field(default_factory=list)  # Any: json
     starts: list[dict[str, Any]] = field(default_factory=list)
-    masker: Masker = field(default_factory=lambda: Masker({}))
+    masker: Masker = field(default_factory=Masker)
     values: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -61,11 +60,12 @@ def read_provenance(directory: Path) -> Provenance:
     plugins = _read(directory / FILES[2], json.loads, list, found)
     found.starts = _read(directory / FILES[3], _lines, list, found) or []
     if config:
-        found.values = {str(path): value for path, value in flat(config)}
-        found.masker = Masker(found.values)
+        found.values = {str(path): value for path, value in flat(kept_settings(config, directory))}
+        found.masker = Masker({*known_secrets(), *secrets_of(found.values, env={})})
         found.settings = [
-            (path, found.masker.setting(path, value), str((origins or {}).get(path, "")))
-            for path, value in found.values.items()
+            (str(path), str(found.masker.setting(str(path), value)), str(origin))
+            for path, value in flat(config)
+            for origin in [(origins or {}).get(path, "")]
         ]
     found.plugins = [row for row in plugins or [] if isinstance(row, dict)]
     return found

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_support import with_published_names
 from trinity.common.config.document import read_document
 from trinity.common.config.interpolation import resolved_values
+from trinity.common.config.kept import interpolations_in
 from trinity.common.config.overrides import apply_overrides, parse_overrides
 from trinity.common.config.problem import Problem, Source, config_error
 from trinity.common.config.validation import fitting
+from trinity.common.secrets import remember, secrets_of
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,16 +86,25 @@ def read_config(
     settings, wrong = parse_overrides(overrides)
     wrong += apply_overrides(raw, settings)
     source = Source(file=file, lines=lines, overrides=frozenset(s.path for s in settings))
-    data, missing = resolved_values(raw, env=_environment(env), source=source)
+    variables = _environment(env)
+    data, missing = resolved_values(raw, env=variables, source=source)
+    remember(secrets_of(data, env=variables, declared=_declared(data)))
     can_be_read = document.values is not None and (bool(data) or not raw)
     config, unfit, left_out = fitting(data, source=source) if can_be_read else (None, [], set())
     problems = (*document.problems, *wrong, *missing, *unfit)
     if config is not None:
-        config._source = source
+        config._source = replace(source, interpolations=interpolations_in(raw, config))
     if not problems:
         _warn_of_older_names(older, source)
     left_out |= document.left_out | {problem.path for problem in (*wrong, *missing)}
     return Reading(config=config, problems=problems, left_out=frozenset(left_out), file=file)
+
+
+def _declared(data: Mapping[str, Any]) -> list[str]:
+    """Return ``log.secrets`` of a file that may be wrong: its problems are told without secrets."""
+    log = data.get("log")
+    names = log.get("secrets") if isinstance(log, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _text(path: str | os.PathLike[str]) -> str:

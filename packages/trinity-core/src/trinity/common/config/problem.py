@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.errors import ConfigError, NotSupportedYetError
 
@@ -66,12 +66,14 @@ class Source:
         lines: line of each key that the file holds, by dotted path.
         overrides: paths that the command line set.
         moved: ``(path now, path in the file)`` of sections that were moved, applied in order.
+        interpolations: of each, the text and what it became, by dotted path (Any: yaml).
     """
 
     file: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
     overrides: frozenset[str] = frozenset()
     moved: tuple[tuple[str, str], ...] = ()
+    interpolations: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
 
     def written(self, path: str) -> str:
         """Return the path as the file has it: a stage's sections stand below ``stages.N``."""

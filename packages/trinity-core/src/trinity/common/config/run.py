@@ -47,6 +47,9 @@ class LogConfig(StrictModel):
     level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(_upper)
     ] = core("INFO", "lowest level to show")
+    secrets: list[str] = core(
+        [], "names of further settings and environment variables whose values are masked"
+    )
     group_by_node: bool = other(False, "one folder of logs per machine", used_by="runs on Ray")
 
 

@@ -26,7 +26,7 @@ from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
 from trinity.runtime.gc_paused import gc_paused
-from trinity.runtime.record.logs import FORMAT
+from trinity.runtime.record.logs import MaskingFormatter
 from trinity.synchronizer.machine import machine_id
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def worker_log(path: Path, *, level: str, say: Callable[[dict[str, Any]], None])
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(path, encoding="utf-8")
-    file.setFormatter(logging.Formatter(FORMAT))
+    file.setFormatter(MaskingFormatter())
     logger = logging.getLogger("trinity")
     logger.setLevel(level.upper())
     logger.propagate = False

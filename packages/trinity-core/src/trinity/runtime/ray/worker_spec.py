@@ -20,6 +20,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.secrets import known_secrets, remember
 from trinity.errors import ConfigError
 from trinity.extend import PluginManager, set_manager
 from trinity.extend.held import HELD
@@ -195,6 +196,7 @@ class WorkerSpec:
     environment: Mapping[str, str]
     env_vars: Mapping[str, str]  # explorer.env_vars
     log_level: str
+    secrets: tuple[str, ...]  # that are masked in all that a process writes
     run: bytes  # the configuration and the classes in hand: read after the search path is set
     folders: tuple[PackedFolder, ...]
     admission: Admission
@@ -218,6 +220,7 @@ class WorkerSpec:
             environment=_environment(),
             env_vars={name: str(value) for name, value in config.explorer.env_vars.items()},
             log_level=config.log.level,
+            secrets=known_secrets(),
             run=packed_run(config),
             folders=tuple(PackedFolder.of(folder) for folder in folders_of(manager)),
             admission=manager.admission,
@@ -246,6 +249,7 @@ class WorkerSpec:
             PluginError: a plugin folder cannot be loaded.
         """
         self._take_environment()
+        remember(self.secrets)
         rundir = RunDir(self.directory)
         worker_log(rundir.logs / f"{name}.log", level=self.log_level, say=say)
         _enter_directory(self.working_directory)

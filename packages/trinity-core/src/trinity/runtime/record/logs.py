@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trinity.common.secrets import masked
 from trinity.errors import CheckpointError
 from trinity.explorer.failure import TRACEBACKS
 
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DRIVER = "driver"
 _HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) (?:([^\s:]+): )?")
+
+
+class MaskingFormatter(logging.Formatter):
+    """Writes records and their tracebacks without secrets."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return masked(super().format(record))
 
 
 class _Sayer(logging.Handler):
@@ -66,7 +78,7 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
     """
     logger = logging.getLogger("trinity")
     file = _File(directory / "trinity.log", say)
-    file.setFormatter(logging.Formatter(FORMAT))
+    file.setFormatter(MaskingFormatter())
     handlers: list[logging.Handler] = [file, _Sayer(say)]
     before = logger.level, logger.propagate
     logger.setLevel(level.upper())

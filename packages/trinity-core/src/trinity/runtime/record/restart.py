@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.kept import changed_settings
+from trinity.common.secrets import MASK, masked_setting
 from trinity.common.sync_policy import Consume
 from trinity.errors import CheckpointError
 from trinity.runtime.record.checkpoint import CheckpointStore, check_model
@@ -18,7 +19,7 @@ from trinity.runtime.record.plots import draw_plots
 from trinity.runtime.record.result import RunStatus, StageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from trinity.common.config import Config
@@ -35,15 +36,6 @@ MAX_SHOWN = 5
 ASKED = {"buffer.total_epochs", "buffer.total_steps", "trainer.total_steps", "mode"}
 NOT_SHOWN = "(not shown)"
 ADDRESS = " at 0x"  # the repr of an object, which no two processes share
-# A key or a password: env_vars hold them, arguments of monitors and workflows, and addresses.
-_SECRET = re.compile(
-    r"^explorer\.env_vars\.|api[_-]?key|access[_-]?key|(access|auth)[_-]?token|secret|passw"
-    r"|credential|authorization|://[^/\s]+@"
-    r"|[?&][\w-]*token=|(?<![a-z0-9])(?<!(?:pad|eos|bos|unk|sep|cls)[_-])token['\"]:",  # in values
-    re.IGNORECASE,
-)
-# The last part of a path; a tokenizer has tokens of its own.
-_TOKEN = re.compile(r"(^|[._-])(?<!(?:pad|eos|bos|unk|sep|cls)[_-])token$", re.IGNORECASE)
 _STARTS = "starts.jsonl"
 
 
@@ -169,51 +161,23 @@ def changes_line(config: Config, *, rundir: RunDir) -> str:
 
 
 def changes_of(config: Config, *, rundir: RunDir) -> list[Change]:
-    """Return the settings that differ from the start before, the values of secrets among them.
+    """Return the settings that differ from the start before, as they may be shown.
 
     Args:
         config: of the stage, resolved.
         rundir: of the stage.
     """
-    import yaml
-
-    try:
-        then = yaml.safe_load((rundir.path / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):  # damaged: it is written anew
-        return []
-    if not isinstance(then, dict):
-        return []
-    now = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json", fallback=repr)))
-    before, after = dict(flat(then)), dict(flat(now))
-    changed = [
-        (path, before.get(path), after.get(path))
-        for path in sorted(before.keys() | after.keys())
-        if before.get(path) != after.get(path) and path not in ASKED
-    ]
+    changed = [one for one in changed_settings(config, rundir.path) if one[0] not in ASKED]
     return [change for change in changed if ADDRESS not in str(change)]
 
 
 def shown_change(change: Change) -> list[str]:
     """Return path, then and now as people may see them; of what may be a secret the path alone."""
     path, then, now = change
-    if is_secret(path, then, now):
+    hidden = (masked_setting(path, then), masked_setting(path, now)) != (then, now)
+    if hidden or MASK in f"{then}{now}" or then == now or path.startswith("explorer.env_vars."):
         return [path, NOT_SHOWN, NOT_SHOWN]
     return [path, _shown(then), _shown(now)]
-
-
-def is_secret(path: str, *values: object) -> bool:
-    """Return whether a setting may hold a secret: its path says so, or something in its values."""
-    said = " ".join([path, *map(str, values)])
-    return _TOKEN.search(path) is not None or _SECRET.search(said) is not None
-
-
-def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # Any: yaml
-    """Give each value of nested mappings with its path; a list is one value, {} is none."""
-    if not isinstance(value, dict):
-        yield path, value
-        return
-    for key, part in value.items():
-        yield from flat(part, f"{path}.{key}" if path else str(key))
 
 
 def _line(path: str, then: Any, now: Any) -> str:  # Any: yaml

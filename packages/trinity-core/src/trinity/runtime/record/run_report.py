@@ -6,10 +6,12 @@ more, as a ledger does.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.kept import kept_settings
 from trinity.errors import CheckpointError, ConfigError, TrinityError
 from trinity.extend import get_manager
 from trinity.extend.kinds import KINDS
@@ -20,7 +22,7 @@ from trinity.runtime.record.lock import owners
 from trinity.runtime.record.records import StatusRecord, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from trinity.common.ports import StorageReport
@@ -166,7 +168,7 @@ def _storage(
 ) -> tuple[StorageReport | None, str]:
     """Return what the storage tells, and why it tells nothing."""
     try:
-        for name, path in _buffers(folders):
+        for name, path in _buffers(folders, os.environ if may_ask_servers else None):
             cls = _reporting(name)
             if cls is not None:
                 return cls.report(directory, path=path, may_ask_servers=may_ask_servers), ""
@@ -177,7 +179,9 @@ def _storage(
     return None, ""
 
 
-def _buffers(folders: dict[str, Path]) -> Iterator[tuple[object, str]]:
+def _buffers(
+    folders: dict[str, Path], env: Mapping[str, str] | None
+) -> Iterator[tuple[object, str]]:
     """Yield storage and path of each experience buffer that the configurations name.
 
     Raises:
@@ -186,7 +190,7 @@ def _buffers(folders: dict[str, Path]) -> Iterator[tuple[object, str]]:
     problem: ConfigError | None = None
     for folder in folders.values():
         try:
-            buffer = _buffer_of(folder / "config.yaml")
+            buffer = _buffer_of(folder / "config.yaml", env)
             yield buffer.get("storage_type"), _text(buffer.get("path"))
         except ConfigError as error:
             problem = ConfigError(
@@ -215,7 +219,7 @@ def _reporting(name: object) -> Any:
     return None
 
 
-def _buffer_of(file: Path) -> dict[str, Any]:  # Any: yaml
+def _buffer_of(file: Path, env: Mapping[str, str] | None) -> dict[str, Any]:  # Any: yaml
     """Return the section of the experience buffer; empty: there is none."""
     import yaml
 
@@ -225,6 +229,7 @@ def _buffer_of(file: Path) -> dict[str, Any]:  # Any: yaml
         section: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(" ".join(str(error).split()).rstrip(".")) from error
+    section = kept_settings(section, file.parent, env=env)
     for key in ("", *_BUFFER):
         if key:
             section = section.get(key)

@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.kept import kept_settings
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -99,7 +101,8 @@ def _model_path(directory: Path) -> str:
     import yaml
 
     try:
-        config: Any = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+        kept: Any = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+        config = kept_settings(kept, directory)
         return str(config["model"]["model_path"] or "")
     except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
         return ""

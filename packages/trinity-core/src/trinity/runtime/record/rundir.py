@@ -3,7 +3,9 @@
 <checkpoint_root_dir>/<project>/[<group>/]<name>/      a run; with stages, one such folder a stage
     run.json                 status, steps done, evaluation, seconds: what a second start reads
     bench.json               the same of the last run in mode bench
-    config.yaml              the configuration as it was resolved, each value
+    config.yaml              the configuration as it was resolved, each value; interpolations as
+                             they are written, secrets masked
+    resolved.json            what that does not say: values of interpolations, digests of secrets
     origins.json             where each value of it came from
     plugins.json             the plugin set: distribution, version, source
     starts.jsonl             one line a start: when, with which plugins, what was changed
@@ -36,6 +38,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.kept import RESOLVED, kept_files
+from trinity.common.secrets import masked_values
 from trinity.errors import ConfigError
 from trinity.runtime.record.records import StatusRecord, read_record, write_atomically, write_record
 
@@ -86,14 +90,20 @@ class RunDir:
         """Return the folder of the plots."""
         return self.path / "plots"
 
-    def create(self) -> None:
+    def create(self, *, is_private: bool = False) -> None:
         """Make the folder and show that it can be written to.
+
+        Args:
+            is_private: let nobody else read it, unless its owner has said so since it was made.
 
         Raises:
             ConfigError: it cannot.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            mode = 0o700 if is_private else 0o777
+            self.path.mkdir(mode, parents=True, exist_ok=True)
+            if is_private and not (self.path / RESOLVED).exists():  # new, or with plain secrets
+                self.path.chmod(0o700)
             probe = self.path / ".writable"
             probe.write_text("")
             probe.unlink()
@@ -121,7 +131,7 @@ class RunDir:
 
     def write_status(self, status: dict[str, Any], *, mode: str) -> None:
         """Replace the status file of this mode."""
-        write_record(self._status_file(mode), status)
+        write_record(self._status_file(mode), masked_values(status))
 
     def _status_file(self, mode: str) -> Path:
         return self.path / ("bench.json" if mode == "bench" else "run.json")
@@ -131,11 +141,8 @@ def write_manifests(
     config: Config, *, plugins: Sequence[Mapping[str, object]], directory: Path
 ) -> None:
     """Write down the configuration as it was resolved, and the plugin set."""
-    import yaml
-
-    values = config.model_dump(mode="json", fallback=repr)
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    write_atomically(directory / "config.yaml", text)
+    for name, text in kept_files(config).items():
+        write_atomically(directory / name, text)
     origins = json.dumps(config.origins, indent=2)
     write_atomically(directory / "origins.json", origins + "\n")
     write_atomically(directory / "plugins.json", json.dumps(plugins, indent=2) + "\n")

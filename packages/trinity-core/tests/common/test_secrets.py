@@ -1,0 +1,121 @@
+"""Secrets are known by their names and addresses, and hidden wherever they stand."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+from trinity.common.secrets import Masker, is_secret, secrets_of
+
+
+def masker_of(values, **env):
+    return Masker(secrets_of(values, env=env))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("monitor.monitor_args.password", 12345678),
+        ("monitor.monitor_args.hf_token", "hf-12345"),
+        ("a.GITHUB_TOKEN", "ghp-12345"),
+        ("a.token", "12345678"),
+        ("a.key", "sk-12345"),
+        ("a.judge_key", "sk-12345"),
+        ("a.authToken", "au-12345"),
+        ("a.DB_PWD", "open sesame"),
+        ("a.headers.X-Api-Key", "sk-12345"),
+        ("a.servers", [{"token": "12345678"}]),
+        ("a.servers", [{"password": 12345678}]),
+    ],
+)
+def test_a_secret_is_hidden_as_a_setting_and_in_texts(path, value) -> None:
+    masker = masker_of({path: value})
+    (secret,) = [value] if not isinstance(value, list) else value[0].values()
+
+    assert str(secret) not in str(masker.setting(path, value))
+    assert masker.text(f"refused: {secret}!") == "refused: ****!"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("a.max_tokens", 512000),
+        ("a.tokenizer", "bpe-large"),
+        ("a.eos_token", "<|endoftext|>"),
+        ("a.stop_tokens", ["<|im_end|>", "Question:"]),
+        ("a.token_level", True),
+        ("a.is_secret", False),
+        ("a.password", None),
+        ("a.format.prompt_key", "Question 1"),
+        ("a.key", "question"),
+        ("a.api_key_env", "OPENAI_API_KEY"),
+        ("a.password_file", "/run/secrets/password"),
+        ("PWD", "/home/me/project"),
+        ("a.url", "postgresql://trinity_user@db.example/runs"),
+        ("a.url", "http://host:8080/a@b"),
+    ],
+)
+def test_what_is_no_secret_is_shown(path, value) -> None:
+    masker = masker_of({path: value})
+
+    assert masker.setting(path, value) == value
+    assert masker.text(f"found {value}") == f"found {value}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("at https://me:pw@host/x", "at https://me:****@host/x"),
+        ("at https://me:p@w@host/x", "at https://me:****@host/x"),
+        ("at https://ghp_x@github.com", "at https://****@github.com"),
+        ("postgresql://db/x?password=pw", "postgresql://db/x?password=****"),
+        ("http://h?a=1&passwd=pw&b=2 said", "http://h?a=1&passwd=****&b=2 said"),
+        ("http://h?api_key=k&hf_token=t", "http://h?api_key=****&hf_token=****"),
+        ("http://h?max_tokens=5 a@b", "http://h?max_tokens=5 a@b"),
+        ("postgresql://me:***@db/runs", "postgresql://me:***@db/runs"),
+    ],
+)
+def test_passwords_and_tokens_of_addresses_are_hidden_in_texts(text, told) -> None:
+    assert Masker().text(text) == told
+
+
+def test_a_secret_is_found_as_json_python_an_address_and_a_header_write_it() -> None:
+    secret = 'pass "wörd"/4711\n'
+    masker = masker_of({"password": secret, "authorization": "Bearer bearer-4711"})
+
+    for way in (secret, json.dumps(secret), repr(secret), quote(secret, safe=""), secret.strip()):
+        assert "4711" not in masker.text(f"refused: {way}")
+    assert masker.text("key bearer-4711 is wrong") == "key **** is wrong"
+
+
+def test_the_variable_that_a_setting_names_holds_a_secret() -> None:
+    masker = masker_of({"judge.api_key_env": "JUDGE"}, JUDGE="sk-12345", OTHER="open-door")
+
+    assert masker.text("JUDGE sk-12345 open-door") == "JUDGE **** open-door"
+
+
+def test_a_declared_name_is_a_secret() -> None:
+    assert is_secret("a.code_word", "sesame", declared=["code_word"])
+    assert not is_secret("a.code_word", "sesame")
+
+
+def test_less_than_eight_characters_hide_no_words() -> None:
+    masker = masker_of({"password": "step"})
+
+    assert masker.setting("password", "step") == "****"
+    assert masker.text("step 3") == "step 3"
+
+
+def test_a_number_that_is_a_secret_hides_no_part_of_another() -> None:
+    masker = masker_of({"password": 12345678})
+
+    assert masker.text("12345678 0.12345678 123456789") == "**** 0.12345678 123456789"
+
+
+def test_data_is_masked_in_its_texts_alone() -> None:
+    masker = masker_of({"password": "12345678"})
+
+    data = {"12345678": [1, 12345678, ("a 12345678", None)]}
+
+    assert masker.values(data) == {"****": [1, 12345678, ("a ****", None)]}
