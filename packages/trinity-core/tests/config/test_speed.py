@@ -23,7 +23,8 @@ FIRST_WORDS = """
 import sys, typer
 from trinity.cli.main import main
 def echo(text, **options):
-    print(text, "| imported", *sorted({"torch", "omegaconf", "trinity.common.config"} & set(sys.modules)))
+    late = {"torch", "omegaconf", "trinity.common.config"}
+    print(text, "| imported", *sorted(late & set(sys.modules)))
 typer.echo = echo
 sys.argv = ["trinity", "run", "--config", "nowhere.yaml"]
 main()

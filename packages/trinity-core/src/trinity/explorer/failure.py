@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.outcome import Outcome, RunFailure
 from trinity.common.secrets import masked
+from trinity.common.size_limits import bounded, shortened
 from trinity.common.workflows import Workflow
 from trinity.errors import (
     BadTaskError,
@@ -22,6 +23,7 @@ from trinity.errors import (
     JudgementCutError,
     ModelError,
     PluginError,
+    TrinityError,
     UnknownComponentError,
 )
 
@@ -46,12 +48,23 @@ def failure_of(error: BaseException, *, order: RolloutRequest, attempt: int) -> 
         outcome = Outcome.TIMEOUT
     return _failure(
         outcome,
-        f"{type(error).__name__}: {_one_line(masked(str(error)))}",
+        f"{type(error).__name__}: {_one_line(_said(error))}",
         order=order,
         attempt=attempt,
         where=_where(traceback.extract_tb(error.__traceback__), order.workflow.cls),
         is_final=isinstance(error, (BadTaskError, JudgementCutError)),
     )
+
+
+def _said(error: BaseException) -> str:
+    """Return the text of an error; a client of others hides ours, such as that of a limit."""
+    text = str(bounded(error))
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, TrinityError):
+        cause = cause.__cause__
+    if cause is not None and str(cause) not in text:
+        text = f"{text} ({cause})"
+    return masked(shortened(text))
 
 
 def timed_out(
@@ -190,7 +203,7 @@ class TracebackLog:
 
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of an error and of its causes, as Python prints it."""
-    return masked("".join(traceback.format_exception(error)))
+    return masked("".join(traceback.format_exception(bounded(error))))
 
 
 def stack_text(stack: Iterable[traceback.FrameSummary]) -> str:

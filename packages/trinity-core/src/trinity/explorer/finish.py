@@ -13,6 +13,7 @@ from trinity.common.experience import EID, Experience
 from trinity.common.experience_values import TokenLimits
 from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.secrets import masked, masked_values
+from trinity.common.size_limits import MAX_NAME, check_info, shortened
 from trinity.common.workflows.returned import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
 from trinity.explorer.duplicate_check import HANDED_OVER, check_rows, unshared
@@ -112,6 +113,7 @@ def _check(experience: Experience, *, place: int, is_eval: bool, limits: TokenLi
     except (TypeError, ValueError) as e:
         raise WorkflowError(f"experience {place}: {e}. Correct what run() returns.") from e
     experience.reward = reward_of(experience.reward, what=f"experience {place}: reward")
+    check_info(experience.info, what=f"experience {place}")
     experience.metrics = _numbers(experience.metrics or {}, place=place)
     problem = _wrong_tokens(experience, is_eval=is_eval, limits=limits) or _wrong_numbers(
         experience
@@ -167,7 +169,9 @@ def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
     """Return the metrics as plain numbers, which a checkpoint can hold."""
     remedy = "Put other values into info."
     return {
-        masked(name): number_of(value, what=f"experience {place}: metrics[{name!r}]", remedy=remedy)
+        masked(shortened(name, MAX_NAME)): number_of(
+            value, what=f"experience {place}: metrics[{name!r}]", remedy=remedy
+        )
         for name, value in metrics.items()
     }
 

@@ -13,6 +13,7 @@ from trinity.common.experience_values import TokenLimits
 from trinity.common.models.auxiliary import Auxiliary, wrapper_of
 from trinity.common.models.model import ModelWrapper
 from trinity.common.outcome import Outcome
+from trinity.common.secrets import masked_values
 from trinity.common.workflows.env_pool import end_free_environments
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import EnvError
@@ -213,7 +214,7 @@ class Runner:
                 earlier_chains=instance.model.earlier_chains,
             )
             if environments is not None and (kept := environments.text()):
-                experiences[-1].info[ENVIRONMENT] = kept
+                experiences[-1].info[ENVIRONMENT] = masked_values(kept)
             is_whole = attempt.let_go()
         finally:
             instance.close_endpoints()

@@ -7,6 +7,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from trinity.common.size_limits import bounded, shortened
 from trinity.errors import RunFailedError, TrinityError
 from trinity.extend import get_manager
 from trinity.extend.watch import HungPartError
@@ -38,7 +39,7 @@ def boundary(what: str, *, may_end: bool = True) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if may_end and isinstance(error, StopIteration):
             raise
-        text = " ".join(str(error).split())
+        text = " ".join(shortened(str(bounded(error))).split())
         place, log = getattr(error, _PLACE, "") or place_of(error), getattr(error, _LOG, "")
         raise TrinityError(
             f"{what} failed: {type(error).__name__}: {text} at {place}. Correct that, then "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.models.limited_reply import limit_awaited_reply, limit_reply
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -99,9 +100,14 @@ def async_client_of(endpoint: Endpoint) -> AsyncOpenAI:
 def api_client(base_url: str, *, api_key: str, model: str, **options: Any) -> OpenAI:
     """Return OpenAI's client for any API; its ``model_path`` is the model's name.
 
+    A reply is read up to a limit (``limited_reply``).
+
     Raises:
         ConfigError: the package is missing.
     """
+    if "http_client" not in options:
+        hooks = {"response": [limit_reply]}
+        options["http_client"] = _openai().DefaultHttpxClient(event_hooks=hooks)
     client: OpenAI = _openai().OpenAI(base_url=base_url, api_key=api_key, **options)
     client.model_path = model  # type: ignore[attr-defined]  # published
     return client
@@ -109,6 +115,9 @@ def api_client(base_url: str, *, api_key: str, model: str, **options: Any) -> Op
 
 def api_async_client(base_url: str, *, api_key: str, model: str, **options: Any) -> AsyncOpenAI:
     """Return the client for those that await; see :func:`api_client`."""
+    if "http_client" not in options:
+        hooks = {"response": [limit_awaited_reply]}
+        options["http_client"] = _openai().DefaultAsyncHttpxClient(event_hooks=hooks)
     client: AsyncOpenAI = _openai().AsyncOpenAI(base_url=base_url, api_key=api_key, **options)
     client.model_path = model  # type: ignore[attr-defined]
     return client

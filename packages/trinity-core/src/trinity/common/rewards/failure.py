@@ -17,7 +17,7 @@ CALLED = (
 )
 
 
-def reward_failure(reward_fn: RewardFn, error: Exception) -> str:
+def reward_failure(reward_fn: RewardFn, error: BaseException) -> str:
     """Return one line: the class, the file and the line in it, the error, the contract."""
     cls = type(reward_fn)
     text = " ".join(str(error).split())
@@ -34,7 +34,7 @@ def place_of_call(cls: type) -> str:
     return f"{inspect.getsourcefile(code) or code.co_filename}:{code.co_firstlineno}"
 
 
-def _where(cls: type[RewardFn], error: Exception) -> str:
+def _where(cls: type[RewardFn], error: BaseException) -> str:
     """Return the innermost line of the class's file that the error passed, else its call."""
     code = getattr(cls.__call__, "__code__", None)
     if code is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trinity.common.size_limits import shown
 from trinity.errors import WorkflowError
 
 __all__ = ["number_of", "reward_of", "whether"]
@@ -25,8 +26,7 @@ def number_of(value: Any, *, what: str, remedy: str) -> float:  # Any: of the us
             raise TypeError("a text is no number, even if it reads like one")
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        shown = " ".join(f"{value!r:.80}".split())
-        raise WorkflowError(f"{what} is {shown}, which is no number. {remedy}") from error
+        raise WorkflowError(f"{what} is {shown(value)}, which is no number. {remedy}") from error
 
 
 def reward_of(value: Any, *, what: str) -> float | None:  # Any: of the user's own code
@@ -55,6 +55,7 @@ def whether(goes_on: Any) -> bool:  # Any: of the user's own code
         WorkflowError: it is neither true nor false: None, or a tuple as an environment returns it.
     """
     if goes_on is None or goes_on not in (True, False):
-        shown = " ".join(f"{goes_on!r:.80}".split())
-        raise WorkflowError(f"step() returned {shown}. Return True to go on, False to stop.")
+        raise WorkflowError(
+            f"step() returned {shown(goes_on)}. Return True to go on, False to stop."
+        )
     return bool(goes_on)

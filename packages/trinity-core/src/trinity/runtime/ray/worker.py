@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.size_limits import bounded
 from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
@@ -312,6 +313,7 @@ class Worker:
 
     def _told(self, error: BaseException, method: str) -> BaseException:
         """Return the error as it leaves this process, whose log keeps the traceback."""
+        bounded(error)
         is_told = error is self._error or isinstance(error, _NO_FAULTS)
         if not is_told:
             tracebacks.error("%s.%s failed", self._name, method, exc_info=error)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trinity.common.secrets import masked
+from trinity.common.size_limits import shortened
 from trinity.errors import CheckpointError
 from trinity.explorer.failure import TRACEBACKS
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DRIVER = "driver"
+MAX_RECORD = 100_000  # letters
 _HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) (?:([^\s:]+): )?")
 
 
@@ -31,7 +33,7 @@ class MaskingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
-        return masked(super().format(record))
+        return masked(shortened(super().format(record), MAX_RECORD))
 
 
 class _Sayer(logging.Handler):
