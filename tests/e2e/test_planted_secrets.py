@@ -238,6 +238,17 @@ def test_an_agent_that_prints_its_key_leaves_none(
     assert_no_secret(run_dir, ended.stdout, ended.stderr)
 
 
+def test_a_task_that_is_debugged_prints_no_secret(
+    planted, write_yaml, plugin_dir, trinity, tmp_path
+) -> None:
+    folder = plugin_dir(WORKFLOWS)
+
+    ended = trinity("debug", write_yaml(planted), "--say", "7", "--plugin-dir", folder)
+
+    assert "401: Incorrect API key provided: ****" in ended.stdout + ended.stderr
+    assert found_in((ended.stdout + ended.stderr).encode()) == []
+
+
 def test_a_service_leaves_no_key_in_its_directory(
     planted, write_yaml, run_dir, tmp_path, tiny_model
 ) -> None:

@@ -144,7 +144,7 @@ async def awaited(reply):
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_judge_that_replies_with_60_mb_is_cut_off_with_a_reason(is_async, an_order) -> None:
     with a_judge(LONG) as judge, at_most(megabytes=3 * MAX_REPLY / MB):
-        with pytest.raises(Exception, match="more than|Connection error") as raised:
+        with pytest.raises(Exception, match=r"more than|Connection error") as raised:
             asked(judge, is_async=is_async)
         failure = failure_of(raised.value, order=an_order, attempt=1)
 
@@ -154,7 +154,7 @@ def test_a_judge_that_replies_with_60_mb_is_cut_off_with_a_reason(is_async, an_o
 def test_a_compressed_reply_is_cut_off_sooner(an_order) -> None:
     packed = gzip.compress(LONG[:-4] + b"\n".join(b"%d" % n for n in range(400_000)), 1)
     with a_judge(packed, Content_Encoding="gzip") as judge:
-        with pytest.raises(Exception, match="more than|Connection error") as raised:
+        with pytest.raises(Exception, match=r"more than|Connection error") as raised:
             judge.client.with_options(max_retries=0).chat.completions.create(**ASKED)
         failure = failure_of(raised.value, order=an_order, attempt=1)
 

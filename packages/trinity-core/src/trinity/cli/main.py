@@ -13,6 +13,7 @@ import typer
 from trinity import __version__
 from trinity.cli.lazy import LazyGroup
 from trinity.cli.output import masked_output, plain
+from trinity.common.secrets import masked
 from trinity.errors import TrinityError, unknown_name
 from trinity.extend import PluginManager, set_manager
 from trinity.starting import INTERRUPTED, was_interrupted
@@ -126,7 +127,7 @@ def _of_the_system(error: OSError) -> str:
 def _reported(line: str, code: int) -> int:
     if os.environ.get("TRINITY_DEBUG") == "1":
         traceback.print_exc()
-    typer.echo(line, err=True)
+    typer.echo(masked(line), err=True)
     return code
 
 

@@ -6,12 +6,21 @@ import threading
 
 import pytest
 from trinity.common.config import Config
+from trinity.common.secrets import remember
 from trinity.common.workflows import WORKFLOWS
 from trinity.errors import ConfigError
+from trinity.extend import get_manager
 from trinity.extend.held import HELD
 from trinity.runtime.ray.cluster import Cluster, startup_line
 from trinity.runtime.ray.worker import WorkerFacts
-from trinity.runtime.ray.worker_spec import PackedFolder, packed_run, unpacked_run, value_line
+from trinity.runtime.ray.worker_spec import (
+    PackedFolder,
+    WorkerSpec,
+    packed_run,
+    unpacked_run,
+    value_line,
+)
+from trinity.runtime.record.rundir import RunDir
 
 
 def a_config(**workflow_args):
@@ -68,3 +77,14 @@ def test_the_time_before_the_first_task_is_listed():
     )  # fmt: skip
     line = startup_line(found, [worker], seconds=5.7)
     assert line == "started in 9.8 s: ray 4.1, trainer 3.0"
+
+
+def test_a_secret_reaches_a_worker_by_no_environment_that_ray_logs(tmp_path):
+    remember(["sk-of-the-judge"])
+    config = Config(explorer={"env_vars": {"JUDGE": "sk-of-the-judge", "LD_PRELOAD": "lib.so"}})
+    spec = WorkerSpec.of(
+        config, rundir=RunDir(tmp_path), manager=get_manager(), namespace="trinity-test"
+    )
+    assert spec.runtime_env({}) == {"env_vars": {"LD_PRELOAD": "lib.so"}}
+    assert spec.env_vars["JUDGE"] == "sk-of-the-judge"
+    assert "sk-of-the-judge" in spec.secrets

@@ -20,7 +20,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.secrets import known_secrets, remember
+from trinity.common.secrets import known_secrets, masked, remember
 from trinity.errors import ConfigError
 from trinity.extend import PluginManager, set_manager
 from trinity.extend.held import HELD
@@ -232,9 +232,10 @@ class WorkerSpec:
         """Return Ray's runtime environment of a worker; None starts a process faster.
 
         What only the start of a process reads (``LD_PRELOAD``) has to stand in it; the rest is set
-        by :meth:`enter`.
+        by :meth:`enter`, and so are secrets, as Ray logs this.
         """
-        own = {**self.env_vars, **env_vars}
+        given = {**self.env_vars, **env_vars}
+        own = {name: value for name, value in given.items() if masked(value) == value}
         return {"env_vars": own} if own else None
 
     def enter(self, name: str, *, say: Callable[[dict[str, Any]], None]) -> WorkerContext:
