@@ -59,7 +59,7 @@ def test_keys_and_passwords_are_shown_nowhere(built, browse) -> None:
     html = "".join(page.html(path) for path in ("", "failures", "provenance"))
 
     assert "hush" not in html
-    assert "401 for **** at https://****@host" in html
+    assert "401 for **** at https://me:****@host" in html
     assert "****" in page.text("provenance")
 
 

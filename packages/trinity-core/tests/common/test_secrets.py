@@ -51,7 +51,7 @@ def test_a_secret_is_hidden_as_a_setting_and_in_texts(path, value) -> None:
         ("a.key", "question"),
         ("a.api_key_env", "OPENAI_API_KEY"),
         ("a.password_file", "/run/secrets/password"),
-        ("PWD", "/home/me/project"),
+        ("PWD", "/srv/project/runs"),
         ("a.url", "postgresql://trinity_user@db.example/runs"),
         ("a.url", "http://host:8080/a@b"),
     ],

@@ -48,7 +48,7 @@ def failure_of(error: BaseException, *, order: RolloutRequest, attempt: int) -> 
         outcome = Outcome.TIMEOUT
     return _failure(
         outcome,
-        f"{type(error).__name__}: {_one_line(_said(error))}",
+        f"{type(error).__name__}: {_one_line(_error_text(error))}",
         order=order,
         attempt=attempt,
         where=_where(traceback.extract_tb(error.__traceback__), order.workflow.cls),
@@ -56,7 +56,7 @@ def failure_of(error: BaseException, *, order: RolloutRequest, attempt: int) -> 
     )
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the text of an error; a client of others hides ours, such as that of a limit."""
     text = str(bounded(error))
     cause = error.__cause__
