@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.size_limits import MAX_REPLY
@@ -58,7 +57,6 @@ class _Limited:
         await self._stream.aclose()
 
 
-@cache
 def _class_like(stream: type) -> type:
     """Return the class for a client, which asks whose base its streams have."""
     kinds = [c for c in stream.__mro__ if c.__name__ in {"SyncByteStream", "AsyncByteStream"}]
