@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -134,3 +135,19 @@ def test_of_a_storage_that_is_not_here_the_line_that_installs_ours_is_told(
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert said in "".join(notes)
     assert ("python -m pip install trinity-ledger" in "".join(notes)) is bool(said)
+
+
+def test_what_a_run_takes_of_the_disk_and_will_need_is_told(run_dir, capsys, monkeypatch) -> None:
+    directory = run_dir(total_steps=10)
+    (directory / "global_step_2").mkdir()
+    (directory / "global_step_2" / "model").write_bytes(bytes(3_000_000))
+    (directory / "buffer").mkdir()
+    (directory / "buffer" / "explorer_output.jsonl").write_bytes(bytes(300_000))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5_000_000))
+
+    status(directory)
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[-3].startswith("disk: 3.3 MB (checkpoints 3.0 MB, buffer 300 kB, records ")
+    assert told[-3].endswith("; about 7.7 MB more for the 7 steps left; 5.0 MB free")
+    assert told[-2].startswith("note: the disk will be full after about 4 steps. Free space, ")

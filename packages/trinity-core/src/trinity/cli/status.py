@@ -14,6 +14,7 @@ from trinity.cli.output import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from trinity.runtime.record.disk import DiskReport
     from trinity.runtime.record.run_report import WorkerReport
 
 
@@ -51,6 +52,7 @@ def status(
         _print(standing.ledger.lines)
     problem = [standing.ledger_problem] if standing.ledger_problem else []
     _print(f"note: {line}" for line in [*standing.notes, *problem])
+    _print(_of_disk(standing.disk))
     age = f", written {duration(standing.checkpoint_s)} ago" if standing.checkpoint_s else ""
     typer.echo(f"last checkpoint: {standing.checkpoint or 'none'}{age}")
 
@@ -72,3 +74,30 @@ def _of_part(part: WorkerReport) -> Iterator[str]:
         yield f"  {part.error}"
     if part.metrics:
         yield "  " + "  ".join(f"{name} {value:.3g}" for name, value in part.metrics.items())
+
+
+def _of_disk(disk: DiskReport) -> Iterator[str]:
+    parts = ", ".join(f"{name} {_bytes(size)}" for name, size in disk.sizes.items())
+    left = ""
+    if disk.needed:
+        steps = f"{disk.steps_left} step{'s'[: disk.steps_left != 1]}"
+        left = f"; about {_bytes(disk.needed)} more for the {steps} left"
+    yield f"disk: {_bytes(disk.total)} ({parts}){left}; {_bytes(disk.free)} free"
+    if disk.needed > disk.free:
+        yield (
+            f"note: the disk will be full after about {disk.free // disk.a_step} steps. Free "
+            f"space, set trainer.max_checkpoints_to_keep, lower buffer.max_samples_gb, or set "
+            f"data_processor.experience_pipeline.save_input to false."
+        )
+
+
+def _bytes(count: int) -> str:
+    """Return a size for a person.
+
+    >>> _bytes(26_400), _bytes(1_540_000_000)
+    ('26 kB', '1.5 GB')
+    """
+    for factor, unit in ((10**9, "GB"), (10**6, "MB")):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count / 1000:.0f} kB"

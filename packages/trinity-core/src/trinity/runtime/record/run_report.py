@@ -18,11 +18,12 @@ from trinity.extend.kinds import KINDS
 from trinity.extend.known import distribution_of_component
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.checkpoint import CheckpointStore
+from trinity.runtime.record.disk import DiskReport, read_disk
 from trinity.runtime.record.lock import owners
 from trinity.runtime.record.records import StatusRecord, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from trinity.common.ports import StorageReport
@@ -43,6 +44,7 @@ class WorkerReport:
     last_s: float | None  # seconds since its last metrics
     metrics: dict[str, float]  # ages and loads of its last steps
     error: str
+    total_steps: int = 0  # 0: it has no end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +57,7 @@ class RunReport:
     checkpoint_s: float | None  # seconds since it was written
     ledger: StorageReport | None  # None: the run has a queue, or its ledger was not read
     ledger_problem: str = ""
+    disk: DiskReport = field(default_factory=DiskReport)
     notes: list[str] = field(default_factory=list)
 
 
@@ -86,6 +89,7 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> RunRepor
         checkpoint_s=_age(newest.path / "state.json") if newest else None,
         ledger=storage,
         ledger_problem=problem,
+        disk=_disk(directory, parts),
         notes=notes,
     )
 
@@ -132,7 +136,15 @@ def _part(
         last_s=_age(folder / "monitor/metrics.jsonl"),
         metrics=_shown(rows),
         error=status["error"],
+        total_steps=status.get("total_steps") or 0,
     )
+
+
+def _disk(directory: Path, parts: Iterable[WorkerReport | None]) -> DiskReport:
+    known = [part for part in parts if part is not None]
+    done = max((max(part.explore_steps, part.train_steps) for part in known), default=0)
+    total = max((part.total_steps for part in known), default=0)
+    return read_disk(directory, done=done, total_steps=total)
 
 
 def _last(rows: list[dict[str, Any]], role: str) -> int:
