@@ -169,7 +169,7 @@ def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
     """Return the metrics as plain numbers, which a checkpoint can hold."""
     remedy = "Put other values into info."
     return {
-        masked(shortened(name, MAX_NAME)): number_of(
+        masked(shortened(str(name), MAX_NAME)): number_of(
             value, what=f"experience {place}: metrics[{name!r}]", remedy=remedy
         )
         for name, value in metrics.items()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import stat
 
 import pytest
-from trinity.common.config import Config, TasksetConfig
+import yaml
+from trinity.common.config import Config, TasksetConfig, load_config
+from trinity.common.config.kept import kept_settings
 from trinity.errors import CheckpointError
 from trinity.extend import get_manager
 from trinity.runtime.record.restart import changes_line, note_start, say_changes
@@ -123,6 +126,70 @@ def test_settings_of_the_tokens_of_a_text_are_shown(name, rundir) -> None:
     config.monitor.monitor_args = {name: "much"}
 
     assert changes_line(config, rundir=rundir) == f"monitor.monitor_args.{name} none -> much"
+
+
+def of_judge(tmp_path, key, **env):
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump({"explorer": {"env_vars": {"JUDGE_API_KEY": key}}}))
+    return load_config(file, env=env)
+
+
+def test_a_variable_that_means_something_else_now_is_a_change(tmp_path) -> None:
+    key, rundir = "${oc.env:JUDGE}", RunDir(tmp_path)
+    write_manifests(of_judge(tmp_path, key, JUDGE="sk-123456"), plugins=[], directory=tmp_path)
+
+    assert key in (tmp_path / "config.yaml").read_text()
+    assert "sk-123456" not in (tmp_path / "resolved.json").read_text()
+    assert changes_line(of_judge(tmp_path, key, JUDGE="sk-123456"), rundir=rundir) == ""
+    assert changes_line(of_judge(tmp_path, "sk-123456"), rundir=rundir) == ""
+    assert changes_line(of_judge(tmp_path, key, JUDGE="sk-654321"), rundir=rundir) == (
+        "explorer.env_vars.JUDGE_API_KEY (values not shown)"
+    )
+
+
+def test_a_directory_whose_configuration_has_plain_secrets_is_compared_too(tmp_path) -> None:
+    then = of_judge(tmp_path, "sk-123456").model_dump(mode="json")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(then))
+    rundir = RunDir(tmp_path)
+
+    same = changes_line(of_judge(tmp_path, "${oc.env:JUDGE}", JUDGE="sk-123456"), rundir=rundir)
+    other = changes_line(of_judge(tmp_path, "sk-654321"), rundir=rundir)
+
+    assert (same, other) == ("", "explorer.env_vars.JUDGE_API_KEY (values not shown)")
+
+
+def test_who_reads_a_run_later_finds_what_its_interpolations_meant(tmp_path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "model: {model_path: '${oc.env:MODEL}'}\nexplorer: {env_vars: {A: '${oc.env:A}'}}"
+    )
+    write_manifests(load_config(file, env={"MODEL": "m", "A": "a"}), plugins=[], directory=tmp_path)
+    kept = yaml.safe_load((tmp_path / "config.yaml").read_text())
+
+    settings = kept_settings(kept, tmp_path)
+
+    assert (kept["model"]["model_path"], settings["model"]["model_path"]) == (
+        "${oc.env:MODEL}",
+        "m",
+    )
+    assert settings["explorer"]["env_vars"] == {"A": "${oc.env:A}"}
+    assert kept_settings(kept, tmp_path, env={"A": "b"})["explorer"]["env_vars"] == {"A": "b"}
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_directory_with_secrets_is_its_owners_alone_unless_he_said_otherwise(
+    tmp_path, is_used
+) -> None:
+    rundir = RunDir(tmp_path / "p" / "run")
+    rundir.create(is_private=True)
+    assert stat.S_IMODE(rundir.path.stat().st_mode) == 0o700
+    if is_used:
+        write_manifests(Config(), plugins=[], directory=rundir.path)
+    rundir.path.chmod(0o750)
+
+    rundir.create(is_private=True)
+
+    assert stat.S_IMODE(rundir.path.stat().st_mode) == (0o750 if is_used else 0o700)
 
 
 @pytest.mark.parametrize("left", [b"", b"a: [", b"\xff\xfe"])
