@@ -5,6 +5,8 @@ The golden texts are listed in ``test_bad_input.py``.
 
 from __future__ import annotations
 
+import json
+import re
 import resource
 
 import pytest
@@ -155,3 +157,57 @@ def test_a_full_disk_is_named_and_leaves_no_half_checkpoint(
     assert ended.code == 1, ended.stdout
     golden(ended.stderr, text, TMP=tmp_path)
     assert not list(run_dir.glob("*global_step*"))
+
+
+LENGTHENS = """
+from dataclasses import replace
+
+from trinity.common.operators import EXPERIENCE_OPERATORS, ExperienceOperator
+
+
+@EXPERIENCE_OPERATORS.register_module("lengthens")
+class Lengthens(ExperienceOperator):
+    def process(self, exps):
+        rest = {"logprobs": None, "action_mask": None}
+        return [replace(one, tokens=[*one.tokens, *[1] * 3000], **rest) for one in exps], {}
+"""
+
+
+@pytest.mark.parametrize("storage_type", ["queue", "sql"])
+def test_3000_tokens_were_trained_with_a_limit_of_96_from_whatever_was_stored(
+    storage_type, config_dict, write_yaml, trinity, plugin_dir, status_of
+) -> None:
+    config_dict["buffer"]["trainer_input"] = {"experience_buffer": {"storage_type": storage_type}}
+    operators = {"operators": [{"name": "lengthens"}]}
+    config_dict["data_processor"] = {"experience_pipeline": operators}
+
+    path, folder = write_yaml(config_dict), plugin_dir(LENGTHENS)
+    ended = trinity("run", "--local", "--config", path, "--plugin-dir", folder)
+
+    assert ended.code == 1, ended.stdout
+    assert re.search(
+        r"experience 1/0/0/0, workflow simple_workflow, task_index \{.*\}: has 3,0\d\d tokens, "
+        r"more than model\.max_model_len 96\. Raise it, or make prompt and response shorter",
+        ended.stderr,
+    )
+    assert status_of()["trained_experiences"] == 0
+
+
+def test_a_row_of_a_file_beyond_the_context_was_trained(
+    config_dict, write_yaml, trinity, status_of, tmp_path
+) -> None:
+    rows = tmp_path / "answers.jsonl"
+    told = [{"prompt": "say", "response": "it " * number} for number in (1, 2, 1000, 3)]
+    rows.write_text("\n".join(map(json.dumps, told)))
+    store = {"storage_type": "file", "path": str(rows), "format": {"prompt_type": "plaintext"}}
+    config_dict |= {"mode": "train", "algorithm": {"algorithm_type": "sft"}}
+    config_dict["buffer"] = {"train_batch_size": 4, "trainer_input": {"experience_buffer": store}}
+
+    ended = trinity("run", "--local", "--config", write_yaml(config_dict))
+
+    assert ended.code == 1, ended.stdout
+    assert re.search(
+        r"row \S*answers\.jsonl, row 3: has [\d,]+ tokens, more than model\.max_model_len 96\.",
+        ended.stderr,
+    )
+    assert status_of()["trained_experiences"] == 0
