@@ -38,14 +38,15 @@ def run(
     cluster.ray_address or `ray start`, else in a local Ray that ends with the run.
     """
     typer.echo(f"reading {config}")  # before what takes seconds to import
-    here = Path.cwd()
     from trinity.runtime.interrupt import Interrupt
 
     with Interrupt(typer.echo, may_leave=True):  # until the run itself hears
         given, run_config = _loaded(config, settings=settings or (), plugin_dirs=plugin_dir or ())
+    # Paths are shown as the file gives them: relative ones count from here.
+    here = "" if Path(given.checkpoint_root_dir).is_absolute() else f"{Path.cwd()}/"
     result = run_config(given, local=local)
     for line in _closing_lines(result):
-        typer.echo(line.replace(f"{here}/", ""))
+        typer.echo(line.replace(here, ""))
     raise typer.Exit(result.exit_code)
 
 
