@@ -98,8 +98,9 @@ class Kind:
         if ability.attribute:  # of a class that does not derive from the base, the word says it
             has_it = getattr(cls, ability.attribute, base not in cls.__mro__)
             return [] if has_it else [ability.attribute]
-        defaults = {name: (None, getattr(base, name, None)) for name in ability.members}
-        return [name for name, nothing in defaults.items() if getattr(cls, name, None) in nothing]
+        has = inspect.getattr_static  # as written: a class method is another one at each class
+        defaults = {name: (None, has(base, name, None)) for name in ability.members}
+        return [name for name, nothing in defaults.items() if has(cls, name, None) in nothing]
 
     def abilities_of(self, component: Component) -> frozenset[str]:
         """Return the abilities of a component; imports it where it does not say.
