@@ -120,11 +120,11 @@ def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool)
             fit_one_process(stage, machine, NamedParts(manager))
         has_one_side = stage.mode in {"explore", "train", "bench"}
         if local and not has_one_side and sends_weights(stage, manager):
-            is_asked = stage.origins.get("synchronizer.sync_method") != "machine"
-            stage.notes += is_asked * [
-                f"synchronizer.sync_method {sync.sync_method} sends weights from process to "
-                f"process, and here all parts share one: memory"
-            ]
+            if stage.origins.get("synchronizer.sync_method") != "machine":
+                stage.notes.append(
+                    f"synchronizer.sync_method {sync.sync_method} sends weights from process to "
+                    f"process, and here all parts share one: memory"
+                )
             sync.sync_method = "memory"
 
 
