@@ -157,11 +157,12 @@ def _worker_lost(worker: str, cause: str, is_final: bool) -> WorkerLostError:  #
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known name, or an empty string.
 
-    >>> did_you_mean("gropo", ["grpo", "ppo"])
+    >>> did_you_mean("gpro", ["grpo", "gspo"])
     " Did you mean 'grpo'?"
     """
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    close = difflib.get_close_matches(name, list(known), n=5, cutoff=0.6)
+    swapped = [one for one in close if sorted(one) == sorted(name)]  # two letters, most often
+    return f" Did you mean {(swapped or close)[0]!r}?" if close else ""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], *, list_by: str = "") -> str:

@@ -84,11 +84,14 @@ def test_a_folder_without_a_run_is_named(tmp_path) -> None:
         status(tmp_path / "typo")
 
 
-def test_a_folder_of_stages_names_them(run_dir) -> None:
-    stage = run_dir()
+def test_a_run_with_stages_is_shown_stage_by_stage(run_dir, capsys) -> None:
+    stage = run_dir(status="finished", train_steps=7)
 
-    with pytest.raises(ConfigError, match=f"has stages. Name one: {stage}"):
-        status(stage.parent)
+    status(stage.parent)
+
+    said = capsys.readouterr().out
+    assert f"run directory {stage}" in said
+    assert "train step 7" in said
 
 
 @pytest.mark.parametrize(

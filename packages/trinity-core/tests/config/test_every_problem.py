@@ -179,3 +179,11 @@ def test_keys_of_supervised_rows_are_told_at_the_key(a_file, a_model, tmp_path, 
 
     place = "buffer.trainer_input.experience_buffer.format.response_key"
     assert problem.startswith(f"{path}:11: {place}: ")
+
+
+def test_a_file_that_is_no_yaml_says_that_alone(a_file) -> None:
+    """What is missing may stand below the mistake."""
+    said = told(a_file("project: a\nname: [b\nmode: both\n"))
+
+    assert "has 1 problem" in said
+    assert "is no YAML" in said

@@ -186,3 +186,24 @@ def test_the_older_name_of_the_tokens_of_a_micro_batch_is_understood(a_file, cap
 
     assert config.trainer.max_token_len_per_gpu == 256
     assert "write max_token_len_per_gpu" in caplog.text
+
+
+def test_a_value_of_a_stage_changes_that_value_alone(a_file) -> None:
+    """The stage takes the rest of the section from above, as before."""
+    path = a_file("""
+    buffer: {batch_size: 8, total_steps: 250}
+    stages: [{stage_name: sft, mode: train}, {stage_name: grpo, mode: both}]
+    """)
+
+    config = load_config(path, overrides=["stages.1.buffer.total_steps=10"])
+
+    assert config.stages[1].buffer.total_steps == 10
+    assert config.stages[1].buffer.batch_size == 8
+    assert config.buffer.total_steps == 250
+
+
+def test_an_unknown_key_of_the_command_line_is_not_blamed_on_the_file(a_file) -> None:
+    path = a_file("algorithm: {algorithm_type: grpo}")
+
+    with pytest.raises(ConfigError, match=r"command line: algorithm\.optimiser: unknown key"):
+        load_config(path, overrides=["algorithm.optimiser.lr=1"])

@@ -115,3 +115,15 @@ def test_an_option_of_reward_fn_args_reaches_the_call() -> None:
     offered = {"response": "a", "truth": "b", "prompt": "c"}
 
     assert scores_of(WantsMore(), offered=offered, options={"weight": 3.0}) == {"x": 3.0}
+
+
+class Alone(RewardFn):
+    def __call__(self, response, truth):
+        return 0.5 if response == truth else False
+
+
+def test_a_number_alone_is_a_reward() -> None:
+    offered = {"response": "4", "truth": "4", "prompt": ""}
+
+    assert scores_of(Alone(), offered=offered, options={}) == {"score": 0.5}
+    assert scores_of(Alone(), offered={**offered, "truth": "5"}, options={}) == {"score": 0.0}

@@ -76,12 +76,21 @@ def _directory(run_dir: Path | None, config: Path | None) -> Path:
     if (run_dir is None) == (config is None):
         raise typer.BadParameter("name either a run directory or a --config")
     if run_dir is not None:
-        return run_dir
+        return _with_logs(run_dir)
     from trinity.common.config import load_config
     from trinity.runtime.record.rundir import RunDir
 
     assert config is not None
     return RunDir.of(load_config(config)).path
+
+
+def _with_logs(directory: Path) -> Path:
+    """Return the run directory; that of a stage's run, whose logs are one folder up."""
+    from trinity.runtime.record.logs import log_files
+
+    above = directory.absolute().parent
+    is_stage = (directory / "run.json").exists() and not log_files(directory)
+    return above if is_stage and log_files(above) else directory
 
 
 def _level(name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from trinity.runtime.record.disk import DiskReport
-    from trinity.runtime.record.run_report import WorkerReport
+    from trinity.runtime.record.run_report import RunReport, WorkerReport
 
 
 def status(
@@ -36,15 +36,28 @@ def status(
     Reads only the files of the run and its ledger, so it works for a dead run too. A ledger on a
     database server is read only with --databases.
     """
-    from trinity.runtime.record.run_report import duration, read_standing
+    from trinity.runtime.record.run_report import read_standing, with_stages
 
-    standing = read_standing(run_dir, may_ask_servers=databases)
+    found = [read_standing(one, may_ask_servers=databases) for one in with_stages(run_dir)]
     if as_json:
-        told = asdict(standing)
-        if standing.ledger is not None:
-            told["ledger"] = standing.ledger.facts
-        typer.echo(json.dumps({"schema": 1, **told}, indent=2))
+        told = [_as_json(standing) for standing in found]
+        one = told[0] if len(told) == 1 else {"schema": 1, "stages": told}
+        typer.echo(json.dumps(one, indent=2))
         return
+    for standing in found:
+        _show(standing)
+
+
+def _as_json(standing: RunReport) -> dict[str, Any]:
+    told = asdict(standing)
+    if standing.ledger is not None:
+        told["ledger"] = standing.ledger.facts
+    return {"schema": 1, **told}
+
+
+def _show(standing: RunReport) -> None:
+    from trinity.runtime.record.run_report import duration
+
     _print([f"run directory {standing.directory}"])
     for part in standing.parts:
         _print(_of_part(part))

@@ -76,6 +76,14 @@ def test_the_command_finds_the_run_of_a_configuration(run_directory, log, a_yaml
     assert "first" in log("--config", a_yaml(run_directory)).output
 
 
+def test_the_folder_of_a_stage_shows_the_log_of_its_run(run_directory, log):
+    stage = run_directory / "grpo"
+    stage.mkdir()
+    (stage / "run.json").write_text("{}")
+
+    assert "first" in log(stage).output
+
+
 @pytest.fixture
 def a_yaml(tmp_path):
     def write(directory):

@@ -82,7 +82,9 @@ def _train_batch(config: Config) -> str:
     if made % size == 0:
         count = made // size
         return f"{size} experiences a train step, {count} train step{'s'[: count > 1]} a step"
-    return f"{size} experiences a train step, {made / size:.2f} train steps a step"
+    each = f"{math.ceil(made / size)}" if policy_of(config).in_rounds else f"{made / size:.2f}"
+    last = f", the last with {made % size}" if policy_of(config).in_rounds else ""
+    return f"{size} experiences a train step, {each} train steps a step{last}"
 
 
 def _tokens(config: Config) -> str:

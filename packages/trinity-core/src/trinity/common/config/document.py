@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from yaml.nodes import Node  # type: ignore[import-untyped]
 
-__all__ = ["Document", "read_document", "syntax_problem", "yaml_lines"]
+__all__ = ["CUT", "Document", "read_document", "syntax_problem", "yaml_lines"]
 
 
 def yaml_lines(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
@@ -53,13 +53,16 @@ def _holds_itself(*, file: str) -> Problem:
     )
 
 
+CUT = "this line"  # path of what is wrong with a file that is no YAML from there on
+
+
 def syntax_problem(error: Exception, *, file: str) -> Problem:
     """Return what the reader of YAML has to say, with the line."""
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark is not None else 1
     what = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return Problem(
-        path="this line",
+        path=CUT,
         message=f"is no YAML: {what}.",
         remedy="Look at the indentation, the colons and the quotes here and one line above.",
         where=f"{file}:{line}",

@@ -67,7 +67,9 @@ def further_problems(reading: Reading) -> list[Problem]:
     return [
         problem
         for problem in found
-        if problem.severity != "notice" and not _is_about(problem.path, reading.left_out)
+        if problem.severity != "notice"
+        and not _is_about(problem.path, reading.left_out)
+        and (problem.where or not reading.is_cut)  # what is missing may stand below the mistake
     ]
 
 

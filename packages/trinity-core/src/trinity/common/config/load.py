@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_support import with_published_names
-from trinity.common.config.document import read_document
+from trinity.common.config.document import CUT, read_document
 from trinity.common.config.interpolation import resolved_values
 from trinity.common.config.kept import interpolations_in
 from trinity.common.config.overrides import apply_overrides, parse_overrides
@@ -38,12 +38,14 @@ class Reading:
         problems: what is wrong.
         left_out: dotted paths of what stands in the file and not in ``config``.
         file: the file, as it was named.
+        is_cut: whether it is no YAML from some line on, so that what follows is not known.
     """
 
     config: Config | None
     problems: tuple[Problem, ...]
     left_out: frozenset[str]
     file: str
+    is_cut: bool = False
 
 
 def load_config(
@@ -97,7 +99,13 @@ def read_config(
     if not problems:
         _warn_of_older_names(older, source)
     left_out |= document.left_out | {problem.path for problem in (*wrong, *missing)}
-    return Reading(config=config, problems=problems, left_out=frozenset(left_out), file=file)
+    return Reading(
+        config=config,
+        problems=problems,
+        left_out=frozenset(left_out),
+        file=file,
+        is_cut=any(problem.path == CUT for problem in document.problems),
+    )
 
 
 def _declared(data: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ def _yaml_value(text: str) -> Any:
 
 def _apply(raw: dict[str, Any], override: Override) -> list[Problem]:
     *parents, last = override.path.split(".")
+    _give_stage_its_section(raw, parents)
     place: Any = raw
     for part, below in zip(parents, [*parents, last][1:], strict=True):
         if isinstance(place, dict) and place.get(part) is None and below.isdigit():
@@ -85,6 +87,16 @@ def _apply(raw: dict[str, Any], override: Override) -> list[Problem]:
     else:
         return [_leads_nowhere(override.path, last, place)]
     return []
+
+
+def _give_stage_its_section(raw: dict[str, Any], parents: Sequence[str]) -> None:
+    """Let a stage that takes a whole section from above have a copy, so that one value changes."""
+    stages = raw.get("stages")
+    match parents:
+        case ["stages", index, section, *_] if isinstance(stages, list) and index.isdigit():
+            stage = stages[int(index)] if int(index) < len(stages) else None
+            if isinstance(stage, dict) and isinstance(raw.get(section), dict):
+                stage.setdefault(section, copy.deepcopy(raw[section]))
 
 
 def _leads_nowhere(path: str, part: str, place: Any) -> Problem:

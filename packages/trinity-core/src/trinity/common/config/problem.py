@@ -94,7 +94,10 @@ class Source:
         if any(path == p or path.startswith(f"{p}.") for p in self.overrides):
             return "command line"
         line = self.lines.get(path)
-        return f"{self.file}:{line}" if line else ""
+        if line:
+            return f"{self.file}:{line}"
+        is_above = any(one.startswith(f"{path}.") for one in self.overrides)
+        return "command line" if is_above else ""
 
     def problem(
         self,

@@ -22,8 +22,8 @@ class RewardFn(ABC):
     """
 
     @abstractmethod
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Return finite scores by name.
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, float] | float:
+        """Return finite scores by name, or one number, which is logged as ``score``.
 
         Args:
             args: the same by position, where somebody calls it so.

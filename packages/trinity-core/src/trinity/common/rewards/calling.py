@@ -13,7 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from trinity.common.rewards.failure import reward_failure
 from trinity.common.size_limits import bounded
@@ -81,7 +81,7 @@ def call_shape(cls: type) -> CallShape | None:
 def scores_of(
     reward_fn: RewardFn, *, offered: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return the finite scores that a reward function gives, by name.
+    """Return the finite scores that a reward function gives, by name; a number alone is "score".
 
     Args:
         reward_fn: the function.
@@ -98,7 +98,8 @@ def scores_of(
         else:
             by_position, named = shape.arguments(offered, options)
             parts = reward_fn(*by_position, **named)
-        return _finite({name: float(value) for name, value in parts.items()})  # numpy's, torch's
+        named_parts = {"score": parts} if isinstance(parts, SupportsFloat) else parts
+        return _finite({name: float(value) for name, value in named_parts.items()})
     except TrinityError:
         raise
     except Exception as error:  # the boundary to a plugin's reward function

@@ -94,12 +94,17 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> RunRepor
     )
 
 
+def with_stages(directory: Path) -> list[Path]:
+    """Return the folder, or where it is a run with stages, theirs in the order they began."""
+    if (directory / "run.json").exists() or (directory / "explorers").exists():
+        return [directory]
+    stages = [path.parent for path in directory.glob("*/run.json")]
+    return sorted(stages, key=lambda one: (one / "config.yaml").stat().st_mtime) or [directory]
+
+
 def _no_run(directory: Path) -> str:
     if not directory.exists():
         return f"there is no folder {directory}, seen from here: name a run directory."
-    stages = ", ".join(str(path.parent) for path in sorted(directory.glob("*/run.json")))
-    if stages:
-        return f"{directory} has stages. Name one: {stages}."
     return (
         f"{directory} holds no run: it has neither run.json nor explorers. The header of a run "
         f"names its run directory; a run with stages has one folder a stage."
