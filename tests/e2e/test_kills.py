@@ -333,7 +333,7 @@ def lose_a_room(monkeypatch):
 def test_rooms_that_are_lost_are_started_anew(
     run, lose_a_room, run_dir, unbroken, capsys, golden, monkeypatch
 ) -> None:
-    monkeypatch.setattr("trinity.runtime.supervisor._num_killed_for_memory", lambda: 0)
+    monkeypatch.setattr("trinity.runtime.supervisor.num_oom_kills", lambda: 0)
     lose_a_room([1, 3, 4])
 
     assert run().status is RunStatus.FINISHED
@@ -348,7 +348,7 @@ def test_a_room_that_is_lost_again_and_again_ends_the_run(
     run, lose_a_room, status_of, golden, monkeypatch
 ) -> None:
     kills = iter([0, 0, 0, 0, 1])
-    monkeypatch.setattr("trinity.runtime.supervisor._num_killed_for_memory", lambda: next(kills))
+    monkeypatch.setattr("trinity.runtime.supervisor.num_oom_kills", lambda: next(kills))
     lose_a_room([2] * 4)
 
     with pytest.raises(RunFailedError) as caught:
