@@ -5,11 +5,12 @@ The numbers are those of a device that counts its bytes (docs/explanation/gpus.m
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trinity.common.config import Machine, check, load_config, resolve
+from trinity.common.config import Machine, check, load_config, memory, resolve
 from trinity.common.config.memory import (
     TrainerMemory,
     cache_tokens,
@@ -204,6 +205,33 @@ def test_each_published_file_of_7b_fits_eight_gpus_or_says_what_is_missing(file)
 
     for said in refusals(config, found):
         assert "What makes it fit" in said
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"num_key_value_heads": "abc"}, {"head_dim": -64}, {"hidden_size": True}, {"x": []}]
+)
+def test_a_config_of_nonsense_is_not_planned(wrong) -> None:
+    good = json.loads((Path(memory.__file__).with_name("known_models.json")).read_text())
+    shape = memory.ModelShape.of(good["qwen2.5-7b"] | wrong)
+
+    assert (shape is None) == ("x" not in wrong)
+
+
+def test_an_engine_whose_weights_do_not_fit_is_refused(resolved) -> None:
+    found = machine(8, "qwen2.5-32b", size=60 * 10**9)
+    config = resolved(found, "mode=explore")
+
+    (said,) = refusals(config, found)
+
+    assert "is 1: an engine holds 66 GB of weights on each of its GPUs" in said
+    assert "Use 2 or more" in said
+
+
+def test_a_part_of_a_shared_gpu_that_the_trainer_needs_is_refused(resolved) -> None:
+    found = machine(1, "qwen2.5-0.5b")
+    config = resolved(found, "explorer.rollout_model.gpu_memory_utilization=0.9")
+
+    assert any("the trainer uses the same GPU" in p.message for p in check(config, found))
 
 
 def test_an_engine_for_gpus_without_its_package_is_no_default(our_engine) -> None:

@@ -188,3 +188,39 @@ def test_a_priority_function_without_words_judges_and_has_no_state() -> None:
 
     assert judge([1, 2]) == (2.0, True)
     assert judge.state_dict() == {}
+
+
+class Outer:
+    """A storage that passes on what it is asked for, and counts in an attribute of its own."""
+
+    def __init__(self):
+        self.busy_s = 3.0
+
+    def write(self, experiences): ...
+
+    def read(self, count, *, timeout_s, min_model_version=0): ...
+
+    def available(self):
+        return 0
+
+    def close(self): ...
+
+    def __getattr__(self, name):
+        if name == "state_dict":
+            return lambda: {"rows_kept_elsewhere": 42}
+        if name == "load_state_dict":
+            return lambda state: None
+        raise AttributeError(name)
+
+
+def test_the_state_of_a_storage_that_finds_its_methods_late_is_in_the_checkpoint() -> None:
+    storage = adapted_part(Outer(), "storage", can=frozenset({"state", "put_back"}), name="outer")
+
+    assert storage.state_dict() == {"rows_kept_elsewhere": 42}
+
+
+def test_a_class_with_the_base_that_forgets_a_method_is_refused_before_the_run() -> None:
+    class Forgetful(Storage):
+        def write(self, experiences): ...
+
+    assert KINDS["storage"].missing_from(Forgetful) == ["read", "available"]

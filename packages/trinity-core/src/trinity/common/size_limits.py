@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
+from trinity.common.secrets import masked
 from trinity.errors import WorkflowError
 
 __all__ = [
@@ -24,6 +25,7 @@ MAX_NAME = 200  # letters of a metric's name
 MAX_INFO = 4_000_000  # bytes of an experience's info, about
 MAX_REPLY = 16_000_000  # bytes of the reply of a judge's server
 _NUMBER = 8  # bytes
+_AHEAD = 4_096  # letters: as long as a secret that the cut could fall into
 _REST = 40  # letters that say how much was left out
 
 
@@ -35,7 +37,8 @@ def shortened(text: str, limit: int = MAX_MESSAGE) -> str:
     """
     if len(text) <= limit + _REST:  # what is short already stays as it is
         return text
-    return f"{text[:limit]} ({len(text) - limit:,} more letters)"
+    begun = masked(text[: limit + _AHEAD])[:limit]  # a secret that is cut in two is no secret more
+    return f"{begun} ({len(text) - limit:,} more letters)"
 
 
 def shown(value: Any) -> str:  # Any: of a user's code

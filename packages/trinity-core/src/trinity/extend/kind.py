@@ -87,7 +87,12 @@ class Kind:
         """Return what a component of the kind must have, and the class has not."""
         base, known = self.base(), dir(cls)
         needed = getattr(base, "__abstractmethods__", ()) or self.members()
-        return [name for name in members_of(base) if name in needed and name not in known]
+        left = getattr(cls, "__abstractmethods__", frozenset())  # of a class that has the base
+        return [
+            name
+            for name in members_of(base)
+            if name in needed and (name not in known or name in left)
+        ]
 
     def lacks(self, cls: type, ability: Ability) -> list[str]:
         """Return what a class lacks for an ability; of a word alone, nothing."""

@@ -58,7 +58,7 @@ def adapted_part(
     swaps = in_flight != "finish" and "in_flight" in can
     if isinstance(part, KINDS[kind].base()) and can >= _NEEDED.get(kind, set()) and not swaps:
         return part
-    adapter = _adapter_of(type(part), kind, can=can)(part, can=can, name=name)
+    adapter = _adapter_of(part, kind, can=can)(part, can=can, name=name)
     if swaps:
         adapter.in_flight = in_flight
     return adapter
@@ -74,15 +74,19 @@ def takes_keys(cls: type) -> bool:
     return all(len(inspect.signature(one).parameters) > 1 for one in methods if one is not None)
 
 
-def _adapter_of(cls: type, kind: str, *, can: frozenset[str]) -> type:
-    """Return a class of the base that passes on what ``cls`` has and says that it can."""
-    base, own = KINDS[kind].base(), _OWN.get(kind, _Adapter)
+def _adapter_of(part: Any, kind: str, *, can: frozenset[str]) -> type:
+    """Return a class of the base that passes on what a part has and says that it can.
+
+    The part itself is asked, not its class: it may have set an attribute in ``__init__``, or find
+    a method by ``__getattr__``.
+    """
+    cls, base, own = type(part), KINDS[kind].base(), _OWN.get(kind, _Adapter)
     unsaid = {name for one in KINDS[kind].abilities if one.word not in can for name in one.members}
     public = {name for name in dir(base) if name[:1] != "_"} | {"__len__", "__call__"}
     passed = {
         name: property(lambda self, name=name: getattr(self.part, name))
         for name in public - unsaid - vars(own).keys()
-        if hasattr(cls, name)
+        if hasattr(part, name)
     }
     return type(cls.__name__, (own, base), passed | {"__qualname__": cls.__qualname__})
 

@@ -26,6 +26,7 @@ def make_absolute(config: Config) -> None:
 
     Names of the Hugging Face hub and addresses stay as they are.
     """
+    _keep_served_names(config)
     written = set(_OUTPUTS)
     storage = value_at(config, f"{_BUFFER}.storage_type")
     if storage in {"file", "sql"} and config.mode != "train":
@@ -35,6 +36,16 @@ def make_absolute(config: Config) -> None:
         if isinstance(value, str) and value:
             is_written = path in written or name in written
             setattr(section, name, _absolute(value, config.folder, is_written=is_written))
+
+
+def _keep_served_names(config: Config) -> None:
+    """Let a model whose name is its path be known to clients by the path as it was written."""
+    explorer = config.explorer
+    served = [(explorer.rollout_model, config.model.model_path)]
+    served += [(section, section.model_path) for section in explorer.auxiliary_models]
+    for section, path in served:
+        if not section.name and not section.served_model_name and path:
+            section.served_model_name = path
 
 
 def _absolute(value: str, folder: Path, *, is_written: bool) -> str:

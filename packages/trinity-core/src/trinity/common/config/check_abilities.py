@@ -15,6 +15,7 @@ from trinity.common.config.inference_model import engine_arguments, engine_param
 from trinity.common.config.parts import named_failure
 from trinity.errors import TrinityError
 from trinity.extend.kinds import KINDS
+from trinity.extend.known import how_to_get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
     for part in named_parts(config):
         can = _abilities(part, parts) if part.kind in _LOOKED_AT else None
         is_buffer = part.path == f"{_BUFFER}.storage_type"
-        problems += _of_standalone(config, part, can) if is_buffer else ()
+        problems += _of_standalone(config, part, parts, can) if is_buffer else ()
         if can is None:
             continue
         if is_buffer:
@@ -49,7 +50,7 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
 
 
 def _of_standalone(
-    config: Config, part: NamedPart, can: frozenset[str] | None
+    config: Config, part: NamedPart, parts: NamedParts, can: frozenset[str] | None
 ) -> Iterator[Problem]:
     """Yield why explorer and trainer cannot be the separate runs that are asked for."""
     if not config.synchronizer.standalone:
@@ -59,8 +60,10 @@ def _of_standalone(
         what = f"is true, but mode is {config.mode}; standalone runs have mode explore or train."
         yield config.source.problem(key, what, "Use one of these modes, or leave it out.")
     if can is not None and "standalone" not in can:
-        what = f"is true, but standalone runs share a SQL buffer, and storage_type is {part.name}."
-        yield config.source.problem(key, what, f"Set {_BUFFER}.storage_type to sql.")
+        what = f"is true, but explorer and trainer cannot meet in storage_type {part.name}."
+        missing = parts.not_installed("storage", "sql")
+        line = f" {how_to_get(missing)}" if missing else ""
+        yield config.source.problem(key, what, f"Set {_BUFFER}.storage_type to sql.{line}")
 
 
 def _of_storage(config: Config, part: NamedPart, can: frozenset[str]) -> Iterator[Problem]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trinity.common.config.resolve_gpus import num_gpus, trainer_capacity, trainer_memory
+from trinity.common.config.memory import engine_bytes, usable
+from trinity.common.config.resolve_gpus import (
+    num_gpus,
+    shares_gpu,
+    trainer_capacity,
+    trainer_memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,10 +29,12 @@ _SHOWN = 3
 
 
 def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iterator[Problem]:
-    """Yield that the trainer does not fit, with the cheapest changes after which it does."""
+    """Yield that an engine or the trainer does not fit, with what makes it fit."""
+    yield from _of_engines(config, machine)
     plan = trainer_memory(config, machine, parts)
     if plan is None or machine.gpu_bytes is None:
         return
+    yield from _of_shared_gpu(config, machine, plan)
     room, tokens = (
         trainer_capacity(config, machine, plan),
         config.trainer.max_token_len_per_gpu or 0,
@@ -49,6 +58,34 @@ def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iter
     if fitting:
         remedy = f"What makes it fit, the cheapest first: {'; '.join(fitting[:_SHOWN])}."
     yield config.source.problem("model.model_path", what, remedy)
+
+
+def _of_engines(config: Config, machine: Machine) -> Iterator[Problem]:
+    rollout = config.explorer.rollout_model
+    if machine.model is None or machine.gpu_bytes is None or config.mode == "train":
+        return
+    width, share = rollout.tensor_parallel_size, rollout.gpu_memory_utilization
+    dtype = rollout.dtype or config.trainer.precision
+    weights = engine_bytes(machine.model, dtype=dtype, width=width)
+    if weights >= share * machine.gpu_bytes:
+        what = (
+            f"is {width}: an engine holds {weights / 1e9:.0f} GB of weights on each of its GPUs "
+            f"(computed), and may use {share:g} of {machine.gpu_bytes / 1e9:.0f} GB."
+        )
+        enough = math.ceil(weights * width / (0.8 * share * machine.gpu_bytes))
+        path = "explorer.rollout_model.tensor_parallel_size"
+        yield config.source.problem(path, what, f"Use {enough} or more, or dtype bfloat16.")
+
+
+def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Iterator[Problem]:
+    share = config.explorer.rollout_model.gpu_memory_utilization
+    peak = plan.peak(config.trainer.max_token_len_per_gpu or 0)
+    assert machine.gpu_bytes is not None
+    left = (usable(machine.gpu_bytes) - peak) / machine.gpu_bytes
+    path = "explorer.rollout_model.gpu_memory_utilization"
+    if shares_gpu(config, machine) and config.source.where(path) and share > left > 0:
+        what = f"is {share:g}, but the trainer uses the same GPU and leaves {left:.2f} of it."
+        yield config.source.problem(path, what, "Leave it out: the part is then computed.")
 
 
 def _changes(

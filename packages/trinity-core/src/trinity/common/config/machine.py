@@ -108,7 +108,7 @@ def _model_settings(model_path: str) -> dict[str, object]:
         return {}
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     text = settings.get("text_config", settings) if isinstance(settings, dict) else {}
     return text if isinstance(text, dict) else {}

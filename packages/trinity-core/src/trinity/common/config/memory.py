@@ -36,7 +36,18 @@ _OF_BFLOAT16 = 0.62  # of an activation's bytes: half of most, all of norms and 
 _RECOMPUTED = 4
 _MOST_TOKENS = 2**24
 _LOGITS_AT_ONCE = 2**27  # numbers; the loss computes them in parts
-_SIZES = ("hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size")
+_MOST = 10**9  # a size beyond it is a mistake
+_IF_GIVEN = (
+    *("head_dim", "num_key_value_heads", "num_experts", "num_local_experts"),
+    *("num_experts_per_tok", "moe_intermediate_size"),
+)
+_SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "vocab_size",
+    "intermediate_size",
+    "num_attention_heads",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,14 +71,14 @@ class ModelShape:
         ...     "tie_word_embeddings": True, "model_type": "qwen2"}).parameters
         494032768
         """
-        sizes = [settings.get(name) for name in (*_SIZES, "num_attention_heads")]
-        if not all(isinstance(size, int) and size > 0 for size in sizes):
+        sizes = [settings.get(name) for name in _SIZES]
+        if not all(map(_is_size, [*sizes, *(settings.get(name) or 1 for name in _IF_GIVEN)])):
             return None
-        hidden, layers, vocab, width, heads = (int(size) for size in sizes if size is not None)
+        hidden, layers, vocab, width, heads = sizes
         head = settings.get("head_dim") or hidden // heads
         kv = head * int(settings.get("num_key_value_heads") or heads)
         query = head * heads
-        root = vocab * hidden * (1 if settings.get("tie_word_embeddings", False) else 2)
+        root = vocab * hidden * (1 if settings.get("tie_word_embeddings") is True else 2)
         experts = settings.get("num_experts") or settings.get("num_local_experts") or 1
         width = settings.get("moe_intermediate_size") or width
         biases = query + 2 * kv if settings.get("model_type") == "qwen2" else 0
@@ -82,6 +93,10 @@ class ModelShape:
             root=root,
             cache_numbers=2 * layers * kv,
         )
+
+
+def _is_size(number: object) -> bool:
+    return type(number) is int and 0 < number < _MOST
 
 
 def known_shape(model_path: str) -> ModelShape | None:

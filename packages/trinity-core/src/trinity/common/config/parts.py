@@ -100,7 +100,7 @@ def named_failure(what: str) -> Iterator[None]:
         yield
     except TrinityError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # it would end the command as if all were well
         raise PluginError(f"{what} failed: {described_failure(error)}. Correct it.") from error
 
 

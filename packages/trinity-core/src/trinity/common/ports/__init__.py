@@ -83,4 +83,5 @@ def __getattr__(name: str) -> type:
     """Return an empty class for a protocol that plugins may still inherit or import."""
     if name not in _NAMES.split():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return type(name, (), {"__module__": __name__})
+    globals()[name] = made = type(name, (), {"__module__": __name__})  # one class for all
+    return made

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, SupportsFloat
@@ -20,7 +21,7 @@ from trinity.common.size_limits import bounded
 from trinity.errors import TrinityError, WorkflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from trinity.common.rewards.base import RewardFn
 
@@ -99,6 +100,8 @@ def scores_of(
             by_position, named = shape.arguments(offered, options)
             parts = reward_fn(*by_position, **named)
         named_parts = {"score": parts} if isinstance(parts, SupportsFloat) else parts
+        if not isinstance(named_parts, Mapping):
+            raise TypeError(f"it gave a {type(parts).__name__}, no number and no scores by name")
         return _finite({name: float(value) for name, value in named_parts.items()})
     except TrinityError:
         raise
