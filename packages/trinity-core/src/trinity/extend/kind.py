@@ -87,7 +87,7 @@ class Kind:
         """Return what a component of the kind must have, and the class has not."""
         base, known = self.base(), dir(cls)
         needed = getattr(base, "__abstractmethods__", ()) or self.members()
-        left = getattr(cls, "__abstractmethods__", frozenset())  # of a class that has the base
+        left: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())  # of a class that has the base
         return [
             name
             for name in members_of(base)

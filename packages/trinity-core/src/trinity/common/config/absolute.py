@@ -41,10 +41,10 @@ def make_absolute(config: Config) -> None:
 def _keep_served_names(config: Config) -> None:
     """Let a model whose name is its path be known to clients by the path as it was written."""
     explorer = config.explorer
-    served = [(explorer.rollout_model, config.model.model_path)]
-    served += [(section, section.model_path) for section in explorer.auxiliary_models]
-    for section, path in served:
-        if not section.name and not section.served_model_name and path:
+    for section in (explorer.rollout_model, *explorer.auxiliary_models):
+        is_main = section is explorer.rollout_model
+        path = config.model.model_path if is_main else section.model_path
+        if path and not section.name and not section.served_model_name:
             section.served_model_name = path
 
 

@@ -71,7 +71,7 @@ class ModelShape:
         ...     "tie_word_embeddings": True, "model_type": "qwen2"}).parameters
         494032768
         """
-        sizes = [settings.get(name) for name in _SIZES]
+        sizes: list[Any] = [settings.get(name) for name in _SIZES]  # Any: json
         if not all(map(_is_size, [*sizes, *(settings.get(name) or 1 for name in _IF_GIVEN)])):
             return None
         hidden, layers, vocab, width, heads = sizes
