@@ -87,7 +87,8 @@ class Kind:
         """Return what a component of the kind must have, and the class has not."""
         base, known = self.base(), dir(cls)
         needed = getattr(base, "__abstractmethods__", ()) or self.members()
-        left: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())  # of a class that has the base
+        # of a class that derives from the base, and forgets a method
+        left: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
         return [
             name
             for name in members_of(base)
