@@ -144,9 +144,14 @@ def _kill_in_the_midst(run: subprocess.Popen[bytes], metrics: Path) -> int:
 
 
 def _servers_of(parent: int) -> list[int]:
-    children = Path(f"/proc/{parent}/task").glob("*/children")
-    numbers = [int(n) for file in children for n in file.read_text().split()]
-    return [n for n in numbers if b"serve.py" in Path(f"/proc/{n}/cmdline").read_bytes()]
+    found = []
+    for thread in Path(f"/proc/{parent}/task").iterdir():
+        try:
+            children = [int(n) for n in (thread / "children").read_text().split()]
+            found += [n for n in children if b"serve.py" in Path(f"/proc/{n}/cmdline").read_bytes()]
+        except FileNotFoundError:  # it ended meanwhile
+            continue
+    return found
 
 
 def _is_talked_to(pid: int) -> bool:
