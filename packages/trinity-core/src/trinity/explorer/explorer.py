@@ -27,7 +27,7 @@ from trinity.explorer.metrics import counts_of, evaluation_metrics, run_metrics
 from trinity.explorer.requests import RolloutResult, by_order, requests_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trinity.common.config import Config
     from trinity.common.experience import Experience
@@ -75,7 +75,12 @@ class Explorer:
         evaluation_sets: the evaluation tasks.
         scheduler: runs the orders; closed with the explorer.
         pipeline: takes the experiences; None with ``tasks``.
+
+    Attributes:
+        on_evaluated: is told the step, the name of the set and the experiences of its evaluation.
     """
+
+    on_evaluated: Callable[[int, str, list[Experience]], None] | None = None
 
     def __init__(
         self,
@@ -145,6 +150,9 @@ class Explorer:
             results = self._run(evaluation.tasks(), batch=batch, first=0)
             check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
             self._tell(results, what=f"evaluation {evaluation.name}")
+            if self.on_evaluated is not None:
+                good = [result for result in results if result.failure is None]
+                self.on_evaluated(step, evaluation.name, experiences_of(good))
             metrics |= evaluation_metrics(
                 results,
                 prefix=f"eval/{evaluation.name}",

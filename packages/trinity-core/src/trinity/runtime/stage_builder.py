@@ -122,13 +122,15 @@ class StageBuilder(ABC):
         scheduler = self._make_scheduler()
         from trinity.explorer.continuous import ContinuousExplorer  # bring torch: what is started
         from trinity.explorer.explorer import Explorer  # in other processes is built meanwhile
+        from trinity.runtime.record.samples import GB, EvaluationLog
 
         evaluation_sets = build_evaluation_sets(config)
         parts.has_evaluation = bool(evaluation_sets)
         common = {"evaluation_sets": evaluation_sets, "scheduler": scheduler}
+        explorer: Explorer
         if isinstance(self._storage, GroupStorage) and tasks is not None:
             parts.in_turns = False
-            parts.explorer = parts.groups = ContinuousExplorer(
+            explorer = parts.groups = ContinuousExplorer(
                 config,
                 tasks=tasks,
                 pipeline=self._pipeline(),
@@ -139,7 +141,12 @@ class StageBuilder(ABC):
             )
         else:
             pipeline = self._pipeline() if tasks is not None else None
-            parts.explorer = Explorer(config, tasks=tasks, pipeline=pipeline, **common)
+            explorer = Explorer(config, tasks=tasks, pipeline=pipeline, **common)
+        parts.explorer = explorer
+        if config.buffer.record_samples:
+            limit, is_bench = int(config.buffer.max_samples_gb * GB), config.mode == "bench"
+            log = EvaluationLog(parts.rundir.path, limit=limit, is_bench=is_bench)
+            explorer.on_evaluated = log.evaluated
         if tasks is not None:
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FOLDERS = ("buffer", "explorers", "logs", "monitor", "profile", "samples", "weights")
+_FOLDERS = (
+    *("bench", "buffer", "evaluations", "explorers", "logs", "monitor", "profile", "samples"),
+    "weights",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@
     logs/<worker>.log          over Ray: what each worker logs and prints
     history.jsonl            the experiences that each optimizer step trained (history.py)
     samples/                 what each optimizer step trained (samples.py)
+    evaluations/<set>/       the rollouts of each evaluation; bench/<set>/ in mode bench
     run.lock                 who has the folder while a run is going (lock.py); .run.lock guards it
     run.memory               how much memory it has used, if it was killed (memory_record.py)
     run.lock.trainer         who has the trainer's part, where explorers are runs of their own,

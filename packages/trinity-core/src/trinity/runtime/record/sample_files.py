@@ -2,6 +2,8 @@
 
     samples/from-00000001.bin   block block block
     samples/from-00000041.bin   block block torn
+    evaluations/<set>/from-00000010.bin   block: an evaluation, by its explore step
+    bench/<set>/from-00000010.bin         block: one of mode bench, by its train step
 
     block   TRINITY-SAMPLES 2, step, rows, bytes of each part, checksum | json | columns
 
@@ -21,6 +23,7 @@ import re
 import zlib
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from trinity.common.codec import pack, unpack
 from trinity.errors import DataError
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from trinity.common.codec import Column
 
 FOLDER = "samples"
+EVALUATIONS, BENCH = "evaluations", "bench"
 _PATTERN = "from-*.bin"
 MAGIC = b"TRINITY-SAMPLES "
 _VERSION, _OLDER = 2, 1
@@ -135,6 +139,17 @@ class Sample:
 
 
 _FIELDS = frozenset(one.name for one in fields(Sample)) - {"step"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationFile:
+    """The samples of one evaluation; `find_blocks` gives the place of its only block."""
+
+    taskset: str
+    step: int  # explore step; with is_bench: train step
+    is_bench: bool
+    path: Path
+
 
 # --- one block
 
@@ -243,6 +258,28 @@ def _finite(value: Any) -> Any:  # Any: json
 def part_files(directory: Path) -> list[Path]:
     """Return the files of samples of a run directory, the oldest first."""
     return sorted(path for path in (directory / FOLDER).glob(_PATTERN) if path.is_file())
+
+
+def evaluation_file(directory: Path, taskset: str, *, step: int, is_bench: bool) -> Path:
+    """Return where the samples of an evaluation belong."""
+    folder = directory / (BENCH if is_bench else EVALUATIONS) / quote(taskset, safe=" ")
+    return folder / f"from-{step:08d}.bin"
+
+
+def evaluation_files(directory: Path) -> list[EvaluationFile]:
+    """Return the evaluations whose samples a run directory has, the oldest first."""
+    found = [
+        EvaluationFile(
+            taskset=unquote(path.parent.name),
+            step=int(path.stem.removeprefix("from-")),
+            is_bench=folder == BENCH,
+            path=path,
+        )
+        for folder in (EVALUATIONS, BENCH)
+        for path in (directory / folder).glob(f"*/{_PATTERN}")
+        if path.stem.removeprefix("from-").isdigit()
+    ]
+    return sorted(found, key=lambda one: (one.is_bench, one.step, one.taskset))
 
 
 def find_blocks(path: Path, *, start: int = 0) -> tuple[list[Place], list[str]]:

@@ -1,6 +1,7 @@
 """Keep what each optimizer step trained, for people to look at.
 
     experiences, and the batch that the trainer made of them --> samples/from-<step>.bin
+    experiences of an evaluation --> evaluations/<set>/from-<explore step>.bin
 
 ``buffer.record_samples`` turns it off, ``buffer.max_samples_gb`` bounds it: the oldest file goes
 first. No run needs them: what cannot be written is told once and left out, and a start cuts off
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +22,13 @@ from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.runtime.observers import Observer
 from trinity.runtime.record.history import append_whole
-from trinity.runtime.record.sample_files import FOLDER, encode, part_files
+from trinity.runtime.record.sample_files import (
+    FOLDER,
+    encode,
+    evaluation_file,
+    evaluation_files,
+    part_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,6 +127,44 @@ class SampleLog(Observer):
             "what is trained is kept no more in %s: %s. The run goes on without it.",
             self._directory / FOLDER, " ".join(why.split()),
         )  # fmt: skip
+
+
+class EvaluationLog:
+    """Writes the samples of evaluations, a file for each; never raises.
+
+    An evaluation that is made again after a kill replaces its file. Ids are
+    ``step/task/run/step of the run``, so that those of a task are together as in training.
+
+    Args:
+        directory: of the run.
+        limit: bytes of all evaluations; the oldest goes first.
+        is_bench: whether these are checkpoints, by train steps.
+    """
+
+    def __init__(self, directory: Path, *, limit: int, is_bench: bool) -> None:
+        self._directory, self._limit, self._is_bench = directory, limit, is_bench
+
+    def evaluated(self, step: int, taskset: str, experiences: Sequence[Experience]) -> None:
+        """Keep the rollouts of an evaluation."""
+        try:
+            rows = _rows(experiences)
+            for row, experience in zip(rows, experiences, strict=True):
+                eid = replace(experience.eid, batch=step)
+                row["eid"] = eid.uid
+            block = encode(step, rows, _columns(experiences, None))
+            self._free_space(len(block))
+            path = evaluation_file(self._directory, taskset, step=step, is_bench=self._is_bench)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_suffix(".tmp")
+            scratch.write_bytes(block)
+            scratch.replace(path)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the run goes on
+            logger.warning("the samples of an evaluation are not kept: %s", error)
+
+    def _free_space(self, size: int) -> None:
+        kept = [(one.path, one.path.stat().st_size) for one in evaluation_files(self._directory)]
+        while kept and sum(size for _, size in kept) + size > self._limit:
+            kept.pop(0)[0].unlink()
 
 
 def _rows(experiences: Sequence[Experience]) -> list[dict[str, Any]]:  # Any: json
