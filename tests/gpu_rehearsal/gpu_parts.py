@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from trinity.common.config.algorithm import AlgorithmConfig
+from trinity.common.config.explorer import ExplorerConfig
+from trinity.common.config.model import ModelConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.trainer.torch_trainer import TorchTrainer
@@ -21,9 +23,7 @@ ALGORITHM = {
     "entropy_loss_fn": "none",
     "optimizer": {"lr": 1e-3},
 }
-LORA = SimpleNamespace(
-    path=None, lora_rank=4, lora_alpha=8, target_modules="all-linear", exclude_modules=None
-)
+LORA = {"lora_rank": 4, "lora_alpha": 8, "target_modules": "all-linear"}
 CASES: dict[str, dict[str, Any]] = {
     "grpo": {},
     "kl": {"kl_loss_fn": "k2"},
@@ -84,7 +84,8 @@ def a_trainer(path: Path, *, trainer=None, lora=None, **algorithm) -> TorchTrain
     config = SimpleNamespace(
         algorithm=AlgorithmConfig(**(ALGORITHM | algorithm)),
         trainer=TrainerConfig(**({"max_token_len_per_gpu": 4096} | (trainer or {}))),
-        model=SimpleNamespace(trust_remote_code=False, critic_model_path="", lora_configs=lora),
+        model=ModelConfig(lora_configs=lora),
+        explorer=ExplorerConfig(),
         synchronizer=SimpleNamespace(sync_timeout=60.0),
     )
     return TorchTrainer(config, model_path=str(path), total_steps=100, seed=0)

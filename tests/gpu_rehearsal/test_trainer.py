@@ -91,15 +91,3 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path) -> None:
     other = dict(two.model.named_parameters())
     for name, tensor in one.model.named_parameters():
         assert torch.equal(tensor.cpu(), other[name].cpu()), name
-
-
-def test_without_room_on_the_gpu_the_message_names_memory(tmp_path) -> None:
-    import pretend_cuda
-
-    made = a_trainer(a_model(tmp_path, hidden=64, vocab=4096))
-    pretend_cuda.backend.set_limit(torch.cuda.memory_allocated() + 2**20)
-    try:
-        with pytest.raises(Exception, match=r"(?i)out of memory"):
-            made.train_step(rows(vocab=4096), step=1)
-    finally:
-        pretend_cuda.backend.set_limit(2**62)

@@ -86,6 +86,43 @@ def test_a_batch_that_fails_takes_only_its_own_requests_along(tiny, start, ask, 
     answers(engine, ask())  # the engine goes on
 
 
+def out_of_memory_beyond(rows):
+    """Return a model's hook, which finds memory for so many rows at a time."""
+
+    def check(_module, _args, kwargs):
+        if len(kwargs["input_ids"]) > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
+
+    return check
+
+
+def test_a_batch_that_fills_the_memory_goes_on_with_fewer_replies(
+    tiny, start, ask, answers, caplog
+) -> None:
+    requests = [ask(task=task, n=4, prompt=(5, 6, 7 + task)) for task in range(3)]
+    expected = answers(start(tiny), *requests)
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    model.register_forward_pre_hook(out_of_memory_beyond(5), with_kwargs=True)
+    engine = start(tiny, module=model)
+
+    found = answers(engine, *requests)
+
+    assert [[one.token_ids for one in replies] for replies in found] == [
+        [one.token_ids for one in replies] for replies in expected
+    ]
+    (said,) = [line for line in caplog.messages if "ran out of memory" in line]
+    assert "at most 6 replies at a time; before, it had 12" in said
+
+
+def test_one_reply_that_fills_the_memory_is_told_with_the_keys_to_change(tiny, start, ask) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny)
+    model.register_forward_pre_hook(out_of_memory_beyond(0), with_kwargs=True)
+    engine = start(tiny, module=model)
+
+    with pytest.raises(ModelError, match=r"memory in the rollout \(of one reply\): 2.00 MiB more"):
+        engine.submit(ask(n=2)).result(60)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_model_that_diverged_is_said_to_have(temperature, tiny, start, ask, golden):
     model = AutoModelForCausalLM.from_pretrained(tiny)

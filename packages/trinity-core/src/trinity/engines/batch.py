@@ -68,9 +68,16 @@ class Batch:
         self._settings: set[Settings] = set()
         self._is_penalised = False  # the sampler knows each row's tokens
         self._has_structure = False  # one row at least may not say anything it likes
+        self._joining: Sequence[Row] = ()  # those that are being prefilled
+        self._is_choosing = False  # some rows have their next token
 
     def join(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
-        """Prefill the rows, each different text once; return those whose prefill fails."""
+        """Prefill the rows, each different text once; return those whose prefill fails.
+
+        Raises:
+            OutOfMemoryError: with fewer rows there might be enough: see :meth:`interrupted`.
+        """
+        self._joining = rows
         rows_of: dict[tuple[int, ...], list[Row]] = {}
         fresh = [row for row in rows if not row.tokens]
         for row, uniforms in zip(fresh, self._uniforms(fresh), strict=True):
@@ -86,13 +93,16 @@ class Batch:
             joining = [(i, row) for i, prompt in enumerate(group) for row in rows_of[prompt]]
             try:
                 prefilled = self._forwards.prefill(group)
-            except Exception as error:  # noqa: BLE001 -- of these rows' rollouts, not the others'
+            except Exception as error:  # of these rows' rollouts, not the others'
+                if len(group) == 1 and isinstance(error, torch.OutOfMemoryError):
+                    raise
                 if len(group) == 1:
                     failed += [(row, error) for _, row in joining]
                 else:
                     waiting += [[prompt] for prompt in group]
             else:
                 self._append(*prefilled, joining)
+        self._joining = ()
         return failed
 
     def sample(self) -> list[tuple[Row, str]]:
@@ -106,6 +116,7 @@ class Batch:
             allowed_BV=self._endings.allowed(rows) if self._has_structure else None,
         )
         self._tokens = tokens_B.tolist()
+        self._is_choosing = True
         done, ended = [], []
         for row, token, logprob in zip(rows, self._tokens, logprobs_B.tolist(), strict=True):
             row.tokens.append(token)
@@ -116,6 +127,7 @@ class Batch:
                 ended.append((row, reason))
         if ended:
             self._remove(done)
+        self._is_choosing = False
         return ended
 
     def follow(self) -> None:
@@ -142,6 +154,13 @@ class Batch:
         self._hidden_BC, self._sampler, self._settings = None, None, set()
         self._is_penalised = self._has_structure = False
         return rows
+
+    def interrupted(self) -> list[Row]:
+        """Let all rows go after an error; return those that can be continued in another batch."""
+        known = set(self.rows)
+        rows = [*self.rows, *(row for row in self._joining if row not in known)]
+        self.leave(self._version)
+        return [] if self._is_choosing else rows
 
     def drop(self, is_gone: Callable[[Row], bool]) -> None:
         """Let rows leave that nobody wants any more."""

@@ -8,13 +8,17 @@ barrier --take_urgent()--> jobs                  +-- rows that go on
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import torch
+
 from trinity.common.generation.requests import begins
+from trinity.common.out_of_memory import out_of_memory
 from trinity.common.ports import Completion, WeightVersion
 from trinity.engines.rows import Ask, Row
 from trinity.errors import ModelError
@@ -27,6 +31,14 @@ if TYPE_CHECKING:
     from trinity.engines.lockstep import LockstepBarrier, QueuedRequest
 
 
+logger = logging.getLogger(__name__)
+
+_REMEDIES = (
+    "explorer.rollout_model.dtype: bfloat16",
+    "model.max_model_len: less than it is",
+    "trainer.max_token_len_per_gpu, trainer.optimizer_offload, trainer.param_offload, if the "
+    "trainer uses the same GPU",
+)
 _SHARE = 8  # a full batch is joined once an eighth of it is free: each joining costs a prefill
 
 
@@ -72,7 +84,8 @@ class RequestQueue:
         longest = max((row.longest for row in batch), default=0)
         while self._asks:
             ask, waiting = self._asks[0]
-            if only_begun and len(waiting) == ask.request.n:
+            is_new = len(waiting) == ask.request.n and not any(row.tokens for row in waiting)
+            if only_begun and is_new:
                 break
             longest = max(longest, waiting[0].longest)
             free = self._capacity(longest) - len(batch) - len(rows)
@@ -86,6 +99,26 @@ class RequestQueue:
         if self._asks and batch and rows and len(rows) * _SHARE < len(batch):
             return self._put_back(rows)
         return rows
+
+    def shrink(self, rows: Sequence[Row]) -> int | None:
+        """Put rows back to the front, and let half as many of them be continued at a time.
+
+        Args:
+            rows: of the batch that did not fit.
+
+        Returns:
+            the new number of rows; None: there was one alone, which can be no less.
+        """
+        if len(rows) < 2:
+            return None
+        self._max_rows = len(rows) // 2
+        self._max_tokens = min(self._max_tokens, self._max_rows * max(row.longest for row in rows))
+        front = self._asks[0][0] if self._asks else None  # whose other rows still wait
+        places = {ask: place for place, ask in enumerate(dict.fromkeys(row.ask for row in rows))}
+        self._put_back(
+            sorted(rows, key=lambda row: (row.ask is front, places[row.ask], row.sample))
+        )
+        return self._max_rows
 
     def drop_done(self) -> None:
         """Forget the requests that have failed or were given up."""
@@ -138,6 +171,7 @@ class RequestLoop:
         self._computing = computing
         self._open: dict[QueuedRequest, None] = {}  # taken and not answered
         self._has_failed = False  # rows of a failed request may still be here
+        self._has_shrunk = False  # and it was said
         self.version = WeightVersion(0)  # of the weights
         self.busy_s = 0.0  # spent on generating
         self.begins_anew = False  # the replies under way do, after the jobs that are being done
@@ -208,8 +242,31 @@ class RequestLoop:
                     self._resolve(outcomes)
                     outcomes = []
                     batch.follow()
+            except torch.OutOfMemoryError as error:
+                if not self._shrunk(batch, error):
+                    return [*outcomes, *self._failed(error)]
+                rows = ()
             except Exception as error:  # noqa: BLE001 -- the rows' rollouts; the engine lives on
                 return [*outcomes, *self._failed(error)]
+
+    def _shrunk(self, batch: Batch, error: torch.OutOfMemoryError) -> bool:
+        """Go on with half of the rows at a time; return False where that cannot be."""
+        rows = batch.interrupted()
+        number = self._backlog.shrink(rows) if rows else None
+        if number is None:
+            return False
+        logger.log(
+            logging.INFO if self._has_shrunk else logging.WARNING,
+            "the GPU ran out of memory in the rollout: %s The engine goes on with at most %d "
+            "replies at a time; before, it had %d. That is slower: set "
+            "explorer.rollout_model.dtype: bfloat16, a smaller model.max_model_len, or, if the "
+            "trainer uses the same GPU, a smaller trainer.max_token_len_per_gpu.",
+            str(error).splitlines()[0],
+            number,
+            len(rows),
+        )
+        self._has_shrunk = True
+        return True
 
     def _joined(self, batch: Batch) -> list[_Outcome]:
         """Let rows that nobody wants leave, and those that fit join; return who failed."""
@@ -269,10 +326,12 @@ class RequestLoop:
 def _failure(error: Exception) -> ModelError:
     if isinstance(error, ModelError):
         return error
-    failure = ModelError(
-        f"the rollout engine failed while generating: {type(error).__name__}: {error}. "
-        f"If memory ran out, lower max_batch_tokens or model.max_model_len."
-    )
+    if isinstance(error, torch.OutOfMemoryError):
+        failure = out_of_memory(error, phase="rollout (of one reply)", remedies=_REMEDIES)
+    else:
+        failure = ModelError(
+            f"the rollout engine failed while generating: {type(error).__name__}: {error}."
+        )
     failure.__cause__ = error
     return failure
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import distributed
 
-from trinity.errors import ModelError, TrinityError
+from trinity.common.out_of_memory import out_of_memory
+from trinity.errors import TrinityError
 from trinity.synchronizer.staging import checksum, views_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 Backend = Literal["gloo", "nccl"]
 _LOOK_S = 1.0  # at what was left behind
+_REMEDIES = (
+    "explorer.rollout_model.weight_sync_buffer_size: less than it is (more buckets)",
+    "explorer.rollout_model.gpu_memory_utilization: less than it is",
+)
 _POLL_S = 0.005  # between two looks whether a bucket is there, or all members are
 
 
@@ -142,11 +147,8 @@ class Channel:
                 self._broadcast_one(flat[begin : begin + size], buffer=buffer)
         except torch.OutOfMemoryError as error:
             self.leave()
-            raise ModelError(
-                f"the GPU has no memory for a weight bucket of {size / 2**20:.0f} MiB: "
-                f"{_first_line(error)} Decrease explorer.rollout_model."
-                f"weight_sync_buffer_size or gpu_memory_utilization."
-            ) from error
+            phase = f"weight sync (a bucket of {size / 2**20:.0f} MiB)"
+            raise out_of_memory(error, phase=phase, remedies=_REMEDIES) from error
         except RuntimeError as error:
             self.leave()
             raise TransferError(f"the broadcast failed: {_first_line(error)}") from error

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from trinity.common.out_of_memory import out_of_memory
 from trinity.errors import ModelError
 from trinity.synchronizer.channel import TransferError, device_id
 from trinity.synchronizer.staging import checksum
@@ -26,6 +27,10 @@ from trinity.synchronizer.staging import checksum
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_REMEDIES = (
+    "synchronizer.sync_method: memory (the copy is in CPU memory)",
+    "explorer.rollout_model.gpu_memory_utilization: less than it is",
+)
 _PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess, the one flag that there is
 
 
@@ -172,11 +177,8 @@ def copied(handle: CudaIpcHandle) -> Tensor:
         flat = _tensor_at(address, handle.num_bytes).clone()
         found = checksum(flat)  # waits until all is copied
     except torch.OutOfMemoryError as error:
-        raise ModelError(
-            f"the GPU has no memory for a second copy of the weights "
-            f"({handle.num_bytes / 2**20:.0f} MiB). Decrease gpu_memory_utilization, or set "
-            f"synchronizer.sync_method: memory."
-        ) from error
+        phase = f"weight sync (a second copy, {handle.num_bytes / 2**20:.0f} MiB)"
+        raise out_of_memory(error, phase=phase, remedies=_REMEDIES) from error
     finally:
         runtime().close(address)
     if found != handle.checksum:

@@ -26,6 +26,7 @@ from trinity.errors import ConfigError
 from trinity.trainer.algorithm_parts import build_algorithm_parts, not_finite, weighted_loss
 from trinity.trainer.checkpoint import Checkpointer
 from trinity.trainer.critic import Critic
+from trinity.trainer.memory_phases import MemoryPhases
 from trinity.trainer.microbatch import select_inputs
 from trinity.trainer.model_loading import ModelLoader
 from trinity.trainer.offload import Offload
@@ -122,6 +123,12 @@ class TorchTrainer(Trainer):
             adapters=self._adapters,
             ranks=self._ranks,
         )
+        self._phase = MemoryPhases(
+            config.trainer,
+            model=self.model,
+            num_ranks=self._ranks.size,
+            has_reference=self._parts.loss_needs_reference or bool(self._parts.kl_penalty_fn),
+        )
         self._version = 0
         self._trained: ExperienceBatch | None = None  # of the last step, until somebody asks
         self._offload_all()
@@ -149,10 +156,11 @@ class TorchTrainer(Trainer):
 
         Raises:
             DataError: rows lack what the algorithm needs.
+            ModelError: the GPU has no memory left.
             TrinityError: loss or gradient is not a finite number; the weights are as before.
         """
         watch = Stopwatch(self._device)
-        with self._offload.weights(self._modules):
+        with self._phase("forward pass"), self._offload.weights(self._modules):
             batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
             self._trained = batch
             if not len(batch) or not bool(batch["action_mask"].any()):
@@ -167,7 +175,7 @@ class TorchTrainer(Trainer):
             else:
                 with watch("forward_backward"), self._policy.recomputing():
                     metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
-                with watch("optimizer"):
+                with watch("optimizer"), self._phase("optimizer"):
                     metrics |= with_prefix("actor", self._update(batch, step=step))
         return metrics | batch_metrics(batch.experiences, plan) | watch.metrics
 
@@ -181,14 +189,16 @@ class TorchTrainer(Trainer):
         Args:
             copy: False: the trainer's own tensors, which the next step changes.
         """
+        with self._phase("weight sync"):
+            return WeightSnapshot(version=self.version, tensors=self._weights(copy=copy))
+
+    def _weights(self, *, copy: bool) -> dict[str, Tensor]:
         if self._adapters is not None:
-            return WeightSnapshot(version=self.version, tensors=self._adapters.merged())
+            return self._adapters.merged()
         if self._ranks.is_sharded:
-            return WeightSnapshot(version=self.version, tensors=self._checkpointer.full_weights())
+            return self._checkpointer.full_weights()
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
-        if copy:
-            tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-        return WeightSnapshot(version=self.version, tensors=tensors)
+        return {name: tensor.clone() for name, tensor in tensors.items()} if copy else tensors
 
     def save(self, directory: Path) -> None:
         penalty, critic = self._parts.kl_penalty_fn, self._critic
@@ -247,7 +257,8 @@ class TorchTrainer(Trainer):
             share = weighted_loss(self._parts, fields, whole=batch.batch)
             if failure is None and not math.isfinite(share.metrics["loss"]):
                 failure = not_finite("loss", share.metrics["loss"], part, step=step)
-            share.loss.backward()
+            with self._phase("backward pass"):
+                share.loss.backward()
             for name, value in share.metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
         return failure or totals

@@ -1,0 +1,97 @@
+"""Name the phase of a train step in which the GPU's memory was not enough."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from trinity.common.config.memory import ModelShape, TrainerMemory
+from trinity.common.out_of_memory import out_of_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedModel
+
+    from trinity.common.config.trainer import TrainerConfig
+
+_FEWEST_TOKENS = 512  # of a micro-batch, below which fewer save next to nothing
+
+
+class MemoryPhases:
+    """Turns torch's error into one that says what ran, what was planned and what helps.
+
+    Args:
+        config: ``trainer``.
+        model: that is trained.
+        num_ranks: of the trainer.
+        has_reference: whether a frozen model is there, too.
+    """
+
+    def __init__(
+        self,
+        config: TrainerConfig,
+        *,
+        model: PreTrainedModel,
+        num_ranks: int,
+        has_reference: bool,
+    ) -> None:
+        self._config = config
+        self._tokens = config.max_token_len_per_gpu or 4096
+        self._num_ranks = num_ranks
+        shape = ModelShape.of(model.config.to_dict())
+        self._plan = shape and TrainerMemory(
+            shape=shape,
+            strategy=config.trainer_strategy,
+            num_ranks=num_ranks,
+            precision=config.precision,
+            recomputes=config.gradient_checkpointing,
+            has_reference=has_reference,
+        )
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Run the block as the ``phase`` of a step.
+
+        Raises:
+            ModelError: the GPU has no memory left.
+        """
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            is_pass = "pass" in phase
+            words = f" (micro-batches of at most {self._tokens:,} tokens)" if is_pass else ""
+            raise out_of_memory(
+                error,
+                phase=f"trainer's {phase}{words}",
+                remedies=list(self._remedies(is_pass=is_pass)),
+                plan=self._planned(),
+            ) from error
+
+    def _planned(self) -> str:
+        if self._plan is None:
+            return "Nothing was planned for this kind of model."
+        numbers = (self._plan.at_rest / 2**20, self._plan.peak(self._tokens) / 2**20)
+        return "The plan was {:,.0f} MiB at rest and {:,.0f} MiB at the peak.".format(*numbers)
+
+    def _remedies(self, *, is_pass: bool) -> Iterator[str]:
+        config = self._config
+        if is_pass:
+            if self._tokens > _FEWEST_TOKENS:
+                yield f"trainer.max_token_len_per_gpu: {self._tokens // 2} (more micro-batches)"
+            if not config.gradient_checkpointing:
+                yield "trainer.gradient_checkpointing: true (recomputing: a third more time)"
+            if config.precision != "bfloat16":
+                yield "trainer.precision: bfloat16 (rounded products)"
+        yield (
+            "explorer.rollout_model.gpu_memory_utilization, if an engine uses the same GPU: less "
+            "than it is"
+        )
+        if config.trainer_strategy == "ddp":
+            if not config.optimizer_offload:
+                yield "trainer.optimizer_offload: true (states in CPU memory; slower updates)"
+            yield "trainer.trainer_strategy: fsdp2 with trainer.num_ranks of 2 or more"
+        else:
+            yield f"more GPUs than {self._num_ranks} (trainer.num_ranks)"
