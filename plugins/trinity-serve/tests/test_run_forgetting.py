@@ -227,7 +227,11 @@ def test_a_name_that_an_earlier_version_counted_is_not_given_again(path) -> None
     store.close()
 
 
-OF_FORMAT_4 = ("ALTER TABLE runs DROP COLUMN last_reward",)
+OF_FORMAT_5 = (
+    "ALTER TABLE exchanges DROP COLUMN digest",
+    "ALTER TABLE rewards DROP COLUMN digest",
+)
+OF_FORMAT_4 = (*OF_FORMAT_5, "ALTER TABLE runs DROP COLUMN last_reward")
 OF_FORMAT_3 = (
     "DROP TABLE forgotten",
     "DROP INDEX runs_over",
@@ -236,7 +240,10 @@ OF_FORMAT_3 = (
 )
 
 
-@pytest.mark.parametrize(("version", "lacks"), [(2, OF_FORMAT_4 + OF_FORMAT_3), (3, OF_FORMAT_4)])
+@pytest.mark.parametrize(
+    ("version", "lacks"),
+    [(2, OF_FORMAT_4 + OF_FORMAT_3), (3, OF_FORMAT_4), (4, OF_FORMAT_5)],
+)
 def test_a_file_of_an_earlier_format_is_used_as_it_is(path, version, lacks) -> None:
     store = SqliteRunStore(path)
     called(store, "a", "")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from trinity.errors import DataError
 
+    from trinity_ledger.packets import StoredPacket
+
 T = TypeVar("T")
 # packet, place, uid, run, step, version, reward, num_tokens
 NewExperience = tuple[int, int, str, int, int, int, float | None, int]
@@ -32,14 +34,14 @@ class ResultRows(Protocol):
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""
 
-    def waiting(self, count: int) -> list[tuple[int, int, int]]:
-        """Return id, packet and place of the oldest that wait, and keep others from them."""
+    def waiting(self, count: int) -> list[tuple[int, int, int, str]]:
+        """Return id, packet, place and uid of the oldest that wait; keep others from them."""
 
     def mark(self, ids: Sequence[int], *, step: int, first: int) -> None:
         """Note that a step trains these, in their order from the place ``first``."""
 
-    def bodies(self, packets: Iterable[int]) -> dict[int, bytes | None]:
-        """Return the bodies of packets; None: it was deleted."""
+    def packets(self, ids: Iterable[int]) -> dict[int, StoredPacket]:
+        """Return the packets of these ids that are there."""
 
 
 class Database(ABC):
@@ -51,6 +53,7 @@ class Database(ABC):
     """
 
     errors: tuple[type[Exception], ...] = ()
+    shell = ""  # the program in which a person gives it statements
     may_forget = False  # whether it can lose its last commits while the processes of a run live
 
     def __init__(self, *, max_retries: int, retry_interval_s: float) -> None:

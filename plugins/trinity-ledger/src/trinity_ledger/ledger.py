@@ -11,7 +11,6 @@ that a workflow keeps apart (``batch/task-word``) come and go with it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,8 @@ from trinity.common.codec import to_bytes
 from trinity.errors import ConfigError
 
 from trinity_ledger.membership import FINISHED, FINISHED_BEFORE, note, want_more
-from trinity_ledger.schema import SCHEMA
+from trinity_ledger.packets import BROKEN, Claimed, damage_text, digest_of
+from trinity_ledger.schema import SCHEMA, UNCHECKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
 
     from trinity_ledger.database import Database, ResultRows
+    from trinity_ledger.packets import StoredPacket
 
 _FORGET = """
 UPDATE packet SET body = NULL WHERE id IN
@@ -45,7 +46,7 @@ _BEYOND = (
     "OFFSET ?"
 )
 _OF_GROUP = """
-SELECT experience.id, experience.packet, experience.place
+SELECT experience.id, experience.packet, experience.place, experience.uid
 FROM task JOIN packet ON packet.task = task.id JOIN experience ON experience.packet = packet.id
 WHERE task.owner = ? AND task.batch = ? AND (task.place = ? OR task.place LIKE ?)
 AND experience.train_step IS NULL
@@ -56,21 +57,16 @@ SELECT DISTINCT packet.id, task.batch, task.place
 FROM experience JOIN packet ON packet.id = experience.packet JOIN task ON task.id = packet.task
 WHERE experience.train_step IS NULL
 """
+_OF_PACKET = """
+SELECT task.batch, task.place, task.owner FROM packet JOIN task ON task.id = packet.task
+WHERE packet.id = ?
+"""
 _TASK = """
 INSERT INTO task (owner, batch, place, state, token, outcome, began, ended)
 VALUES (?, ?, ?, 'done', '', '', ?, ?)
 ON CONFLICT (owner, batch, place) DO UPDATE SET state = 'done', outcome = '', ended = excluded.ended
 RETURNING id
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """An experience that a step is to train."""
-
-    id: int
-    packet: int
-    place: int  # in its packet
 
 
 class Ledger:
@@ -94,7 +90,8 @@ class Ledger:
         self._database = database
         self._is_durable = database.may_forget  # what is written, and what a step has
         self._name = name
-        self._owner = owner
+        self._owner, self._run = owner, run
+        self.unchecked = 0  # the last packet that was written without a digest
         database.write(lambda rows: self._check(rows, run, run_id))
 
     def write(self, experiences: Sequence[Experience]) -> int:
@@ -135,7 +132,7 @@ class Ledger:
             min_version: what older models made is dropped first, however lately it was written.
         """
 
-        def waiting(rows: ResultRows) -> list[tuple[int, int, int]]:
+        def waiting(rows: ResultRows) -> list[tuple[int, int, int, str]]:
             if min_version > 0:
                 _drop_older(rows, min_version, step=step)
             found = rows.waiting(count)
@@ -152,7 +149,7 @@ class Ledger:
             first: how many it claimed already; what it has beyond them was lost on the way.
         """
 
-        def waiting(rows: ResultRows) -> list[tuple[int, int, int]]:
+        def waiting(rows: ResultRows) -> list[tuple[int, int, int, str]]:
             own = [_rows_of_group(rows, name, owner=self._owner) for name in names]
             return [row for group in own for row in group]
 
@@ -165,7 +162,11 @@ class Ledger:
         )
 
     def _claimed(
-        self, waiting: Callable[[ResultRows], list[tuple[int, int, int]]], *, step: int, first: int
+        self,
+        waiting: Callable[[ResultRows], list[tuple[int, int, int, str]]],
+        *,
+        step: int,
+        first: int,
     ) -> list[Claimed]:
         def work(rows: ResultRows) -> list[Claimed]:
             rows.do(
@@ -175,7 +176,7 @@ class Ledger:
                 first,
             )
             found = waiting(rows)
-            rows.mark([one for one, _, _ in found], step=step, first=first)
+            rows.mark([one for one, *_ in found], step=step, first=first)
             rows.do(  # by weights that were undone while it was explored
                 "UPDATE experience SET version = ? WHERE train_step = ? AND version >= ?",
                 step - 1,
@@ -187,9 +188,19 @@ class Ledger:
 
         return self._database.write(work, is_durable=self._is_durable)
 
-    def bodies(self, packets: Sequence[int]) -> dict[int, bytes | None]:
-        """Return what packets hold; None: it was deleted."""
-        return self._database.read(lambda rows: rows.bodies(packets))
+    def packets(self, ids: Sequence[int]) -> dict[int, StoredPacket]:
+        """Return the packets of these ids that are there."""
+        return self._database.read(lambda rows: rows.packets(ids))
+
+    def damage(self, packet: int, rows: Sequence[Claimed], why: str) -> str:
+        """Return what a person is told of a packet that is not what was written."""
+        found = self._database.read(lambda table: table.all(_OF_PACKET, packet))
+        of = f"run {self._run}" + "".join(
+            f", task {batch}/{place}" + (f" of explorer {owner}" if owner else "")
+            for batch, place, owner in found
+        )
+        shell = f"{self._database.shell} {self._name}"
+        return damage_text(ledger=self._name, shell=shell, packet=packet, of=of, rows=rows, why=why)
 
     def unclaim(self, ids: Sequence[int]) -> None:
         """Let experiences wait again, in their old places."""
@@ -206,11 +217,12 @@ class Ledger:
         """Note that a packet cannot be read: no step trains what the given one has of it."""
 
         def work(rows: ResultRows) -> None:
-            rows.do("UPDATE packet SET outcome = 'broken' WHERE id = ?", packet)
+            rows.do("UPDATE packet SET outcome = ? WHERE id = ?", BROKEN, packet)
             num_dropped = rows.do(
-                "UPDATE experience SET train_step = ?, train_place = NULL, dropped = 'broken' "
+                "UPDATE experience SET train_step = ?, train_place = NULL, dropped = ? "
                 "WHERE packet = ? AND (train_step IS NULL OR train_step = ?)",
                 step,
+                BROKEN,
                 packet,
                 step,
             )
@@ -328,7 +340,8 @@ class Ledger:
 
     def _check(self, rows: ResultRows, run: str, run_id: str) -> None:
         rows.alone()
-        noted = dict(rows.all("SELECT key, value FROM run WHERE key IN ('schema', 'run', 'id')"))
+        noted = dict(rows.all("SELECT key, value FROM run"))
+        self.unchecked = int(noted.get(UNCHECKED, 0))
         if "schema" not in noted:
             note(rows, "schema", str(SCHEMA))
             note(rows, "run", run)
@@ -373,8 +386,8 @@ def _forgotten_step(rows: ResultRows) -> int:
     return int(found[0][0]) if found else 0
 
 
-def _rows_of_group(rows: ResultRows, name: str, *, owner: str) -> list[tuple[int, int, int]]:
-    """Return id, packet and place of what waits of a group, in order."""
+def _rows_of_group(rows: ResultRows, name: str, *, owner: str) -> list[tuple[int, int, int, str]]:
+    """Return id, packet, place and uid of what waits of a group, in order."""
     batch, _, task = name.rpartition("/")
     return rows.all(_OF_GROUP, owner, batch, task, f"{task}-%")
 
@@ -427,9 +440,10 @@ def _write_packets(
     for (batch, place), group, body in packets:
         ((task,),) = rows.all(_TASK, owner, batch, place, now, now)
         ((packet,),) = rows.all(
-            "INSERT INTO packet (task, outcome, body) VALUES (?, '', ?) RETURNING id",
+            "INSERT INTO packet (task, outcome, body, digest) VALUES (?, '', ?, ?) RETURNING id",
             task,
             body,
+            digest_of(body),
         )
         own = uids[start : start + len(group)]
         count = rows.insert_experiences(

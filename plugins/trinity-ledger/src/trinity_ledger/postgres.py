@@ -8,7 +8,8 @@ from trinity.errors import ConfigError, DataError
 
 from trinity_ledger.address import Address
 from trinity_ledger.database import Database
-from trinity_ledger.schema import refuse_foreign, statements
+from trinity_ledger.packets import StoredPacket
+from trinity_ledger.schema import add_digests, refuse_foreign, statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +28,12 @@ _TYPES = {
 _MAKING = 7_241_905  # the lock of who makes the tables
 _ALONE = 7_241_906  # of who decides by what it reads
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+_LACKS_DIGESTS = """
+SELECT COUNT(*) > 0 AND COUNT(*) FILTER (WHERE column_name = 'digest') = 0
+FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'packet'
+"""
 _WAITING = (
-    "SELECT id, packet, place FROM experience WHERE train_step IS NULL ORDER BY packet, place "
+    "SELECT id, packet, place, uid FROM experience WHERE train_step IS NULL ORDER BY packet, place "
     "LIMIT %s FOR UPDATE SKIP LOCKED"
 )
 _INSERT = (
@@ -56,6 +61,7 @@ class PostgresDatabase(Database):
         ConfigError: psycopg is not installed.
     """
 
+    shell = "psql"
     may_forget = True  # a server that dies loses what was not durable
 
     def __init__(
@@ -92,6 +98,8 @@ class PostgresDatabase(Database):
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
                 refuse_foreign(_PostgresRows(connection), query=_TABLES, name=self._name)
                 connection.execute("SET LOCAL client_min_messages = warning")
+                if connection.execute(_LACKS_DIGESTS).fetchone()[0]:
+                    add_digests(_PostgresRows(connection), _TYPES)
                 for statement in statements(_TYPES):
                     connection.execute(statement.replace("VIEW IF NOT EXISTS", "OR REPLACE VIEW"))
             connection.execute("SET synchronous_commit = off")
@@ -151,9 +159,10 @@ class _PostgresRows:
         columns = [list(column) for column in zip(*rows, strict=True)]
         return int(self._connection.execute(_INSERT, columns).rowcount)
 
-    def waiting(self, count: int) -> list[tuple[int, int, int]]:
-        """Return id, packet and place of the oldest that wait, and keep others from them."""
-        rows: list[tuple[int, int, int]] = self._connection.execute(_WAITING, (count,)).fetchall()
+    def waiting(self, count: int) -> list[tuple[int, int, int, str]]:
+        """Return the oldest that wait, and keep others from them."""
+        cursor = self._connection.execute(_WAITING, (count,))
+        rows: list[tuple[int, int, int, str]] = cursor.fetchall()
         return rows
 
     def mark(self, ids: Sequence[int], *, step: int, first: int) -> None:
@@ -161,8 +170,15 @@ class _PostgresRows:
         places = list(range(first, first + len(ids)))
         self._connection.execute(_MARK, (step, list(ids), places))
 
-    def bodies(self, packets: Iterable[int]) -> dict[int, bytes | None]:
-        """Return the bodies of packets; None: it was deleted."""
-        query = "SELECT id, body FROM packet WHERE id = ANY(%s)"
-        cursor = self._connection.execute(query, (list(packets),), binary=True)
-        return {one: None if body is None else bytes(body) for one, body in cursor.fetchall()}
+    def packets(self, ids: Iterable[int]) -> dict[int, StoredPacket]:
+        """Return the packets of these ids that are there."""
+        query = "SELECT id, body, digest, outcome FROM packet WHERE id = ANY(%s)"
+        cursor = self._connection.execute(query, (list(ids),), binary=True)
+        return {
+            one: StoredPacket(_bytes(body), _bytes(digest), outcome)
+            for one, body, digest, outcome in cursor.fetchall()
+        }
+
+
+def _bytes(value: Any) -> bytes | None:  # Any: what the driver gives
+    return None if value is None else bytes(value)

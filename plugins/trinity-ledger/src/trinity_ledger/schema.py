@@ -2,9 +2,9 @@
 
     task  1 --- n  packet  1 --- n  experience       one task: one group of runs, a packet or more
 
-``experience.train_step`` is the optimizer step that has it, ``train_place`` its place in that
-batch. A row with a step and no place was dropped then; ``dropped`` says why. The views stay as they
-are from version to version:
+``packet.digest`` is the SHA-256 of its body. ``experience.train_step`` is the optimizer step that
+has it, ``train_place`` its place in that batch. A row with a step and no place was dropped then;
+``dropped`` says why. The views stay as they are from version to version:
 
 * ``steps``: of each optimizer step how many experiences, tokens, the mean reward, the versions;
 * ``tasks``: of each task who explored it, how many experiences it gave and how many are trained;
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trinity_ledger.database import ResultRows
 
 SCHEMA = 1  # version of all below
+UNCHECKED = "unchecked"  # in table run: the last packet that was written without a digest
 TABLES = frozenset({"run", "explorer", "task", "packet", "experience", "weights"})
 
 _STATEMENTS = """
@@ -40,7 +41,7 @@ CREATE TABLE IF NOT EXISTS task (
 );
 CREATE INDEX IF NOT EXISTS running ON task (owner) WHERE state = 'running';
 CREATE TABLE IF NOT EXISTS packet (
-    id ID, task BIGINT NOT NULL, outcome TEXT NOT NULL, body BYTES
+    id ID, task BIGINT NOT NULL, outcome TEXT NOT NULL, body BYTES, digest BYTES
 );
 CREATE INDEX IF NOT EXISTS packets_of_tasks ON packet (task);
 CREATE TABLE IF NOT EXISTS experience (
@@ -107,6 +108,16 @@ def statements(types: Mapping[str, str]) -> Iterator[str]:
     for statement in _STATEMENTS.split(";")[:-1]:
         words = statement.replace("\n", " ").split(" ")
         yield " ".join(_typed(word, types) for word in words if word)
+
+
+def add_digests(rows: ResultRows, types: Mapping[str, str]) -> None:
+    """Give a ledger of an earlier version the column of digests, and note what has none."""
+    rows.do(f"ALTER TABLE packet ADD COLUMN digest {types['BYTES']}")
+    rows.do(
+        "INSERT INTO run (key, value) SELECT ?, CAST(COALESCE(MAX(id), 0) AS TEXT) FROM packet "
+        "WHERE TRUE ON CONFLICT (key) DO NOTHING",
+        UNCHECKED,
+    )
 
 
 def _typed(word: str, types: Mapping[str, str]) -> str:

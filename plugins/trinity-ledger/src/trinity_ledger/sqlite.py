@@ -10,7 +10,8 @@ from trinity.buffer.sqlite_file import Bounds, connect, refuse_computed, refuse_
 from trinity.errors import DataError
 
 from trinity_ledger.database import Database
-from trinity_ledger.schema import TABLES, refuse_foreign, statements
+from trinity_ledger.packets import StoredPacket
+from trinity_ledger.schema import TABLES, add_digests, refuse_foreign, statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ READ_S = 10.0  # a transaction of who only looks; then "interrupted" is raised
 _INSTRUCTIONS = 10_000  # of SQLite's machine, between two looks at the clock
 _TYPES = {"ID": "INTEGER PRIMARY KEY AUTOINCREMENT", "BYTES": "BLOB", "FLOAT": "REAL"}
 _WAITING = (
-    "SELECT id, packet, place FROM experience WHERE train_step IS NULL ORDER BY packet, place "
+    "SELECT id, packet, place, uid FROM experience WHERE train_step IS NULL ORDER BY packet, place "
     "LIMIT ?"
 )
 _INSERT = (
@@ -51,6 +52,7 @@ class SqliteDatabase(Database):
     """
 
     errors = (sqlite3.Error, OSError)
+    shell = "sqlite3"
 
     def __init__(
         self,
@@ -74,6 +76,9 @@ class SqliteDatabase(Database):
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             with transaction(connection, writes=True):
+                columns = connection.execute("PRAGMA table_info(packet)").fetchall()
+                if columns and "digest" not in {name for _, name, *_ in columns}:
+                    add_digests(_SqliteRows(connection), _TYPES)
                 for statement in statements(_TYPES):
                     connection.execute(statement)
         except BaseException:
@@ -147,8 +152,8 @@ class _SqliteRows:
         """Return how many of these were not there already, and are now."""
         return self._connection.executemany(_INSERT, rows).rowcount
 
-    def waiting(self, count: int) -> list[tuple[int, int, int]]:
-        """Return id, packet and place of the oldest that wait; nobody else writes meanwhile."""
+    def waiting(self, count: int) -> list[tuple[int, int, int, str]]:
+        """Return the oldest that wait; nobody else writes meanwhile."""
         return self.all(_WAITING, count)
 
     def mark(self, ids: Sequence[int], *, step: int, first: int) -> None:
@@ -158,12 +163,13 @@ class _SqliteRows:
             [(step, place, one) for place, one in enumerate(ids, start=first)],
         )
 
-    def bodies(self, packets: Iterable[int]) -> dict[int, bytes | None]:
-        """Return the bodies of packets; None: it was deleted."""
-        ids, found = list(packets), dict[int, bytes | None]()
-        for start in range(0, len(ids), _MOST_VALUES):
-            some = ids[start : start + _MOST_VALUES]
+    def packets(self, ids: Iterable[int]) -> dict[int, StoredPacket]:
+        """Return the packets of these ids that are there."""
+        all_ids, found = list(ids), dict[int, StoredPacket]()
+        for start in range(0, len(all_ids), _MOST_VALUES):
+            some = all_ids[start : start + _MOST_VALUES]
             marks = ", ".join("?" * len(some))
-            query = f"SELECT id, body FROM packet WHERE id IN ({marks})"
-            found.update(self._connection.execute(query, some).fetchall())
+            query = f"SELECT id, body, digest, outcome FROM packet WHERE id IN ({marks})"
+            for one, *stored in self._connection.execute(query, some):
+                found[one] = StoredPacket(*stored)
         return found

@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.experience import Experience
 from trinity.common.ports import Storage, StorageUse
 from trinity.errors import BufferClosedError, CheckpointError, ConfigError, DataError
 
 from trinity_ledger.address import address_of
+from trinity_ledger.packets import BROKEN, experiences_in
 from trinity_ledger.place import database_of, ledger_of, path_of
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.config import ExperienceBufferConfig
+    from trinity.common.experience import Experience
     from trinity.common.ports import StorageReport
 
     from trinity_ledger.address import Address
     from trinity_ledger.coordinator import Coordinator
     from trinity_ledger.database import Database
-    from trinity_ledger.ledger import Claimed
+    from trinity_ledger.packets import Claimed, StoredPacket
 
 logger = logging.getLogger(__name__)
 
-MOST_BROKEN = 3  # packets that cannot be read one after the other; then the run ends
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
 
 
@@ -81,7 +81,7 @@ class SqlStorage(Storage):
         self._step, self._is_told = 0, False  # of the reads; whether somebody says it
         self._taken: list[tuple[str, int]] = []  # uid and id of what this step has,
         self._num_claimed = 0  # and how many it ever claimed
-        self._num_broken = 0  # packets, one after the other
+        self._is_unchecked_said = False
 
     def __len__(self) -> int:
         """Return how many experiences it gives, with those that were given already."""
@@ -118,7 +118,7 @@ class SqlStorage(Storage):
         """Return the oldest experiences; those of older models are dropped.
 
         Raises:
-            DataError: the database cannot be used, or several packets in it cannot be read.
+            DataError: the database cannot be used, or a packet in it is damaged.
             TimeoutError: too few came in time; all that did stay in the ledger.
             TooOldError: the same, at once: a standalone trainer waits elsewhere.
             StopIteration: the writers closed and nothing is left.
@@ -149,10 +149,10 @@ class SqlStorage(Storage):
         return self._ledger.count_groups(names)
 
     def read_groups(self, names: Sequence[str]) -> list[Experience]:
-        """Return what waits of these groups, one after the other, without those that are broken.
+        """Return what waits of these groups, one after the other, without what is left out.
 
         Raises:
-            DataError: the database cannot be used, or several packets in it cannot be read.
+            DataError: the database cannot be used, or a packet in it is damaged.
         """
         claimed = self._ledger.claim_groups(names, step=self._step, first=self._num_claimed)
         self._num_claimed += len(claimed)
@@ -271,7 +271,7 @@ class SqlStorage(Storage):
     def _filled_up(
         self, experiences: list[Experience], count: int, *, min_version: int
     ) -> list[Experience]:
-        """Return them with what comes next in place of those that could not be read, if it is."""
+        """Return them with what comes next in place of those that were left out, if it is."""
         while len(experiences) < count:
             missing = count - len(experiences)
             claimed = self._claim(missing, may_be_fewer=True, min_version=min_version)
@@ -281,36 +281,50 @@ class SqlStorage(Storage):
         return experiences
 
     def _read(self, claimed: Sequence[Claimed]) -> list[Experience]:
-        """Return the claimed experiences, without those of packets that cannot be read."""
-        bodies = self._ledger.bodies(list(dict.fromkeys(one.packet for one in claimed)))
-        whole: dict[int, list[Experience]] = {}
-        for packet, body in bodies.items():
-            try:
-                whole[packet] = _experiences_of(body)
-                self._num_broken = 0
-            except DataError as error:
-                self._note_broken(packet, error)
-        given = []
-        for one in claimed:
-            if one.packet in whole:
-                experience = whole[one.packet][one.place]
-                self._taken.append((experience.eid.uid, one.id))
-                given.append(experience)
-        return given
+        """Return the claimed experiences, without those of packets that are left out.
 
-    def _note_broken(self, packet: int, error: DataError) -> None:
+        Raises:
+            DataError: a packet is not what was written.
+        """
+        rows: dict[int, list[Claimed]] = {}
+        for one in claimed:
+            rows.setdefault(one.packet, []).append(one)
+        packets = self._ledger.packets(list(rows))
+        given: dict[int, Experience] = {}
+        for packet, own in rows.items():
+            stored = packets.get(packet)
+            if stored is not None and stored.outcome == BROKEN:
+                self._leave_out(packet, num_rows=len(own))
+                continue
+            found = self._experiences_in(stored, own)
+            given |= {row.id: one for row, one in zip(own, found, strict=True)}
+        whole = [one for one in claimed if one.id in given]
+        self._taken += [(given[one.id].eid.uid, one.id) for one in whole]
+        return [given[one.id] for one in whole]
+
+    def _experiences_in(
+        self, stored: StoredPacket | None, rows: Sequence[Claimed]
+    ) -> list[Experience]:
+        packet = rows[0].packet
+        is_unchecked = packet <= self._ledger.unchecked
+        if is_unchecked and not self._is_unchecked_said:
+            self._is_unchecked_said = True
+            logger.warning(
+                "an earlier version of Trinity wrote packets 1 to %d of the ledger %s, without a "
+                "SHA-256: a damaged one may be trained. Later packets are checked.",
+                self._ledger.unchecked, self._name,
+            )  # fmt: skip
+        try:
+            return experiences_in(stored, rows, is_unchecked=is_unchecked)
+        except DataError as error:
+            raise DataError(self._ledger.damage(packet, rows, str(error))) from error
+
+    def _leave_out(self, packet: int, *, num_rows: int) -> None:
         self._ledger.drop_broken(packet, step=self._step)
-        self._num_broken += 1
         logger.warning(
-            "skipping packet %d of the ledger %s, which cannot be read: %s",
-            packet, self._name, error,
+            "leaving out packet %d of the ledger %s with %d experiences, as its outcome is %s",
+            packet, self._name, num_rows, BROKEN,
         )  # fmt: skip
-        if self._num_broken >= MOST_BROKEN:
-            raise DataError(
-                f"{self._num_broken} packets in a row of the ledger {self._name} cannot be read; "
-                f"the last: {error} Restore the database from a copy, or start a new run with "
-                f"another name and another database."
-            ) from error
 
     def _too_few(self, count: int, timeout_s: float) -> str:
         return (
@@ -337,14 +351,3 @@ def _refuse_empty(database: Database, address: Address) -> None:
         f"experiences in the ledger. Fill it first: run mode explore with the same project, "
         f"group, name, checkpoint_root_dir and path, and synchronizer.standalone: false."
     )
-
-
-def _experiences_of(body: bytes | None) -> list[Experience]:
-    """Return what a packet holds.
-
-    Raises:
-        DataError: it is damaged, or was deleted.
-    """
-    if body is None:
-        raise DataError("its contents were deleted when they were trained.")
-    return Experience.deserialize_many(body)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from trinity.errors import DataError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OWN_NAMES",
+    "DamagedReplyError",
     "DueRun",
     "Front",
     "RewardRefusedError",
@@ -72,6 +75,10 @@ class RewardRefusedError(Exception):
         super().__init__(why)
         self.why = why
         self.agents = tuple(agents)
+
+
+class DamagedReplyError(DataError):
+    """A reply or a reward is not what was stored."""
 
 
 class RunOverError(Exception):
@@ -141,12 +148,19 @@ class RunStore(Protocol):
         """
 
     def commit(self) -> tuple[int, int]:
-        """Make what is rewarded due; return how many rewards and experiences that are."""
+        """Make what is rewarded due; return how many rewards and experiences that are.
+
+        Raises:
+            DamagedReplyError: some of it is not what was stored.
+        """
 
     def due(self) -> list[DueRun]:
         """Return what is due and not taken of the oldest commit, in the order of the rewards.
 
         Of a commit that could not be processed whole, it is one group.
+
+        Raises:
+            DamagedReplyError: some of it is not what was stored.
         """
 
     def taken(self, rewards: Sequence[int], *, step: int) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import sqlite3
 import threading
 import time
@@ -25,13 +26,30 @@ from trinity.buffer.sqlite_file import connect, transaction
 from trinity.common.experience import Experience
 from trinity.errors import DataError
 
-from trinity_serve.ports import OWN_NAMES, DueRun, RewardRefusedError, RunOverError, ServedRun
+from trinity_serve.ports import (
+    OWN_NAMES,
+    DamagedReplyError,
+    DueRun,
+    RewardRefusedError,
+    RunOverError,
+    ServedRun,
+)
+from trinity_serve.reply_digests import (
+    ADDED,
+    OF_REWARD,
+    damage_of,
+    exchange_digest,
+    seal_all,
+    seal_reward,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-_FORMAT = 4
+logger = logging.getLogger("trinity.serve")
+
+_FORMAT = 5
 _SCHEMA = """
 CREATE TABLE service (id TEXT NOT NULL, directory TEXT NOT NULL);
 CREATE TABLE runs (
@@ -62,12 +80,11 @@ CREATE TABLE forgotten (what TEXT PRIMARY KEY, count INTEGER NOT NULL);
 _REWARDED = """
 ALTER TABLE runs ADD COLUMN last_reward REAL NOT NULL DEFAULT 0;
 """
-_LACKS = {2: _FORGETTING + _REWARDED, 3: _REWARDED}  # what earlier formats have not
-# Which exchanges a reward is for: an agent's own, or those of all agents that have none.
-_OF_REWARD = """
-run = :run AND (agent = :agent OR (:agent = '' AND agent NOT IN
-    (SELECT agent FROM rewards WHERE run = :run AND agent != '')))
-"""
+_LACKS = {  # what earlier formats have not
+    2: _FORGETTING + _REWARDED + ADDED,
+    3: _REWARDED + ADDED,
+    4: ADDED,
+}
 _REWARDS = """
 SELECT rewards.number, run, agent FROM rewards JOIN runs ON runs.number = run
 WHERE is_forgotten = 0 AND step <= :trained AND state != 'open'
@@ -81,9 +98,11 @@ AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number
 AND NOT EXISTS (SELECT 1 FROM exchanges WHERE run = runs.number) LIMIT :limit
 """
 AT_ONCE = 100  # rewards, and runs, that are forgotten in one go: a call may wait for it
+SHOWN = 3  # damaged rewards in a message
 MAX_FAILURES = 2  # what cannot be processed as often is set aside
-_NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {_OF_REWARD}"
+_NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {OF_REWARD}"
 _IS_DUE = f"step IS NULL AND in_commit IS NOT NULL AND num_failures < {MAX_FAILURES}"
+_IS_UNCOMMITTED = f"in_commit IS NULL AND num_failures < {MAX_FAILURES}"
 _OLDEST_COMMIT = f"""
 SELECT rewards.number, run, name, task, agent, reward, metrics, num_failures
 FROM rewards JOIN runs ON runs.number = run
@@ -164,7 +183,7 @@ class _RunFile:
     def _check(self, service: str, directory: str) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
         if not self.db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
-            self._run(_SCHEMA + _FORGETTING + _REWARDED)
+            self._run(_SCHEMA + _FORGETTING + _REWARDED + ADDED)
             self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
             return
@@ -183,10 +202,23 @@ class _RunFile:
         if version in _LACKS:
             self._run(_LACKS[version])
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
+            count = seal_all(self.db)
+            if count:
+                logger.warning(
+                    "an earlier version stored %d replies in %s without a SHA-256. They have one "
+                    "now: what damages them from here on is found.",
+                    count, self._path,
+                )  # fmt: skip
 
     def _run(self, statements: str) -> None:
         for statement in statements.split(";")[:-1]:
             self.db.execute(statement)
+
+    def damage(self, found: Mapping[int, str]) -> str:
+        """Return what a person is told of damaged rewards, by their numbers."""
+        whats = list(found.values())
+        more = f", and {len(whats) - SHOWN} more" if whats[SHOWN:] else ""
+        return f"{self._path} is damaged: {'; '.join(whats[:SHOWN])}{more}."
 
     def _failed(self, error: Exception) -> DataError:
         return DataError(
@@ -228,9 +260,9 @@ def forget(db: sqlite3.Connection, *, settled: int, trained: int, before: float,
     rewards = db.execute(_REWARDS, {**steps, "before": before, "limit": limit}).fetchall()
     for number, run, agent in rewards:
         of = {"run": run, "agent": agent}
-        gone = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {_OF_REWARD}"
+        gone = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {OF_REWARD}"
         _count(db, "experiences", db.execute(gone, of).fetchone()[0])
-        db.execute(f"DELETE FROM exchanges WHERE {_OF_REWARD}", of)
+        db.execute(f"DELETE FROM exchanges WHERE {OF_REWARD}", of)
         db.execute("UPDATE rewards SET is_forgotten = 1 WHERE number = ?", (number,))
     runs = db.execute(_RUNS, {"settled": settled, "before": before, "limit": limit}).fetchall()
     for run, _ in runs:
@@ -313,11 +345,12 @@ class SqliteRunStore:
     ) -> None:
         """Store what a call of a run was answered with."""
         stored = Experience.serialize_many(experiences)
+        digest = exchange_digest(run, request, agent, stored)
         with self._file.writing():
             self._check_open(run, agent)
             self._db.execute(
-                "INSERT INTO exchanges VALUES (?, ?, ?, ?, ?)",
-                (run, request, agent, len(experiences), stored),
+                "INSERT INTO exchanges VALUES (?, ?, ?, ?, ?, ?)",
+                (run, request, agent, len(experiences), stored, digest),
             )
             self._note_call(run)
 
@@ -341,10 +374,12 @@ class SqliteRunStore:
                 query = "SELECT DISTINCT agent FROM exchanges WHERE run = ? ORDER BY agent"
                 agents = [one for (one,) in self._rows(query, number)]
                 raise RewardRefusedError("empty", agents=agents)
-            self._db.execute(
+            given = self._db.execute(
                 "INSERT INTO rewards (run, agent, reward, metrics) VALUES (?, ?, ?, ?)",
                 (number, agent, reward, json.dumps(dict(metrics))),
             )
+            assert given.lastrowid is not None, "it was inserted"
+            seal_reward(self._db, given.lastrowid)
             query = "UPDATE runs SET last_reward = ? WHERE number = ?"
             self._db.execute(query, (time.time(), number))
             if not agent:
@@ -352,16 +387,32 @@ class SqliteRunStore:
         return number, num_experiences
 
     def commit(self) -> tuple[int, int]:
-        """Make what is rewarded due; return how many rewards and experiences that are."""
+        """Make what is rewarded due; return how many rewards and experiences that are.
+
+        Raises:
+            DamagedReplyError: some of it is not what was stored. It is set aside, and nothing is
+                made due: the next call makes the rest due.
+        """
         with self._file.writing(is_durable=True):
-            due = self._rows("SELECT run, agent FROM rewards WHERE in_commit IS NULL")
+            due = self._rows(f"SELECT number, run, agent FROM rewards WHERE {_IS_UNCOMMITTED}")
+            damaged = self._damaged([number for number, _, _ in due])
             counts = [
                 self._db.execute(_NUM_OF_REWARD, {"run": run, "agent": agent}).fetchone()[0]
-                for run, agent in due
+                for _, run, agent in due
             ]
-            (last,) = self._rows("SELECT COALESCE(MAX(in_commit), 0) FROM rewards")[0]
-            self._db.execute(
-                "UPDATE rewards SET in_commit = ? WHERE in_commit IS NULL", (last + 1,)
+            if damaged:
+                self._db.executemany(
+                    f"UPDATE rewards SET num_failures = {MAX_FAILURES} WHERE number = ?",
+                    [(number,) for number in damaged],
+                )
+            else:
+                (last,) = self._rows("SELECT COALESCE(MAX(in_commit), 0) FROM rewards")[0]
+                update = f"UPDATE rewards SET in_commit = ? WHERE {_IS_UNCOMMITTED}"
+                self._db.execute(update, (last + 1,))
+        if damaged:
+            raise DamagedReplyError(
+                f"{self._file.damage(damaged)} Nothing was committed. What is damaged is set aside "
+                f"and will not be trained; commit again to train the rest."
             )
         return len(counts), sum(counts)
 
@@ -369,17 +420,37 @@ class SqliteRunStore:
         """Return what is due and not taken of the oldest commit, in the order of the rewards.
 
         Of a commit that could not be processed whole, it is one group.
+
+        Raises:
+            DamagedReplyError: some of it is not what was stored; the second time it is set aside.
         """
-        stored = f"SELECT experiences FROM exchanges WHERE {_OF_REWARD} ORDER BY request"
+        while True:
+            runs, damaged = self._due()
+            if not damaged:
+                return runs
+            text = self._file.damage(damaged)
+            if not self.failed(list(damaged)):
+                raise DamagedReplyError(
+                    f"{text} Restore the file from a copy and run the same command; the next start "
+                    f"without a copy sets it aside and trains the rest."
+                )
+            logger.warning("%s It is set aside, and the rest is trained.", text)
+
+    def _due(self) -> tuple[list[DueRun], dict[int, str]]:
+        """Return what is due, or what of it is damaged, by the numbers of the rewards."""
+        stored = f"SELECT experiences FROM exchanges WHERE {OF_REWARD} ORDER BY request"
         with self._file.reading():
             rows = self._rows(_OLDEST_COMMIT)
             if any(row[-1] for row in rows):
                 rows = [row for row in rows if row[3:5] == rows[0][3:5]]
+            damaged = self._damaged([row[0] for row in rows])
+            if damaged:
+                return [], damaged
             found = [
                 (row, self._db.execute(stored, {"run": row[1], "agent": row[4]}).fetchall())
                 for row in rows
             ]
-        return [
+        due = [
             DueRun(
                 reward_number=number,
                 run_number=run,
@@ -392,6 +463,7 @@ class SqliteRunStore:
             )
             for (number, run, name, task, agent, reward, metrics, _), raw in found
         ]
+        return due, {}
 
     def taken(self, rewards: Sequence[int], *, step: int) -> None:
         """Note that the explorer took these rewards, by their numbers, in a step."""
@@ -456,7 +528,7 @@ class SqliteRunStore:
         """Return how many there are of each state, and were before they were forgotten."""
         queries = {
             "open": "runs WHERE state = 'open'",
-            "rewarded": "rewards WHERE in_commit IS NULL",
+            "rewarded": f"rewards WHERE {_IS_UNCOMMITTED}",
             "due": f"rewards WHERE {_IS_DUE}",
             "taken": "rewards WHERE step IS NOT NULL",
             "set_aside": f"rewards WHERE num_failures >= {MAX_FAILURES}",
@@ -475,6 +547,10 @@ class SqliteRunStore:
         self._file.close()
 
     # What follows is for use inside of reading() or writing().
+
+    def _damaged(self, rewards: Sequence[int]) -> dict[int, str]:
+        found = {number: damage_of(self._db, number) for number in rewards}
+        return {number: what for number, what in found.items() if what}
 
     def _begun(self, name: str, *, owner: str, task: str, is_named: bool) -> tuple[int, str, str]:
         cursor = self._db.execute(

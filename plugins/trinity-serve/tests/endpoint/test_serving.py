@@ -85,6 +85,21 @@ def served(settings, tmp_path):
     service.close()
 
 
+def test_a_commit_of_a_damaged_reply_is_refused_and_names_it(served) -> None:
+    for name in "ab":
+        served.say(name)
+        served.reward(name, 0.5)
+    served.store._db.execute(
+        "UPDATE exchanges SET experiences = CAST(zeroblob(99) AS BLOB) WHERE run = 2"
+    )
+
+    said = message_of(served.ask("/commit", {}))
+
+    assert said.startswith("409 damaged_reply: ")
+    assert "reply 0 of run 'b' (table exchanges, run 2, request 0)" in said
+    assert served.ask("/commit", {}) == (200, {"runs": 1, "experiences": 1})
+
+
 def test_calls_of_a_run_are_its_experiences_with_its_reward(served) -> None:
     served.say("a")
     served.say("b")

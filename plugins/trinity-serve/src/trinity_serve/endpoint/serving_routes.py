@@ -11,7 +11,7 @@ from trinity.errors import DataError
 from trinity_serve.endpoint.dialect import dumped
 from trinity_serve.endpoint.fields import Refusal, bad_field, mapping, text
 from trinity_serve.endpoint.serving import not_stored, owner_of
-from trinity_serve.ports import RewardRefusedError
+from trinity_serve.ports import DamagedReplyError, RewardRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +91,8 @@ class ServingRoutes:
         self._service.entry(http.key)
         try:
             num_runs, num_experiences = self._service.store.commit()
+        except DamagedReplyError as error:
+            raise Refusal(409, str(error), code="damaged_reply") from error
         except DataError as error:
             raise not_stored(error) from error
         self._committed()
