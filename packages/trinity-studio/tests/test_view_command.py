@@ -14,6 +14,7 @@ import yaml
 from trinity.extend import get_manager, set_manager
 from trinity_ledger.address import address_of
 from trinity_ledger.sqlite import SqliteDatabase
+from trinity_studio.view.run import find_runs
 from trinity_studio.view_command import _of_url
 from typer.testing import CliRunner
 
@@ -182,3 +183,26 @@ def test_a_database_in_a_folder_called_buffer_that_is_no_runs_is_read_itself(tmp
     file.touch()
 
     assert _of_url(f"sqlite:///{file}") == address_of(f"sqlite:///{file}")
+
+
+def test_a_plain_run_hides_no_staged_and_no_grouped_run_beside_it(tmp_path):
+    places = ("plain", "staged/sft", "staged/grpo", "g20/sweep/ray", "g20/sweep/local/grpo")
+    for place in places:
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "run.json").write_text("{}")
+    (tmp_path / "plain" / "global_step_2" / "buffer").mkdir(parents=True)
+
+    found = find_runs([tmp_path])
+
+    assert {run.name for run in found} == set(places)
+
+
+def test_a_run_keeps_its_name_when_others_come_beside_it(tmp_path):
+    def names(*places):
+        for place in places:
+            (tmp_path / "runs" / place).mkdir(parents=True)
+            (tmp_path / "runs" / place / "run.json").write_text("{}")
+        return [run.name for run in find_runs([tmp_path / "runs"])]
+
+    assert names("sweep/grpo-s0") == ["sweep/grpo-s0"]
+    assert names("g20/sweep/ray") == ["g20/sweep/ray", "sweep/grpo-s0"]

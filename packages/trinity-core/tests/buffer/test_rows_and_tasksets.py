@@ -224,3 +224,34 @@ def test_an_id_is_loaded_with_split_and_subset(monkeypatch):
 
     assert len(taskset) == 2
     assert seen == {"path": "openai/gsm8k", "name": "main", "split": "test"}
+
+
+def test_a_null_prompt_is_not_trained_on_as_the_text_none(tmp_path):
+    path = write_lines(tmp_path / "tasks.jsonl", [*ROWS, {"question": None, "answer": "6"}])
+
+    with pytest.raises(DataError, match=r"tasks\.jsonl, row 3, has null in 'question'"):
+        a_taskset(path)
+
+
+def test_empty_prompts_and_null_answers_are_told_once(tmp_path, caplog):
+    rows = [*ROWS, {"question": "", "answer": None}, {"question": "", "answer": None}]
+
+    with caplog.at_level("WARNING"):
+        a_taskset(write_lines(tmp_path / "tasks.jsonl", rows))
+
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert said[0].endswith("row 3, has an empty text in 'question', which format.prompt_key "
+                            "names (and 1 more rows).")  # fmt: skip
+    assert "has null in 'answer'" in said[1]
+
+
+def test_a_null_prompt_of_a_table_is_found(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [*ROWS, {"question": None, "answer": "6"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "tasks.parquet")
+
+    with pytest.raises(DataError, match=r"tasks\.parquet, row 3, has null in 'question'"):
+        a_taskset(tmp_path / "tasks.parquet")

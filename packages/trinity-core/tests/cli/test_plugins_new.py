@@ -144,3 +144,12 @@ def test_a_directory_that_cannot_be_written_is_said(dull, tmp_path):
     assert "cannot be written: Not a directory. Choose another --directory." in str(
         result.exception
     )
+
+
+def test_the_run_of_a_new_workflow_names_no_reward_that_it_would_ignore(tmp_path):
+    new("mine", "--kind", "workflow", "--directory", str(tmp_path))
+
+    run = (tmp_path / "trinity-mine" / "run.yaml").read_text()
+
+    assert "default_reward_fn_type" not in run
+    assert "workflow_args" in run

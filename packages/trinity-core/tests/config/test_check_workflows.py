@@ -10,6 +10,7 @@ from trinity.common.config.problem import listed
 from trinity.extend import PluginManager, set_manager
 
 PLUGIN = """
+    from dataclasses import dataclass
     from trinity.common.workflows import Workflow
     from trinity.errors import ConfigError
     from trinity.extend import ComponentSpec, hookimpl
@@ -25,11 +26,24 @@ PLUGIN = """
                 raise ConfigError("workflow_args.dice is missing. Say how many.")
 
 
+    @dataclass
+    class Listed:
+        num_tries: int = 1
+
+
+    class Tries(Workflow):
+        args_model = Listed
+
+        def run(self):
+            return []
+
+
     @hookimpl
     def trinity_workflows():
         return {
             "asked_early": ComponentSpec(f"{__name__}:Picky", provides={"preflight"}),
             "asked_late": f"{__name__}:Picky",
+            "listed": f"{__name__}:Tries",
         }
 """
 
@@ -66,3 +80,15 @@ def test_arguments_that_it_takes_are_none(problems):
 
 def test_another_is_asked_when_its_run_starts(problems):
     assert "dice" not in problems("asked_late")
+
+
+def test_an_argument_that_the_workflow_does_not_list_is_refused(problems):
+    said = problems("listed", num_tires=2)
+
+    assert "workflow listed has no argument 'num_tires'. Did you mean 'num_tries'?" in said
+    assert "taskset.workflow_args.num_tires" in said
+    assert problems("listed", num_tries=2) == ""
+
+
+def test_the_arguments_of_a_workflow_that_lists_none_are_its_own_affair(problems):
+    assert problems("asked_late", num_tires=2) == ""

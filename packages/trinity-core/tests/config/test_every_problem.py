@@ -187,3 +187,22 @@ def test_a_file_that_is_no_yaml_says_that_alone(a_file) -> None:
 
     assert "has 1 problem" in said
     assert "is no YAML" in said
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"question": null, "answer": "2"}', "row 11, has null in 'question'"),
+        ('{"question": "", "answer": "2"}', "row 11, has an empty text in 'question'"),
+        ('{"question": "1+1", "answer": null}', "row 11, has null in 'answer'"),
+    ],
+)
+def test_a_null_prompt_an_empty_one_and_a_null_answer_are_told(
+    a_run, cpu, builtin_only, some_tasks, row, said
+) -> None:
+    with some_tasks.open("a") as file:
+        file.write(f"{row}\n")
+
+    config = resolve(load_config(a_run()), cpu)
+
+    assert f"{some_tasks}, {said}" in "\n".join(listed(check(config, cpu)))

@@ -183,3 +183,18 @@ def test_of_a_run_that_did_not_end_the_place_where_it_was_is_written(world, capl
     assert text.startswith("timeout: ")
     assert "\nWhere it was (most recent call last):\n" in text
     assert "goes_on.wait(30)" in text
+
+
+def test_eight_runs_that_fail_alike_are_one_and_seven_more(world, caplog) -> None:
+    class Never(Good):
+        can_repeat = True
+
+        def run(self):
+            raise EnvError("the shop is closed")
+
+    built = world(a_task(workflow=Never, repeat_times=8), max_failed_ratio=1.0, max_retry_times=0)
+
+    with caplog.at_level("WARNING"):
+        built.step()
+
+    assert "(and 7 more runs alike)" in caplog.text

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint, PathDistribution
 
 import pytest
 from trinity.errors import PluginError
+from trinity.extend import discovery
+from trinity.extend.discovery import found_plugins
 from trinity.extend.requirements import missing_requirements
 
 
@@ -201,3 +205,39 @@ def test_two_threads_that_ask_first_see_all_plugins(dull):
     with ThreadPoolExecutor(2) as pool:
         seen = list(pool.map(lambda _: states(manager), range(2)))
     assert seen == [{"dull": "ok", "last": "ok", "slow": "ok"}] * 2
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("is_worktree", [False, True])
+def test_an_editable_install_in_a_clone_has_its_commit(tmp_path, is_packed, is_worktree):
+    def git(*words: str, folder=tmp_path / "clone") -> str:
+        own = ("-c", "user.name=n", "-c", "user.email=e")
+        done = subprocess.run(
+            ["git", *own, *words], cwd=folder, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    (tmp_path / "clone" / "a plugin").mkdir(parents=True)
+    git("init", "-q", "-b", "main")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    folder = tmp_path / "clone" / "a plugin"
+    if is_worktree:
+        git("worktree", "add", "-q", "-b", "feature/x", str(tmp_path / "linked"))
+        folder = tmp_path / "linked"
+    if is_packed:
+        git("pack-refs", "--all")
+    site = tmp_path / "site" / "trinity_dull-1.dist-info"
+    site.mkdir(parents=True)
+    (site / "METADATA").write_text("Name: trinity-dull\nVersion: 1\n")
+    origin = {"url": folder.as_uri(), "dir_info": {"editable": True}}
+    (site / "direct_url.json").write_text(json.dumps(origin))
+    point = EntryPoint("dull", "dull", "trinity.plugins")._for(PathDistribution(site))
+
+    (found,) = found_plugins([point])
+
+    assert found.record.source == "editable"
+    assert found.record.commit == git("rev-parse", "HEAD")
+
+
+def test_an_editable_install_outside_of_a_clone_has_no_commit(tmp_path):
+    assert discovery._commit_of(tmp_path) is None

@@ -72,6 +72,7 @@ def test_an_id_is_looked_for_in_the_cache_first(monkeypatch):
         return "model"
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.model_info", lambda *_, **__: None)
     assert load_pretrained(loader, "some/model") == "model"
     assert tried == [("some/model", True), ("some/model", False)]
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -88,3 +89,21 @@ def test_importing_the_model_wrapper_imports_nothing_heavy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "set()"
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch):
+    asked = []
+
+    def refused(*_, **__):
+        asked.append(1)
+        raise ConnectionError("Name or service not known")
+
+    def loader(_model_path, *, local_files_only):
+        assert local_files_only, "the library tries each file six times"
+        raise OSError("not cached")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.model_info", refused)
+    with pytest.raises(ModelError, match="the Hugging Face hub cannot be reached: Name or service"):
+        load_pretrained(loader, "nobody/nothing")
+    assert asked == [1]

@@ -91,3 +91,19 @@ def test_a_signal_right_before_the_next_stage_loads_is_not_waited_for() -> None:
         "stopping: the step is finished and saved first; Ctrl-C again stops at once",
         "stopped at once, while the run was loading: the same command goes on",
     ]
+
+
+@pytest.mark.parametrize(
+    ("has_checkpoint", "said"),
+    [(True, "goes on from the last checkpoint"), (False, "starts over, as no checkpoint was")],
+)
+def test_a_second_ctrl_c_names_a_checkpoint_only_where_there_is_one(has_checkpoint, said) -> None:
+    told = []
+    with Interrupt(told.append) as stop:
+        stop.has_checkpoint = lambda: has_checkpoint
+        stop.at_once(int)()
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert said in told[-1]

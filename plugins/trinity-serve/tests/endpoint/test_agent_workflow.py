@@ -163,6 +163,16 @@ def test_a_command_that_fails_is_told_with_what_it_printed(workflow_of):
         workflow_of("x", command=command).run()
 
 
+def test_what_a_command_prints_is_in_the_log_where_it_succeeds(workflow_of, tmp_path, caplog):
+    script = tmp_path / "agent.py"
+    script.write_text(f"{COMMAND_AGENT}\nprint('used 3 tools', file=sys.stderr)\n")
+
+    with caplog.at_level("INFO"):
+        workflow_of("4", command=["python", str(script)]).run()
+
+    assert "printed: used 3 tools" in caplog.text
+
+
 def test_a_command_that_is_killed_is_no_fault_of_the_agent(workflow_of):
     command = ["python", "-c", "import os; os.kill(os.getpid(), 9)"]
 

@@ -34,7 +34,7 @@ class Shape:
 #: what run.yaml holds where the part of a plugin takes no place
 RUN = {
     "workflow_type": "simple_workflow",
-    "reward_fn_type": "math_reward",
+    "reward_key": "      default_reward_fn_type: math_reward\n",
     "algorithm_type": "grpo",
     "sync_method": "memory",
     "algorithm_key": "",
@@ -59,6 +59,13 @@ data_processor:
 """
 
 
+_REWARD = """\
+      default_reward_fn_type: {name}
+"""
+_ARGUMENTS = """\
+      workflow_args:  # the fields of its class Arguments; the workflow computes the reward
+        score: 1.0
+"""
 _STORAGE = """\
   trainer_input:
     experience_buffer:
@@ -94,8 +101,8 @@ def _of_algorithm(key: str, *, module: str, suffix: str) -> Shape:
 
 
 SHAPES = {
-    "workflow": _shape("workflow", "Workflow", workflow_type="{name}"),
-    "reward_fn": _shape("reward", "Reward", reward_fn_type="{name}"),
+    "workflow": _shape("workflow", "Workflow", workflow_type="{name}", reward_key=_ARGUMENTS),
+    "reward_fn": _shape("reward", "Reward", reward_key=_REWARD),
     "advantage_fn": _of_algorithm("advantage_fn", module="advantage", suffix="AdvantageFn"),
     "policy_loss_fn": _of_algorithm("policy_loss_fn", module="loss", suffix="PolicyLossFn"),
     "kl_fn": _of_algorithm("kl_loss_fn", module="kl", suffix="KLFn"),

@@ -151,8 +151,8 @@ def _kind(failure: RunFailure) -> tuple[str, ...]:
 
 def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
     """Return the first failure of a kind, and how many more runs met it."""
-    first, num_first = alike[0]
-    num_others = _num_runs(alike) - num_first
+    first = alike[0][0]
+    num_others = _num_runs(alike) - 1  # an order of several runs fails as one, and names the first
     runs = "run" if num_others == 1 else "runs"
     return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from trinity.extend.record import PluginRecord
 from trinity.extend.requirements import CORE, canonical, unmet_core_requirement
@@ -101,7 +103,40 @@ def _source_of(distribution: Distribution | None) -> tuple[str, str | None, str 
     if not origin:
         return "wheel", None, None
     if origin.get("dir_info", {}).get("editable"):
-        return "editable", str(origin["url"]).removeprefix("file://"), None
+        folder = str(origin["url"]).removeprefix("file://")
+        return "editable", folder, _commit_of(Path(unquote(folder)))
     if "vcs_info" in origin:
         return "git", str(origin["url"]), str(origin["vcs_info"].get("commit_id", ""))
     return "wheel", str(origin["url"]).removeprefix("file://"), None
+
+
+def _commit_of(folder: Path) -> str | None:
+    """Return the commit of the clone that a folder lies in, read without git; None: of none.
+
+    Read for each command, so nothing is started: HEAD names the commit, or a branch, whose file or
+    line in ``packed-refs`` names it. In a linked worktree ``.git`` is a file.
+    """
+    for above in (folder, *folder.parents):
+        place = above / ".git"
+        try:
+            if place.is_file():
+                place = above / place.read_text("utf-8").removeprefix("gitdir:").strip()
+            head = (place / "HEAD").read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if not head.startswith("ref: "):
+            return head
+        return _commit_of_branch(place, head.removeprefix("ref: "))
+    return None
+
+
+def _commit_of_branch(place: Path, branch: str) -> str | None:
+    try:
+        shared = place / "commondir"
+        common = place / shared.read_text("utf-8").strip() if shared.is_file() else place
+        if (common / branch).is_file():
+            return (common / branch).read_text("utf-8").strip()
+        packed = (common / "packed-refs").read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return next((line.split()[0] for line in packed if line.endswith(f" {branch}")), None)

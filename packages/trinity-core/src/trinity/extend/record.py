@@ -30,7 +30,7 @@ class PluginRecord:
     module: str  # import name of the plugin module
     source: str = "wheel"  # wheel, editable, git, plugin-dir
     path: str | None = None  # None: a wheel; else the folder or file that it is read from
-    commit: str | None = None  # None: not installed from git
+    commit: str | None = None  # None: neither installed from git, nor in a clone
     api: str | None = None  # None: not known, or not declared
     state: PluginState = "unloaded"
     message: str = ""  # why the state is not ok

@@ -28,6 +28,9 @@ class Interrupt:
         may_leave: whether the first ends the process at once, as nothing inside is to be closed:
             libraries lose a ``KeyboardInterrupt`` while they are imported, or hide it.
 
+    Attributes:
+        has_checkpoint: whether a run that is stopped now goes on from one.
+
     A context manager; outside the main thread, where Python delivers no signals, it only remembers
     what :meth:`request` is told.
     """
@@ -38,6 +41,7 @@ class Interrupt:
         self._is_requested = False
         self._is_loading = True
         self._previous: dict[int, object] = {}
+        self.has_checkpoint: Callable[[], bool] = lambda: True
 
     @property
     def is_requested(self) -> bool:
@@ -96,7 +100,10 @@ class Interrupt:
             self._try_to_say(STOPPED)
             raise KeyboardInterrupt
         if is_second:
-            self._try_to_say("stopped at once: the same command goes on from the last checkpoint")
+            where = "goes on from the last checkpoint"
+            if not self.has_checkpoint():
+                where = "starts over, as no checkpoint was written yet"
+            self._try_to_say(f"stopped at once: the same command {where}")
             raise KeyboardInterrupt
         self._try_to_say(
             "stopping: the step is finished and saved first; Ctrl-C again stops at once"

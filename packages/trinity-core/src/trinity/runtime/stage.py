@@ -102,6 +102,7 @@ def run_stage(
     )
     check_models(config)
     load = interrupt.at_once(workers)
+    interrupt.has_checkpoint = lambda: bool(CheckpointStore(rundir.path).all())
     run = _StageRun(config, files=files, display=display, build=load, before=before, stage=stage)
     with closing(run):
         run.run()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "find_runs"]
 
+_MAX_DEPTH = 6  # of folders below a named one
 _MARKS = ("run.json", "config.yaml", "history.jsonl", "monitor", "samples", "buffer", "bench.json")
 
 
@@ -142,24 +143,28 @@ def find_runs(named: list[Path]) -> list[Run]:
                 f"the header of the run calls its run directory, or one that holds such folders."
             )
         folders += [folder for folder in found if folder not in folders]
-    shared = len(_shared([folder.absolute().parts for folder in folders]))
+    # By what was named, not by what was found: a run keeps its name when others come beside it.
+    places = [path.absolute().parts for path in named]
+    shared = len(places[0]) if len(places) == 1 else len(_shared(places))
     return [
         Run(folder, name="/".join(folder.absolute().parts[shared:]) or folder.absolute().name)
         for folder in folders
     ]
 
 
-def _below(path: Path) -> list[Path]:
+def _below(path: Path, *, depth: int = 0) -> list[Path]:
+    """Return a folder if it is a run, and all runs below it: its stages, or a group of runs."""
     try:
-        folders = [one for one in sorted(path.iterdir()) if one.is_dir()] if path.is_dir() else []
+        inside = sorted(path.iterdir()) if path.is_dir() and depth <= _MAX_DEPTH else []
+        folders = [one for one in inside if _may_hold_runs(one.name) and one.is_dir()]
     except OSError:  # it may not be read, or is gone since
         return []
-    stages = [one for one in folders if _is_run(one)]
-    if stages:
-        return [path, *stages] if _is_run(path) else stages
-    if _is_run(path):
-        return [path]
-    return [run for one in folders for run in _below(one)]
+    below = [run for one in folders for run in _below(one, depth=depth + 1)]
+    return [path, *below] if _is_run(path) else below
+
+
+def _may_hold_runs(name: str) -> bool:
+    return not name.startswith((".", "global_step_")) and name not in _MARKS
 
 
 def _is_named(folder: str, name: str) -> bool:
@@ -168,7 +173,7 @@ def _is_named(folder: str, name: str) -> bool:
 
 
 def _is_run(path: Path) -> bool:
-    if path.name.startswith("global_step_") or path.name in _MARKS:
+    if not _may_hold_runs(path.name):
         return False
     try:
         return any((path / mark).exists() for mark in _MARKS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.check_args import argument_problems
 from trinity.common.config.check_names import (
     is_own,
     named_parts,
@@ -138,10 +139,16 @@ def _of_workflows(config: Config, parts: NamedParts) -> Iterator[Problem]:
     """Yield what the workflows that can be asked early say against their arguments."""
     for path, taskset in tasksets_in_use(config):
         component = parts.find("workflow", taskset.default_workflow_type)
-        if component is None or "preflight" not in component.spec.provides:
+        if component is None:
+            continue
+        workflow: Any = parts.load("workflow", component.name)
+        fields = getattr(workflow, "args_model", None)
+        if fields is not None or component.spec.args_model:
+            for name, text in argument_problems(component, fields or object, taskset.workflow_args):
+                yield problem_at(config, f"{path}.workflow_args.{name}", text)
+        if "preflight" not in component.spec.provides:
             continue
         with named_failure(f"check_arguments of workflow {component.name}"):
-            workflow: Any = parts.load("workflow", component.name)
             try:
                 workflow.check_arguments(taskset.workflow_args)
             except TrinityError as error:

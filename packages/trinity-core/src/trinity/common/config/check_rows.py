@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from trinity.common.config.buffer import FormatConfig
 from trinity.common.config.check_names import tasksets_in_use
 from trinity.common.config.model import is_hub_id
 from trinity.common.row_files import files_of_split
-from trinity.common.row_keys import no_such_key
+from trinity.common.row_keys import no_such_key, no_text, no_value
 from trinity.common.rows import NO_CELL, cell
 
 if TYPE_CHECKING:
@@ -182,7 +182,22 @@ def _of_tasks(config: Config, path: str, taskset: TasksetConfig) -> Iterator[Pro
         is_asked_for = key != getattr(_DEFAULTS, name)
         if without and (is_asked_for or len(without) < len(rows)):
             yield config.source.problem(f"{path}.format.{name}", _no_key(without[0], key, name))
+        yield from _without_text(config, f"{path}.format.{name}", key, rows)
     yield from _names_of_rows(config, path, taskset, rows)
+
+
+def _without_text(
+    config: Config, path: str, key: str, rows: Sequence[FirstRow]
+) -> Iterator[Problem]:
+    """Yield a null prompt, and as a notice an empty prompt or a null answer."""
+    setting = path.rpartition(".")[2]
+    null = [row.origin for row in rows if cell(row.values, key) is None]
+    empty = [row.origin for row in rows if cell(row.values, key) == ""]
+    if null and setting == "prompt_key":
+        yield config.source.problem(path, no_value(null[0], key=key, setting=setting))
+    elif empty if setting == "prompt_key" else null:
+        text = no_text(null or empty, key=key, setting=setting)
+        yield replace(config.source.problem(path, text), severity="notice")
 
 
 def _names_of_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["load_pretrained", "no_progress_bars"]
 
 _Part = TypeVar("_Part")
+_HUB_TIMEOUT_S = 20.0
 
 
 def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: Any) -> _Part:
@@ -39,6 +41,7 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
     except ModelError:
         if _is_offline():
             raise
+    _ask_hub_once(model_path)
     return _loaded(loader, model_path, local_files_only=False, **options)
 
 
@@ -92,3 +95,24 @@ def _is_offline() -> bool:
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
+
+
+@cache
+def _ask_hub_once(model_id: str) -> None:
+    """Raise if the hub cannot be reached: its own library tries each file six times, a minute each.
+
+    What the hub answers is left to the loader, which tells it.
+    """
+    from huggingface_hub import model_info
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        model_info(model_id, timeout=_HUB_TIMEOUT_S)
+    except HfHubHTTPError:
+        return
+    except Exception as error:  # of whichever HTTP library the hub's package uses
+        raise ModelError(
+            f"the model {model_id!r} is neither a folder here nor in the cache, and the Hugging "
+            f"Face hub cannot be reached: {error}. Give model.model_path a folder written by "
+            f"save_pretrained, or download the model first: hf download {model_id}."
+        ) from error

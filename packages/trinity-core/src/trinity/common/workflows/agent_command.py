@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentCommand"]
 
-_TAIL_BYTES = 2000  # of what it printed, shown where it fails
+_TAIL_BYTES = 2000  # of what it printed, in the log and in a failure
 
 
 class AgentCommand:
@@ -42,6 +42,7 @@ class AgentCommand:
                 f"[python, my_agent.py]."
             )
         self._words = [str(word) for word in command]
+        self._shown = " ".join(self._words)
         if self._words[0] in {"python", "python3"}:
             self._words[0] = sys.executable  # the one that this runs in
         if shutil.which(self._words[0]) is None:
@@ -75,6 +76,8 @@ class AgentCommand:
                 code = self._run(env, output)
                 if code:
                     raise self._failed(code, output)
+                if told := _printed(output):
+                    workflow.logger.info("the agent %.200r printed: %s", self._shown, told)
             return _result(result)
 
     def close(self) -> None:
@@ -112,20 +115,25 @@ class AgentCommand:
                 self._process = None
 
     def _failed(self, code: int, output: BinaryIO) -> WorkflowError | EnvError:
-        size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - _TAIL_BYTES))
-        told = output.read().decode(errors="replace").strip() or "nothing"
+        told = _printed(output) or "nothing"
         if self._is_closed:
             return EnvError("the agent was ended with its run")
         if code < 0:
             how = f"signal {-code} ({signal.strsignal(-code)})"
             return EnvError(
-                f"the agent {' '.join(self._words)!r:.200} was ended by {how}: by another process, "
+                f"the agent {self._shown!r:.200} was ended by {how}: by another process, "
                 f"or because there was no memory left. It printed: {told}"
             )
         return WorkflowError(
-            f"the agent {' '.join(self._words)!r:.200} ended with code {code}. It printed: {told}"
+            f"the agent {self._shown!r:.200} ended with code {code}. It printed: {told}"
         )
+
+
+def _printed(output: BinaryIO) -> str:
+    """Return the end of what the command printed."""
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _TAIL_BYTES))
+    return output.read().decode(errors="replace").strip()
 
 
 def _result(file: Path) -> Any:

@@ -115,6 +115,10 @@ class Workflow(ABC):
         is_async = type(self).is_async
         return [auxiliary_client(one, is_async=is_async) for one in self._auxiliary] or None
 
+    #: a dataclass or model of pydantic whose fields are the ``workflow_args``; with None, arguments
+    #: that the workflow does not know are ignored
+    args_model: ClassVar[type | None] = None
+
     @classmethod  # noqa: B027
     def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
         """Raise a ``TrinityError`` if no row of a taskset with these ``workflow_args`` could run.
